@@ -1,0 +1,1 @@
+"""quorate_coordinator."""

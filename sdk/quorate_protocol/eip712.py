@@ -1,0 +1,96 @@
+"""EIP-712 hashing of message dataclasses (standard https://eips.ethereum.org/EIPS/eip-712).
+
+Types come from the fields' NewTypes (`units.WIRE_TYPES`), so a message is written down once. Field names go over the wire and
+into the type string in camelCase.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, get_args, get_origin, get_type_hints
+
+from quorate_protocol.codec import camel
+from quorate_protocol.hashing import keccak256, word
+from quorate_protocol.units import WIRE_TYPES, Address, Hash32
+
+DOMAIN_NAME = "Quorate"
+DOMAIN_VERSION = "1"
+DOMAIN_TYPE = "EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Where signatures count: one deployment. `verifying_contract` is `Stakes` for every message."""
+
+    chain_id: int
+    verifying_contract: Address
+
+    def separator(self) -> Hash32:
+        """32-byte domain separator."""
+        return _separator(self.chain_id, self.verifying_contract)
+
+
+@lru_cache(maxsize=64)
+def _separator(chain_id: int, contract: Address) -> Hash32:
+    parts = (keccak256(DOMAIN_TYPE.encode()), keccak256(DOMAIN_NAME.encode()), keccak256(DOMAIN_VERSION.encode()))
+    return keccak256(b"".join(parts) + word(chain_id) + word(contract))
+
+
+def digest(domain: Domain, message: object) -> Hash32:
+    """What is signed: keccak256(0x1901 || separator || struct hash)."""
+    return keccak256(b"\x19\x01" + domain.separator() + struct_hash(message))
+
+
+def struct_hash(message: object) -> Hash32:
+    """EIP-712 hashStruct of a message dataclass."""
+    return _hasher(type(message))(message)
+
+
+def type_string(kind: type) -> str:
+    """EIP-712 encodeType: the struct, then the structs it refers to in alphabetical order."""
+    nested: dict[str, str] = {}
+    head = _own_type(kind, nested)
+    return head + "".join(nested[name] for name in sorted(nested))
+
+
+def _own_type(kind: type, nested: dict[str, str]) -> str:
+    hints = get_type_hints(kind)
+    members = ",".join(f"{_solidity(hints[f.name], nested)} {camel(f.name)}" for f in fields(kind))  # type: ignore[arg-type]
+    return f"{kind.__name__}({members})"
+
+
+def _solidity(hint: Any, nested: dict[str, str]) -> str:
+    if get_origin(hint) is tuple:
+        return _solidity(get_args(hint)[0], nested) + "[]"
+    if is_dataclass(hint):
+        name = hint.__name__  # type: ignore[union-attr]
+        if name not in nested:
+            nested[name] = _own_type(hint, nested)  # type: ignore[arg-type]
+        return str(name)
+    if hint is bool:
+        return "bool"
+    if isinstance(hint, type) and issubclass(hint, IntEnum):
+        return "uint8"
+    return WIRE_TYPES[hint.__name__][0]
+
+
+@lru_cache(maxsize=None)
+def _hasher(kind: Any) -> Callable[[Any], Hash32]:
+    type_hash = keccak256(type_string(kind).encode())
+    hints = get_type_hints(kind)
+    members = [(f.name, _member(hints[f.name])) for f in fields(kind)]
+
+    def run(message: Any) -> Hash32:
+        return keccak256(type_hash + b"".join(member(getattr(message, name)) for name, member in members))
+
+    return run
+
+
+def _member(hint: Any) -> Callable[[Any], bytes]:
+    if get_origin(hint) is tuple:
+        each = _member(get_args(hint)[0])
+        return lambda items: keccak256(b"".join(each(item) for item in items))
+    if is_dataclass(hint):
+        return _hasher(hint)
+    return word

@@ -1,0 +1,83 @@
+"""The one envelope `{type, body, sig}`: the same bytes on the wire, in the journal, in receipts and in the API."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from quorate_protocol import codec, eip712
+from quorate_protocol.messages import MESSAGE_TYPES, Message
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Hash32, Signature
+
+M = TypeVar("M", covariant=True)
+ENVELOPE_BYTES_MAX = 1 << 20
+HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
+
+Recover = Callable[[Hash32, Signature], Address]
+"""Address that signed a 32-byte digest; `Refused(BAD_SIGNATURE)` when none did. Implemented in quorate_runtime.crypto."""
+
+Sign = Callable[[Hash32], Signature]
+"""Deterministic (RFC 6979) signature of a 32-byte digest by one key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope(Generic[M]):
+    """A message and its signature. Whether the signer may sign it is the rules' business, not the envelope's."""
+
+    message: M
+    sig: Signature
+
+    def digest(self, domain: eip712.Domain) -> Hash32:
+        """The EIP-712 digest that was signed."""
+        return eip712.digest(domain, self.message)
+
+
+AnyEnvelope = Envelope[Message]
+
+
+def seal(domain: eip712.Domain, message: M, sign: Sign) -> Envelope[M]:
+    """Signs a message."""
+    return Envelope(message, sign(eip712.digest(domain, message)))
+
+
+def signer(domain: eip712.Domain, envelope: AnyEnvelope, recover: Recover) -> Address:
+    """Who signed; refuses malleable and malformed signatures."""
+    check_signature_form(envelope.sig)
+    return recover(envelope.digest(domain), envelope.sig)
+
+
+def check_signature_form(sig: Signature) -> None:
+    """65 bytes, low s, v of 27 or 28 (PROTOCOL §3)."""
+    if len(sig) != 65 or sig[64] not in (27, 28) or int.from_bytes(sig[32:64], "big") > HALF_ORDER:
+        raise Refused(Code.BAD_SIGNATURE, "65 bytes r, s, v with low s and v of 27 or 28 are needed")
+
+
+def to_json(envelope: AnyEnvelope) -> codec.Json:
+    """JSON tree `{type, body, sig}`."""
+    name = type(envelope.message).__name__
+    return {"type": name, "body": codec.to_json(envelope.message), "sig": "0x" + envelope.sig.hex()}
+
+
+def from_json(tree: codec.Json, expected: type[M] | None = None) -> Envelope[M]:
+    """Envelope of a JSON tree; with `expected` any other type is refused."""
+    if not isinstance(tree, dict) or set(tree) != {"type", "body", "sig"}:
+        raise Refused(Code.MALFORMED, "an envelope has exactly type, body and sig")
+    kind = MESSAGE_TYPES.get(str(tree["type"]))
+    if kind is None or (expected is not None and kind is not expected):
+        raise Refused(Code.MALFORMED, f"type: {tree['type']!r} is not the message expected here")
+    sig = codec.from_json(bytes, tree["sig"], "sig")
+    return Envelope(codec.from_json(kind, tree["body"], "body"), Signature(sig))
+
+
+def encode(envelope: AnyEnvelope) -> bytes:
+    """Canonical bytes."""
+    return codec.canonical(to_json(envelope))
+
+
+def decode(data: bytes, expected: type[M] | None = None) -> Envelope[M]:
+    """Envelope from its canonical bytes; anything else is refused."""
+    tree = codec.parse(data, ENVELOPE_BYTES_MAX)
+    envelope: Envelope[M] = from_json(tree, expected)
+    if codec.canonical(tree) != data:
+        raise Refused(Code.NOT_CANONICAL)
+    return envelope

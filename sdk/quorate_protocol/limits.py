@@ -1,0 +1,116 @@
+"""Every bound and constant of the protocol, once: `MAINNET` and `DEVNET` (PROTOCOL, values in square brackets; §9)."""
+
+from dataclasses import dataclass
+
+from quorate_protocol.units import Amount, Ppm, Seconds, Small, VerifyTier
+
+HOUR = 3600
+DAY = 24 * HOUR
+USD = 1_000_000
+
+EXECUTIONS_MAX = 7
+DRAW_TRIES = 64
+JURORS = 7
+JURORS_MIN = 3
+CASE_EXECUTIONS_MAX = 3
+OWNERS_MIN_ADAPTIVE = 8
+OWNERS_MIN_QUORUM = 3
+BEACON_AHEAD_MIN = 2  # periods between a primary's commit and its beacon round
+BEACON_AHEAD_MAX = 10
+FAULT_WINDOW_EXECUTIONS = 300
+FAULTS_FOR_CASE = 3
+HELD_PRICE_MULTIPLE = 16
+SLASH_MULTIPLE = 8
+TRUST_PASSED_MAX = 1000
+TRUST_PRIOR = 100
+TRUST_NEWCOMER = 20
+OUTPUT_CHUNK_BYTES = 64 * 1024
+OFFER_BYTES_MAX = 2048
+SPEC_BYTES_MAX = 64 * 1024
+FRAME_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A verification tier (DESIGN §6): least audit rate, jobs until final, target error, all in ppm where not a count."""
+
+    p_min: Ppm
+    window_jobs: int
+    epsilon: Ppm
+
+
+TIERS: dict[VerifyTier, Tier] = {
+    VerifyTier.LEAN: Tier(Ppm(20_000), 400, Ppm(1000)),
+    VerifyTier.STANDARD: Tier(Ppm(50_000), 200, Ppm(1000)),
+    VerifyTier.STRICT: Tier(Ppm(100_000), 400, Ppm(100)),
+    VerifyTier.CRITICAL: Tier(Ppm(1_000_000), 0, Ppm(10)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Time and money constants of one deployment. Seconds unless the name says otherwise."""
+
+    name: str
+    beacon_period: Seconds
+    accept_within: Seconds
+    answer_within: Seconds
+    decline_ahead_max: Seconds
+    commit_grace: Seconds
+    reveal_within: Seconds
+    beacon_missing_after: Seconds
+    ack_age_max: Seconds
+    max_hold: Seconds
+    window_jobs: int | None  # W; None = the tier's own
+    allocation_release: Seconds
+    withdrawal_delay: Seconds
+    uncovered_settle_after: Seconds
+    slot_stake: Amount
+    coordinator_bond: Amount
+    class_owners_min_any: int
+    class_owner_age: Seconds
+    case_evidence_age: Seconds  # executions count this long after acceptBy + maxDuration
+    case_allocation_age: Seconds
+    jury_owners_min: int  # "15 [all there are, at least 3]"
+    jury_slot_age: Seconds
+    jury_rounds_ahead: int  # beacon periods between opening and draw
+    jury_beacon_missing: Seconds
+    jury_window: Seconds
+    jury_gas_fee: Amount
+    epoch_every: Seconds
+    challenge_window: Seconds
+    challenge_response: Seconds
+    halt_after: Seconds
+    unbond_after: Seconds
+    session_max: Seconds
+    heartbeat_every: Seconds
+    heartbeat_alive: Seconds
+    usage_check_from_ms: int | None  # audited pay is checked against the auditor's time from here; None = off
+    offer_ttl: Seconds
+
+
+MAINNET = Limits(
+    name="mainnet", beacon_period=Seconds(3), accept_within=Seconds(30), answer_within=Seconds(30), decline_ahead_max=Seconds(600),
+    commit_grace=Seconds(60), reveal_within=Seconds(60), beacon_missing_after=Seconds(600), ack_age_max=Seconds(600),
+    max_hold=Seconds(72 * HOUR), window_jobs=None, allocation_release=Seconds(9 * DAY), withdrawal_delay=Seconds(48 * HOUR),
+    uncovered_settle_after=Seconds(48 * HOUR), slot_stake=Amount(100 * USD), coordinator_bond=Amount(1000 * USD),
+    class_owners_min_any=8, class_owner_age=Seconds(14 * DAY), case_evidence_age=Seconds(7 * DAY), case_allocation_age=Seconds(7 * DAY),
+    jury_owners_min=15, jury_slot_age=Seconds(14 * DAY), jury_rounds_ahead=3, jury_beacon_missing=Seconds(24 * HOUR),
+    jury_window=Seconds(24 * HOUR), jury_gas_fee=Amount(USD // 2), epoch_every=Seconds(24 * HOUR), challenge_window=Seconds(24 * HOUR),
+    challenge_response=Seconds(6 * HOUR), halt_after=Seconds(48 * HOUR), unbond_after=Seconds(21 * DAY), session_max=Seconds(30 * DAY),
+    heartbeat_every=Seconds(20), heartbeat_alive=Seconds(60), usage_check_from_ms=60_000, offer_ttl=Seconds(15 * 60),
+)  # fmt: skip
+
+DEVNET = Limits(
+    name="devnet", beacon_period=Seconds(2), accept_within=Seconds(5), answer_within=Seconds(5), decline_ahead_max=Seconds(20),
+    commit_grace=Seconds(20), reveal_within=Seconds(6), beacon_missing_after=Seconds(30), ack_age_max=Seconds(600),
+    max_hold=Seconds(20), window_jobs=5, allocation_release=Seconds(60), withdrawal_delay=Seconds(40),
+    uncovered_settle_after=Seconds(20), slot_stake=Amount(100 * USD), coordinator_bond=Amount(1000 * USD),
+    class_owners_min_any=1, class_owner_age=Seconds(0), case_evidence_age=Seconds(90), case_allocation_age=Seconds(0),
+    jury_owners_min=3, jury_slot_age=Seconds(0), jury_rounds_ahead=3, jury_beacon_missing=Seconds(30),
+    jury_window=Seconds(20), jury_gas_fee=Amount(USD // 2), epoch_every=Seconds(10), challenge_window=Seconds(10),
+    challenge_response=Seconds(5), halt_after=Seconds(60), unbond_after=Seconds(180), session_max=Seconds(DAY),
+    heartbeat_every=Seconds(3), heartbeat_alive=Seconds(10), usage_check_from_ms=None, offer_ttl=Seconds(15 * 60),
+)  # fmt: skip
+
+BY_NAME: dict[str, Limits] = {limits.name: limits for limits in (MAINNET, DEVNET)}

@@ -1,0 +1,138 @@
+"""Units and identifiers: one `NewType` per meaning, with its width on the wire.
+
+Source: PROTOCOL "Types". Every integer is unsigned. `WIRE_TYPES` is the single table that the EIP-712 encoder, the codec's
+bounds and the vectors are derived from.
+"""
+
+from enum import IntEnum
+from typing import NewType
+
+Address = NewType("Address", bytes)  # 20 bytes, an EVM account or key
+Hash32 = NewType("Hash32", bytes)  # 32 bytes: a digest, a salt, a CID's sha2-256 digest, an id
+Signature = NewType("Signature", bytes)  # 65 bytes r | s | v, low s, v in {27, 28}; or 64 bytes Ed25519 for peer keys
+
+Amount = NewType("Amount", int)  # uint128, millionths of the deployment's stablecoin
+Price = NewType("Price", int)  # uint128, millionths of a USD per GPU-hour (per slot-hour for CPUs)
+UnixSeconds = NewType("UnixSeconds", int)  # uint64, a moment
+Seconds = NewType("Seconds", int)  # uint64, a duration
+Milliseconds = NewType("Milliseconds", int)  # uint64, a duration
+Round = NewType("Round", int)  # uint64, a beacon round
+BlockNumber = NewType("BlockNumber", int)  # uint64
+Sequence = NewType("Sequence", int)  # uint64, grows by one
+Bps = NewType("Bps", int)  # uint16, hundredths of a percent
+Ppm = NewType("Ppm", int)  # uint32, millionths
+Small = NewType("Small", int)  # uint8, a count
+ExitStatus = NewType("ExitStatus", int)  # uint16; PROTOCOL §3 resultDigest
+Nonce = NewType("Nonce", int)  # uint256
+
+WIRE_TYPES: dict[str, tuple[str, int]] = {
+    "Address": ("address", 20),
+    "Hash32": ("bytes32", 32),
+    "Amount": ("uint128", 128),
+    "Price": ("uint128", 128),
+    "UnixSeconds": ("uint64", 64),
+    "Seconds": ("uint64", 64),
+    "Milliseconds": ("uint64", 64),
+    "Round": ("uint64", 64),
+    "BlockNumber": ("uint64", 64),
+    "Sequence": ("uint64", 64),
+    "Bps": ("uint16", 16),
+    "Ppm": ("uint32", 32),
+    "Small": ("uint8", 8),
+    "ExitStatus": ("uint16", 16),
+    "Nonce": ("uint256", 256),
+}
+"""Name of the NewType -> (Solidity type, width: bytes for byte strings, bits for integers)."""
+
+ZERO_HASH = Hash32(bytes(32))
+ZERO_ADDRESS = Address(bytes(20))
+
+MILLISECONDS_PER_HOUR = 3_600_000
+PPM_ONE = 1_000_000
+BPS_ONE = 10_000
+
+EXIT_SIGNAL_BASE = 256  # 256 + signal number
+EXIT_TIMEOUT = ExitStatus(512)
+EXIT_MEMORY_KILL = ExitStatus(513)
+
+
+class VerifyTier(IntEnum):
+    """What the client buys: how surely a wrong result is caught (DESIGN §6)."""
+
+    NONE = 0
+    LEAN = 1
+    STANDARD = 2
+    STRICT = 3
+    CRITICAL = 4
+    TEE = 5
+
+
+class Comparator(IntEnum):
+    """How two results are compared. Only EXACT can ever cost stake."""
+
+    EXACT = 1
+    NUMERIC = 2
+    TEXT = 3
+    IMAGE = 4
+    PROGRAM = 5
+
+
+class PriceTier(IntEnum):
+    """How firmly a run slot is promised."""
+
+    SPOT = 0
+    ON_DEMAND = 1
+    RESERVED = 2
+
+
+class Label(IntEnum):
+    """By which rule a job is verified; stands in the Ack and in the Verdict (PROTOCOL §3)."""
+
+    NONE = 0
+    ADAPTIVE = 1
+    QUORUM_2 = 2
+    UNVERIFIED = 3
+
+
+class Outcome(IntEnum):
+    """How a job ended."""
+
+    ACCEPTED = 1
+    UNRESOLVED = 2
+    CANNOT_VERIFY = 3
+    LAPSED = 4
+
+
+class DeclineReason(IntEnum):
+    """Why a provider does not take an assignment."""
+
+    BUSY = 1
+    PRICE = 2
+    IMAGE = 3
+    KIND = 4
+    INPUT_UNAVAILABLE = 5
+    SANDBOX = 6
+    DRAINING = 7
+    BAD_KEY = 8
+    MISMATCH = 9
+    RESOURCES = 10
+
+
+class JobKind(IntEnum):
+    """DESIGN §13; the first three are leases with results, the others make no claim."""
+
+    TASK = 1
+    ARRAY = 2
+    TRAIN = 3
+    SERVICE = 4
+    DEV_ENVIRONMENT = 5
+
+
+def pay_for(usage: Milliseconds, rate: Price, budget: Amount) -> Amount:
+    """Pay of one execution: usage × signed rate, rounded down, at most the budget (PROTOCOL §4). The client keeps the remainder."""
+    return Amount(min(usage * rate // MILLISECONDS_PER_HOUR, budget))
+
+
+def share_bps(amount: Amount, bps: Bps) -> Amount:
+    """`bps` hundredths of a percent of an amount, rounded down; the remainder stays where it was."""
+    return Amount(amount * bps // BPS_ONE)
