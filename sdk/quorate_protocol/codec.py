@@ -94,11 +94,17 @@ def _hints(cls: type) -> Mapping[str, Any]:
     return get_type_hints(cls, include_extras=True)
 
 
+CUSTOM: dict[Any, tuple[Callable[[Any], Encoder], Callable[[Any], Decoder]]] = {}
+"""Generic types with a form of their own (the envelope): origin -> (encoder of, decoder of) its type argument."""
+
+
 @lru_cache(maxsize=None)
 def _encoder(kind: Any) -> Encoder:
     if hasattr(kind, "__supertype__"):
         return _encoder(kind.__supertype__)
     origin = get_origin(kind)
+    if (origin or kind) in CUSTOM:
+        return CUSTOM[origin or kind][0](next(iter(get_args(kind)), None))
     if origin in (types.UnionType, typing.Union):
         return _union_encoder(kind)
     if origin is tuple:
@@ -131,6 +137,10 @@ def _encode_int(value: int) -> Json:
     return int(value) if -SAFE_INTEGER <= value <= SAFE_INTEGER else str(int(value))
 
 
+def _is_plain_dataclass(kind: Any) -> bool:
+    return is_dataclass(kind) and get_origin(kind) is None
+
+
 def _dataclass_encoder(kind: Any) -> Encoder:
     # Encoders of the fields are found at first use, so that recursive types work.
     members: list[tuple[str, str, Encoder]] = []
@@ -145,8 +155,8 @@ def _dataclass_encoder(kind: Any) -> Encoder:
 
 
 def _union_encoder(kind: Any) -> Encoder:
-    classes = [arg for arg in get_args(kind) if is_dataclass(arg)]
-    scalars = [arg for arg in get_args(kind) if not is_dataclass(arg) and arg is not type(None)]
+    classes = [arg for arg in get_args(kind) if _is_plain_dataclass(arg)]
+    scalars = [arg for arg in get_args(kind) if not _is_plain_dataclass(arg) and arg is not type(None)]
     assert len(scalars) <= 1 and not (scalars and classes), f"ambiguous union {kind}"
 
     def run(value: Any) -> Json:
@@ -165,6 +175,8 @@ def _decoder(kind: Any) -> Decoder:
     if hasattr(kind, "__supertype__"):
         return _newtype_decoder(kind)
     origin = get_origin(kind)
+    if origin in CUSTOM:
+        return CUSTOM[origin][1](get_args(kind)[0])
     if origin in (types.UnionType, typing.Union):
         return _union_decoder(kind)
     if origin is tuple:
@@ -305,8 +317,8 @@ def _dataclass_decoder(kind: Any) -> Decoder:
 
 def _union_decoder(kind: Any) -> Decoder:
     args = get_args(kind)
-    classes = {arg.__name__: arg for arg in args if is_dataclass(arg)}
-    scalars = [arg for arg in args if not is_dataclass(arg) and arg is not type(None)]
+    classes = {arg.__name__: arg for arg in args if _is_plain_dataclass(arg)}
+    scalars = [arg for arg in args if not _is_plain_dataclass(arg) and arg is not type(None)]
     optional = type(None) in args
 
     def run(tree: Json, path: str) -> Any:

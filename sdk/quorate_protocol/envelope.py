@@ -81,3 +81,14 @@ def decode(data: bytes, expected: type[M] | None = None) -> Envelope[M]:
     if codec.canonical(tree) != data:
         raise Refused(Code.NOT_CANONICAL)
     return envelope
+
+
+def _encoder_of(_: object) -> codec.Encoder:
+    return to_json
+
+
+def _decoder_of(expected: type) -> codec.Decoder:
+    return lambda tree, _path: from_json(tree, expected)
+
+
+codec.CUSTOM[Envelope] = (_encoder_of, _decoder_of)

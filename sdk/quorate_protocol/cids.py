@@ -1,0 +1,36 @@
+"""Content ids as they stand in documents: CIDv1, base32 lower case, sha2-256, codec raw or dag-pb.
+
+Only what the rules need; building and reading content is quorate_content's business.
+"""
+
+from base64 import b32decode, b32encode
+
+from quorate_protocol.hashing import sha256
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Hash32
+
+RAW = 0x55
+DAG_PB = 0x70
+_SHA2_256 = bytes([0x12, 0x20])
+_TEXT_LENGTH = 59
+
+
+def cid_text(codec: int, digest: Hash32) -> str:
+    """Text of a CIDv1 over a sha2-256 digest."""
+    return "b" + b32encode(bytes([1, codec]) + _SHA2_256 + digest).decode().lower().rstrip("=")
+
+
+def cid_parts(text: str, field: str = "cid") -> tuple[int, Hash32]:
+    """(codec, digest) of a CID; `Refused(MALFORMED)` naming the field for anything but the one canonical text."""
+    try:
+        raw = b32decode(text[1:].upper() + "=" * (-len(text[1:]) % 8)) if len(text) == _TEXT_LENGTH and text[0] == "b" else b""
+    except ValueError as error:
+        raise Refused(Code.MALFORMED, f"{field}: {text[:80]!r} is not base32") from error
+    if len(raw) != 36 or raw[0] != 1 or raw[1] not in (RAW, DAG_PB) or raw[2:4] != _SHA2_256 or cid_text(raw[1], Hash32(raw[4:])) != text:
+        raise Refused(Code.MALFORMED, f"{field}: {text[:80]!r} is not a CIDv1 (base32, sha2-256, raw or dag-pb)")
+    return raw[1], Hash32(raw[4:])
+
+
+def document_cid(data: bytes) -> str:
+    """CID of a canonical document: v1, raw, sha2-256."""
+    return cid_text(RAW, sha256(data))

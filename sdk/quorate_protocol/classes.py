@@ -1,0 +1,85 @@
+"""Host, determinism and job classes (PROTOCOL §2): where results must be equal to the bit, and where trust is earned."""
+
+from dataclasses import dataclass
+
+from quorate_protocol.codec import canonical
+from quorate_protocol.hashing import hash_tuple, sha256
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Comparator, Hash32, JobKind, Small
+
+CPU_ARCHITECTURES = ("x86_64", "aarch64")
+CPU_LEVELS = ("v1", "v2", "v3", "v4", "armv8")
+CPU_VENDORS = ("AuthenticAMD", "GenuineIntel", "ARM", "other")
+GPU_ARCHITECTURES = ("turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3")
+
+CPU_ENVIRONMENT: tuple[tuple[str, str], ...] = (
+    ("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX512F,-AVX512VL"),
+    ("MKL_CBWR", "COMPATIBLE"),
+    ("MKL_NUM_THREADS", "1"),
+    ("NPY_DISABLE_CPU_FEATURES", "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL"),
+    ("OMP_NUM_THREADS", "1"),
+    ("OPENBLAS_CORETYPE", "Haswell"),
+    ("OPENBLAS_NUM_THREADS", "1"),
+    ("PYTHONHASHSEED", "0"),
+)
+"""What pins code paths on CPUs; part of every determinism class and set by every executor."""
+
+GPU_ENVIRONMENT: tuple[tuple[str, str], ...] = (
+    *CPU_ENVIRONMENT,
+    ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
+    ("NVIDIA_TF32_OVERRIDE", "0"),
+    ("TORCH_DETERMINISTIC", "1"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostClass:
+    """The part of a machine that decides bits. For CPUs the GPU fields are empty or zero, and the other way round."""
+
+    architecture: str  # CPU or GPU architecture, from the catalogue above
+    level: str = ""  # CPU: x86-64 micro-architecture level as seen inside the sandbox
+    vendor: str = ""  # CPU vendor
+    sm_count: int = 0  # GPU: streaming multiprocessors
+    mig_profile: str = ""
+    driver_branch: str = ""  # GPU: e.g. "550"
+    world_size: Small = Small(1)
+
+    @property
+    def is_gpu(self) -> bool:
+        """True when the class is one of GPUs."""
+        return self.architecture in GPU_ARCHITECTURES
+
+    def validate(self) -> None:
+        """`Refused(MALFORMED)` unless every value stands in the catalogue."""
+        if self.is_gpu:
+            good = self.sm_count > 0 and self.driver_branch.isdecimal() and not self.level and not self.vendor
+        else:
+            good = self.architecture in CPU_ARCHITECTURES and self.level in CPU_LEVELS and self.vendor in CPU_VENDORS
+            good = good and not self.sm_count and not self.driver_branch and not self.mig_profile
+        if not good:
+            raise Refused(Code.MALFORMED, f"hostClass: {self} is not in the catalogue")
+
+    def id(self) -> Hash32:
+        """32-byte id: H(GPU architecture, SM count, MIG profile, driver branch, world size) or H(architecture, level, vendor)."""
+        if self.is_gpu:
+            return hash_tuple("gpu", self.architecture, self.sm_count, self.mig_profile, self.driver_branch, self.world_size)
+        return hash_tuple("cpu", self.architecture, self.level, self.vendor)
+
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        """The determinism environment of this class, sorted by name."""
+        return tuple(sorted(GPU_ENVIRONMENT if self.is_gpu else CPU_ENVIRONMENT))
+
+
+def environment_digest(environment: tuple[tuple[str, str], ...]) -> Hash32:
+    """sha2-256 of the canonical JSON of a determinism environment."""
+    return sha256(canonical(dict(environment)))
+
+
+def determinism_class(host_class: Hash32, image_digest: Hash32, environment: tuple[tuple[str, str], ...]) -> Hash32:
+    """H(host class, image digest, determinism environment): a Commit must carry this one."""
+    return hash_tuple(host_class, image_digest, environment_digest(environment))
+
+
+def job_class(kind: JobKind, comparator: Comparator, host_class: Hash32) -> Hash32:
+    """What trust is earned in: (kind, comparator, host class), never the image or the client."""
+    return hash_tuple(int(kind), int(comparator), host_class)

@@ -1,0 +1,70 @@
+"""Who is paid what for one job: every micro-unit charged goes somewhere (I1).
+
+charged = Σ credits + fee + fund. The fee comes on top of pay, inside the budget; every division rounds down and the client
+keeps the remainder.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quorate_protocol.messages import Assignment, Order
+from quorate_protocol.units import Amount, Bps, Hash32, Label, Milliseconds, pay_for, share_bps
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """Pay of one execution."""
+
+    assignment_hash: Hash32
+    amount: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What a verdict moves."""
+
+    charged: Amount
+    credits: tuple[Credit, ...]
+    fee: Amount
+    fund: Amount  # into the audit fund (premium)
+
+    def __post_init__(self) -> None:
+        assert self.charged == sum(credit.amount for credit in self.credits) + self.fee + self.fund, "I1: money from nowhere"
+
+
+def executions_priced(rule: Label) -> int:
+    """Executions that a client's budget must cover: in a small market the premium is the price of one more."""
+    return 2 if rule is Label.QUORUM_2 else 1
+
+
+def worst_charge(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> Amount:
+    """The most a job can cost its client under a rule: what must fit the budget and is reserved of the allocation."""
+    one = pay_for(Milliseconds(max_duration * 1000), order.max_price_per_hour, Amount(2**127))
+    pays = one * executions_priced(rule)
+    premium = share_bps(Amount(one), order.audit_premium_bps) if rule is Label.ADAPTIVE else 0
+    return Amount(pays + premium + share_bps(Amount(pays), fee_bps))
+
+
+def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
+    """Pay of one execution: usage × signed rate, at most the signed duration and budget."""
+    return pay_for(Milliseconds(min(usage, assignment.max_duration * 1000)), assignment.price_per_hour, order.budget)
+
+
+def split(order: Order, rule: Label, fee_bps: Bps, paid: Sequence[Credit]) -> Split:
+    """Settlement of executions that the client pays for: the agreeing ones, or those that ran when its program was not deterministic.
+
+    Credits beyond the budget are cut in order of commitment, which worst_charge excludes for a deterministic program.
+    """
+    premium = share_bps(paid[0].amount, order.audit_premium_bps) if rule is Label.ADAPTIVE and paid else Amount(0)
+    room = order.budget - premium
+    credits: list[Credit] = []
+    for credit in paid:
+        sofar = sum(item.amount for item in credits)
+        fits = min(credit.amount, max(0, (room - sofar) * 10_000 // (10_000 + fee_bps) if room < 2**100 else credit.amount))
+        credits.append(Credit(credit.assignment_hash, Amount(fits)))
+    pays = Amount(sum(item.amount for item in credits))
+    fee = Amount(min(share_bps(pays, fee_bps), max(0, order.budget - premium - pays)))
+    return Split(Amount(pays + fee + premium), tuple(credits), fee, premium)
+
+
+NOTHING = Split(Amount(0), (), Amount(0), Amount(0))

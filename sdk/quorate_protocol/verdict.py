@@ -1,0 +1,116 @@
+"""How a job is decided from its revealed executions (PROTOCOL §5). Pure; the comparator groups results beforehand.
+
+Under `exact` two results agree when their result digests are equal, so a group is a digest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from quorate_protocol.limits import EXECUTIONS_MAX, TIERS
+from quorate_protocol.units import PPM_ONE, Address, Hash32, Label, VerifyTier
+
+RIVAL_SHARE_MAX = Fraction(5, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One committed execution; `result` is None when it was not revealed or its ciphertext did not open."""
+
+    assignment_hash: Hash32
+    provider: Address
+    result: Hash32 | None
+    suspicion_ppm: int = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Enough executions agree. Indices into the executions given."""
+
+    group: tuple[int, ...]
+    faulted: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """Undecided: so many further executions, drawn as a fresh batch."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    """Cap reached or nobody left. `is_clients_doing`: three different results from three owners, so the program is not deterministic."""
+
+    is_clients_doing: bool
+
+
+Decision = Accepted | More | Unresolved
+
+
+def decide(rule: Label, tier: VerifyTier, executions: Sequence[Execution], cap: int, is_exhausted: bool) -> Decision:
+    """The decision over all executions so far, in CommitSet order. `cap` = order.maxExecutions; at most 7 whatever it says."""
+    groups = _groups(executions)
+    best = max(groups, key=len, default=())
+    if _suffices(rule, tier, executions, groups, best):
+        inside = set(best)
+        # A batch of one that is not revealed lapses before it comes here; in a larger batch silence is a fault.
+        return Accepted(best, tuple(i for i in range(len(executions)) if i not in inside))
+    if len(executions) >= min(cap, EXECUTIONS_MAX) or is_exhausted:
+        different = {execution.result for execution in executions if execution.result is not None}
+        return Unresolved(is_clients_doing=len(different) >= 3)
+    return More(_needed(rule, tier, executions, best, min(cap, EXECUTIONS_MAX)))
+
+
+def risk(executions: Sequence[Execution], group: Sequence[int]) -> Fraction:
+    """risk(G) = Πc/10: how likely everybody in the group lies alike."""
+    product = Fraction(1, 10)
+    for index in group:
+        product *= Fraction(executions[index].suspicion_ppm, PPM_ONE)
+    return product
+
+
+def _groups(executions: Sequence[Execution]) -> list[tuple[int, ...]]:
+    by_result: dict[Hash32, list[int]] = {}
+    for index, execution in enumerate(executions):
+        if execution.result is not None:
+            by_result.setdefault(execution.result, []).append(index)
+    return [tuple(group) for group in by_result.values()]
+
+
+def _suffices(
+    rule: Label, tier: VerifyTier, executions: Sequence[Execution], groups: list[tuple[int, ...]], best: tuple[int, ...]
+) -> bool:
+    match rule:
+        case Label.QUORUM_2:
+            return len(best) >= 2
+        case Label.UNVERIFIED | Label.NONE:
+            return len(best) >= 1
+        case Label.ADAPTIVE:
+            return _adaptive_suffices(tier, executions, groups, best)
+
+
+def _adaptive_suffices(tier: VerifyTier, executions: Sequence[Execution], groups: list[tuple[int, ...]], best: tuple[int, ...]) -> bool:
+    if len(executions) == 1:
+        return bool(best)  # not audited: provisional
+    rivals = [group for group in groups if group != best]
+    alone = risk(executions, best)
+    if alone > Fraction(TIERS[tier].epsilon, PPM_ONE):
+        return False
+    return all(len(best) >= 2 and alone / (alone + risk(executions, rival)) <= RIVAL_SHARE_MAX for rival in rivals)
+
+
+def _needed(rule: Label, tier: VerifyTier, executions: Sequence[Execution], best: tuple[int, ...], cap: int) -> int:
+    room = cap - len(executions)
+    if rule is not Label.ADAPTIVE:
+        return 1
+    # Sized so that its agreement suffices, every newcomer counted with c = .2.
+    trial = list(executions)
+    group = list(best)
+    for count in range(1, room + 1):
+        trial.append(Execution(Hash32(bytes(32)), Address(bytes(20)), None))
+        group.append(len(trial) - 1)
+        rivals = [other for other in _groups(executions) if other != best]
+        if _adaptive_suffices(tier, trial, [tuple(group), *rivals], tuple(group)):
+            return count
+    return room
