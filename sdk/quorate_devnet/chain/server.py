@@ -1,0 +1,113 @@
+"""The chain's HTTP server and its clock: one block at each whole second."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from quorate_devnet.chain.accounts import BALANCE_WEI, FUNDED, dev_address
+from quorate_devnet.chain.errors import INVALID_REQUEST, PARSE_ERROR, SERVER_ERROR, RpcError
+from quorate_devnet.chain.forms import Json
+from quorate_devnet.chain.ledger import Ledger
+from quorate_devnet.chain.methods import Method, answer, control_methods, read_methods
+
+REQUEST_BYTES_MAX = 2 << 20
+BATCH_MAX = 100
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainConfig:
+    """How the devnet chain runs. `block_seconds` None = no clock, blocks only by evm_mine; `control` allows evm_mine and anvil_reorg."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    block_seconds: int | None = 1
+    control: bool = False
+    accounts: int = FUNDED
+
+
+@dataclass(frozen=True, slots=True)
+class RunningChain:
+    """A chain that answers at `url`."""
+
+    url: str
+    ledger: Ledger
+
+
+@contextlib.asynccontextmanager
+async def running_chain(config: ChainConfig, clock: Callable[[], float] = time.time) -> AsyncIterator[RunningChain]:
+    """Serves a fresh chain until the context ends."""
+    balances = {dev_address(index): BALANCE_WEI for index in range(config.accounts)}
+    ledger = Ledger(int(clock()), balances)
+    table = read_methods() | (control_methods(lambda: int(clock())) if config.control else {})
+    runner = web.AppRunner(_application(ledger, table), access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, config.host, config.port)
+        await site.start()
+        port = runner.addresses[0][1]
+        async with asyncio.TaskGroup() as group:
+            ticker = group.create_task(_tick(ledger, config.block_seconds, clock)) if config.block_seconds else None
+            try:
+                yield RunningChain(f"http://{config.host}:{port}", ledger)
+            finally:
+                if ticker is not None:
+                    ticker.cancel()
+    finally:
+        await runner.cleanup()
+
+
+async def _tick(ledger: Ledger, seconds: int, clock: Callable[[], float]) -> None:
+    """A block at each whole multiple of `seconds`; ticks missed by a busy machine are not made up for."""
+    while True:
+        now = clock()
+        await asyncio.sleep((now // seconds + 1) * seconds - now)
+        # A sleep may end a moment early; rounding keeps the stamp on the second that was meant.
+        block = ledger.mine(int(clock() + 0.05))
+        if block.transactions:
+            _logger.info("block %d: %d transactions", block.number, len(block.transactions))
+
+
+def _application(ledger: Ledger, table: dict[str, Method]) -> web.Application:
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            tree = json.loads(await request.read())
+        except (ValueError, RecursionError):
+            # Told to whoever sent it, in JSON-RPC's own form.
+            return web.json_response(_failure(None, RpcError(PARSE_ERROR, "not JSON")))
+        if isinstance(tree, list):
+            if not 1 <= len(tree) <= BATCH_MAX:
+                return web.json_response(_failure(None, RpcError(INVALID_REQUEST, f"1 to {BATCH_MAX} requests in a batch")))
+            return web.json_response([_one(ledger, table, item) for item in tree])
+        return web.json_response(_one(ledger, table, tree))
+
+    application = web.Application(client_max_size=REQUEST_BYTES_MAX)
+    application.router.add_post("/", handle)
+    return application
+
+
+def _one(ledger: Ledger, table: dict[str, Method], tree: Json) -> Json:
+    if not isinstance(tree, dict) or not isinstance(tree.get("method"), str) or not isinstance(tree.get("params", []), list):
+        return _failure(None, RpcError(INVALID_REQUEST, "not a request"))
+    try:
+        result = answer(table, ledger, tree["method"], tree.get("params", []))
+    except RpcError as error:
+        # This is the one place where refusals become answers.
+        return _failure(tree.get("id"), error)
+    except Exception as error:
+        # A bug in one method must not end the chain under a whole devnet: logged with its trace, told to the caller.
+        _logger.exception("%s failed", tree["method"])
+        return _failure(tree.get("id"), RpcError(SERVER_ERROR, f"internal error: {type(error).__name__}"))
+    return {"jsonrpc": "2.0", "id": tree.get("id"), "result": result}
+
+
+def _failure(request_id: Json, error: RpcError) -> Json:
+    body = {"code": error.code, "message": error.message} | ({} if error.data is None else {"data": error.data})
+    return {"jsonrpc": "2.0", "id": request_id, "error": body}
