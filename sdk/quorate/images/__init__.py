@@ -1,0 +1,15 @@
+"""Images without a registry: deterministic Python images out of the running environment, and the strict reader of any archive.
+
+Needs the standard library only: a laptop that submits jobs has no container engine.
+"""
+
+from quorate_content.image_archive import (
+    ImageInfo,
+    ImageLimits,
+    read_archive,
+    refuse_shell_command,
+)
+
+from quorate.images.builder import BuiltImage, build_python_image
+
+__all__ = ["BuiltImage", "ImageInfo", "ImageLimits", "build_python_image", "read_archive", "refuse_shell_command"]

@@ -1,0 +1,100 @@
+"""What goes into a Python image: image path -> file here, for interpreter, standard library, wheels and their shared libraries."""
+
+import os
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_protocol.refusals import Code, Refused
+
+from quorate.images.libraries import find_library, library_closure, library_folder
+from quorate.images.wheels import wheel_closure
+
+_LEFT_OUT_FOLDERS = frozenset({
+    "__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages", "dist-packages",
+})  # fmt: skip
+_LEFT_OUT_PREFIXES = ("config-", "_tkinter.", "_test", "_ctypes_test.", "_xxtestfuzz.", "xxlimited")
+_LEFT_OUT_SUFFIXES = (".pyc", ".a", ".whl", ".exe")
+_OPENED_AT_RUN_TIME = ("libgcc_s.so.1",)  # the C library loads it when a thread is cancelled
+_PASSWD = b"root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/scratch:/sbin/nologin\n"
+_GROUP = b"root:x:0:\nnogroup:x:65534:\n"
+_FOLDERS = {"dev": 0o755, "etc": 0o755, "inputs": 0o755, "outputs": 0o755, "proc": 0o755, "scratch": 0o1777, "sys": 0o755, "tmp": 0o1777}
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Image paths without a leading slash."""
+
+    files: dict[str, bytes | Path]
+    folders: dict[str, int]  # path -> mode
+    links: dict[str, str]  # path -> target
+    packages: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def python_contents(packages: Sequence[str]) -> Contents:
+    """The interpreter this runs on (the base one, if in a virtual environment) below /usr/local, with the packages named."""
+    short = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    interpreter = _base_interpreter(short)
+    library = Path(sysconfig.get_path("stdlib"))
+    wheels = wheel_closure(packages)
+    files: dict[str, bytes | Path] = {"etc/passwd": _PASSWD, "etc/group": _GROUP, f"usr/local/bin/{short}": interpreter}
+    for relative, source in _standard_library(library):
+        files[f"usr/local/lib/{short}/{relative}"] = source
+    for wheel in wheels:
+        for relative, source in wheel.files.items():
+            files[f"usr/local/lib/{short}/site-packages/{relative}"] = source
+    missing = _add_libraries(files)
+    links = {"usr/local/bin/python3": short, "usr/local/bin/python": short}
+    return Contents(files, _folders(files), links, tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels), missing)
+
+
+def _base_interpreter(short: str) -> Path:
+    """The real executable behind a virtual environment or a version manager's links."""
+    for candidate in (Path(sys.base_exec_prefix) / "bin" / short, Path(sys._base_executable)):  # type: ignore[attr-defined]
+        if candidate.is_file():
+            return candidate.resolve()
+    raise Refused(Code.UNSUPPORTED, f"no {short} below {sys.base_exec_prefix}; install an ordinary Python")
+
+
+def _standard_library(folder: Path) -> list[tuple[str, Path]]:
+    found: list[tuple[str, Path]] = []
+    for root, folders, names in os.walk(folder):
+        here = Path(root)
+        folders[:] = sorted(
+            name for name in folders if name not in _LEFT_OUT_FOLDERS and not name.startswith(_LEFT_OUT_PREFIXES)
+        )
+        for name in sorted(names):
+            if not name.startswith(_LEFT_OUT_PREFIXES) and not name.endswith(_LEFT_OUT_SUFFIXES):
+                found.append((str((here / name).relative_to(folder)), here / name))
+    return found
+
+
+def _add_libraries(files: dict[str, bytes | Path]) -> tuple[str, ...]:
+    """Adds the closure. A standard module whose library is not on this machine is left out; a wheel's stays and is reported."""
+    placed = {source.resolve(): path for path, source in files.items() if isinstance(source, Path)}
+    extra = [found for name in _OPENED_AT_RUN_TIME if (found := find_library(name)) is not None]
+    closure = library_closure([*placed, *extra], frozenset(placed))
+    for path, source in closure.files.items():
+        files[path.lstrip("/")] = source
+    for source in extra:
+        files[f"{library_folder().lstrip('/')}/{source.name}"] = source.resolve()
+    reported: list[str] = []
+    for source, names in closure.missing.items():
+        path = placed.get(source.resolve(), source.name)
+        if "/lib-dynload/" in path:
+            del files[path]
+        else:
+            reported.append(f"{path}: {' '.join(names)}")
+    return tuple(sorted(reported))
+
+
+def _folders(files: dict[str, bytes | Path]) -> dict[str, int]:
+    folders = dict(_FOLDERS)
+    for path in files:
+        for parent in Path(path).parents:
+            if str(parent) != ".":
+                folders.setdefault(str(parent), 0o755)
+    return folders

@@ -1,0 +1,328 @@
+"""Strict reader of `docker save` archives made by strangers: what the image is, before an engine sees one byte of it.
+
+The archive is named by its CID, so its bytes are known; this says that they mean what an engine may be shown. `loadable` streams
+the archive to an engine with only what the manifest names and no tags: an archive must not be able to rename other images.
+The engine itself checks each layer against the diff ids of the config, and the config against its digest.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import posixpath
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from quorate_protocol.refusals import Code, Refused
+
+LABEL_PYTHON = "quorate.python"
+LABEL_SHELL = "quorate.shell"
+SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
+_SHELL_PATHS = frozenset({"bin/sh", "usr/bin/sh"})
+_ENV_PATHS = frozenset({"usr/bin/env", "bin/env"})
+_READ_MAX = 4 << 20
+_COPY_BYTES = 1 << 20
+_GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLimits:
+    """Bounds of one archive; an ordinary machine-learning image stays far below."""
+
+    archive_bytes: int = 64 << 30
+    unpacked_bytes: int = 256 << 30
+    config_bytes: int = 1 << 20
+    layers: int = 127
+    members: int = 2_000_000
+    path_bytes: int = 4096
+    env: int = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """What an image says of itself. `config_digest` is hex and is the id that an engine gives it. `env_path` is where `env` stands."""
+
+    config_digest: str
+    architecture: str
+    env: tuple[str, ...]
+    entrypoint: tuple[str, ...]
+    command: tuple[str, ...]
+    user: str
+    working_dir: str
+    labels: tuple[tuple[str, str], ...]
+    diff_ids: tuple[str, ...]
+    layers: tuple[str, ...]  # member names in the archive, lowest first
+    config_name: str
+    has_shell: bool
+    has_env: bool
+
+    def label(self, name: str) -> str | None:
+        """A label's value."""
+        return dict(self.labels).get(name)
+
+
+def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
+    """Reads and checks the whole archive. Refused(MALFORMED | OVERSIZE | UNSUPPORTED) says where it is wrong, Refused(UNKNOWN) that it is not there."""
+    limits = limits or ImageLimits()
+    with _open(path, limits) as archive:
+        members = _members(archive, limits, "archive")
+        manifest = _manifest(archive, members, limits)
+        config_name, layers = _named(manifest, limits)
+        config_bytes = _content(archive, members, config_name, limits.config_bytes)
+        config = _object(_json(config_bytes, config_name), config_name)
+        diff_ids = _texts(_object(config.get("rootfs"), "rootfs").get("diff_ids"), "rootfs.diff_ids")
+        if len(diff_ids) != len(layers):
+            raise Refused(Code.MALFORMED, f"{len(layers)} layers, but {len(diff_ids)} diff ids in the config")
+        seen: set[str] = set()
+        budget = limits.members
+        for name in layers:
+            budget -= _scan_layer(archive, _target(members, name), seen, limits, budget)
+    return _info(config, hashlib.sha256(config_bytes).hexdigest(), config_name, layers, diff_ids, seen, limits)
+
+
+def refuse_shell_command(info: ImageInfo, argv: tuple[str, ...]) -> None:
+    """Refused(UNSUPPORTED) when the command starts a shell that the image does not have."""
+    if argv and posixpath.basename(argv[0]) in SHELLS and not info.has_shell:
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"command: the image has no shell, so {argv[0]} cannot run a command line in it; "
+            "give the command as a list of words (argv), or use an image that has /bin/sh",
+        )
+
+
+def loadable(path: Path, info: ImageInfo) -> Iterator[bytes]:
+    """The archive as an engine may load it: config, layers, and a manifest without tags, under our own names."""
+    with tarfile.open(path, "r:") as archive:
+        members = {_clean(member.name): member for member in archive.getmembers()}
+        manifest = [{"Config": f"{info.config_digest}.json", "Layers": [f"{index}/layer.tar" for index in range(len(info.layers))], "RepoTags": None}]
+        yield from _emit(f"{info.config_digest}.json", archive, _target(members, info.config_name))
+        for index, name in enumerate(info.layers):
+            yield from _emit(f"{index}/layer.tar", archive, _target(members, name))
+        body = json.dumps(manifest).encode()
+        yield _header("manifest.json", len(body)) + body + _padding(len(body)) + bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _emit(name: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
+    yield _header(name, member.size)
+    source = archive.extractfile(member)
+    assert source is not None, "read_archive lets only regular files through"
+    while chunk := source.read(_COPY_BYTES):
+        yield chunk
+    yield _padding(member.size)
+
+
+def _header(name: str, size: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % tarfile.BLOCKSIZE)
+
+
+class _Bounded(io.RawIOBase):
+    """A seekable reader that refuses single reads and positions beyond a bound: the tar module reads extended headers whole, and a
+    compressed layer may expand without end."""
+
+    def __init__(self, source: IO[bytes], position_max: int) -> None:
+        self._source = source
+        self._position_max = position_max
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most 4 MiB at once."""
+        if size < 0 or size > _READ_MAX:
+            raise Refused(Code.OVERSIZE, "an extended tar header is larger than 4 MiB")
+        return self._source.read(size)
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Positions from the start only, as the tar module asks for them."""
+        if whence != 0 or offset > self._position_max:
+            raise Refused(Code.OVERSIZE, f"content beyond {self._position_max} bytes")
+        return self._source.seek(offset)
+
+    def tell(self) -> int:
+        """Position from the start."""
+        return self._source.tell()
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+
+@contextmanager
+def _open(path: Path, limits: ImageLimits) -> Iterator[tarfile.TarFile]:
+    try:
+        size = path.stat().st_size
+        if size > limits.archive_bytes:
+            raise Refused(Code.OVERSIZE, f"archive has {size} bytes, at most {limits.archive_bytes}")
+        with path.open("rb") as file, tarfile.open(fileobj=_Bounded(file, size), mode="r:") as archive:  # type: ignore[call-overload]
+            yield archive
+    except FileNotFoundError as error:
+        raise Refused(Code.UNKNOWN, f"no image archive at {path.name}") from error
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, RecursionError, UnicodeError, ValueError, OverflowError) as error:
+        raise Refused(Code.MALFORMED, f"image archive: {error}") from error
+
+
+def _members(archive: tarfile.TarFile, limits: ImageLimits, where: str) -> dict[str, tarfile.TarInfo]:
+    """All members by clean name; duplicates would let two readers see two archives."""
+    members: dict[str, tarfile.TarInfo] = {}
+    for count, member in enumerate(archive):
+        if count >= limits.members:
+            raise Refused(Code.OVERSIZE, f"{where}: more than {limits.members} entries")
+        name = _checked(member.name, where, limits)
+        if name in members and not member.isdir():
+            raise Refused(Code.MALFORMED, f"{where}: {name!r} occurs twice")
+        members[name] = member
+    return members
+
+
+def _checked(name: str, where: str, limits: ImageLimits) -> str:
+    if len(name.encode("utf-8", "surrogateescape")) > limits.path_bytes:
+        raise Refused(Code.MALFORMED, f"{where}: a path longer than {limits.path_bytes} bytes")
+    if name.startswith("/") or ".." in name.split("/") or "\0" in name:
+        raise Refused(Code.MALFORMED, f"{where}: {name[:200]!r} leads out of the archive")
+    return _clean(name)
+
+
+def _clean(name: str) -> str:
+    return posixpath.normpath(name)
+
+
+def _target(members: dict[str, tarfile.TarInfo], name: str) -> tarfile.TarInfo:
+    """The regular file behind a name. `docker save` writes repeated layers as a link to the first: one step, inside the archive."""
+    member = members.get(_clean(name))
+    if member is not None and (member.issym() or member.islnk()):
+        base = posixpath.dirname(_clean(name)) if member.issym() else ""
+        member = members.get(_clean(posixpath.join(base, member.linkname)))
+    if member is None or not member.isreg() or member.issparse():
+        raise Refused(Code.MALFORMED, f"{name[:200]!r} is not a file of the archive")
+    return member
+
+
+def _content(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], name: str, bytes_max: int) -> bytes:
+    member = _target(members, name)
+    if member.size > bytes_max:
+        raise Refused(Code.OVERSIZE, f"{name}: {member.size} bytes, at most {bytes_max}")
+    file = archive.extractfile(member)
+    assert file is not None, "regular files have content"
+    data = file.read()
+    if len(data) != member.size:
+        raise Refused(Code.MALFORMED, f"{name}: truncated")
+    return data
+
+
+def _json(data: bytes, where: str) -> object:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Refused(Code.MALFORMED, f"{where} is not JSON: {error}") from error
+
+
+def _object(value: object, where: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise Refused(Code.MALFORMED, f"{where} is not a JSON object")
+    return value
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) and "\0" not in item for item in value):
+        raise Refused(Code.MALFORMED, f"{where} is not a list of texts")
+    return tuple(value)
+
+
+def _manifest(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], limits: ImageLimits) -> dict[str, object]:
+    if "manifest.json" not in members:
+        raise Refused(Code.MALFORMED, "no manifest.json: not a `docker save` archive")
+    manifest = _json(_content(archive, members, "manifest.json", limits.config_bytes), "manifest.json")
+    if not isinstance(manifest, list) or len(manifest) != 1:
+        raise Refused(Code.MALFORMED, "manifest.json must describe exactly one image")
+    return _object(manifest[0], "manifest.json")
+
+
+def _named(manifest: dict[str, object], limits: ImageLimits) -> tuple[str, tuple[str, ...]]:
+    config = manifest.get("Config")
+    layers = _texts(manifest.get("Layers"), "manifest.json Layers")
+    if not isinstance(config, str):
+        raise Refused(Code.MALFORMED, "manifest.json names no config")
+    if not 1 <= len(layers) <= limits.layers:
+        raise Refused(Code.OVERSIZE, f"{len(layers)} layers, 1 to {limits.layers} are allowed")
+    for name in (config, *layers):
+        _checked(name, "manifest.json", limits)
+    return config, layers
+
+
+def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: set[str], limits: ImageLimits, budget: int) -> int:
+    """Checks every name and link of one layer, keeps `seen` up to date for the paths we care about, returns the number of entries."""
+    source = archive.extractfile(member)
+    assert source is not None, "_target lets only regular files through"
+    magic = source.read(4)
+    source.seek(0)
+    if magic == _ZSTD_MAGIC:
+        raise Refused(Code.UNSUPPORTED, f"{member.name}: zstd layers are not supported; save the image uncompressed or with gzip")
+    plain: IO[bytes] = gzip.GzipFile(fileobj=source) if magic[:2] == _GZIP_MAGIC else source  # type: ignore[assignment]
+    entries = 0
+    with tarfile.open(fileobj=_Bounded(plain, limits.unpacked_bytes), mode="r:") as layer:  # type: ignore[call-overload]
+        for entry in layer:
+            entries += 1
+            if entries > budget:
+                raise Refused(Code.OVERSIZE, f"more than {limits.members} files")
+            _check_entry(entry, member.name, limits)
+            _notice(entry, seen)
+            layer.members = []  # type: ignore[attr-defined]  # the module keeps every header otherwise
+    return entries
+
+
+def _check_entry(entry: tarfile.TarInfo, where: str, limits: ImageLimits) -> None:
+    name = _checked(entry.name.lstrip("/") or ".", where, limits)
+    if entry.islnk():
+        _checked(entry.linkname.lstrip("/") or ".", f"{where}: link {name[:100]}", limits)
+    elif entry.issym() and not entry.linkname.startswith("/"):
+        joined = posixpath.normpath(posixpath.join(posixpath.dirname(name), entry.linkname))
+        if joined.startswith("../") or joined == "..":
+            raise Refused(Code.MALFORMED, f"{where}: link {name[:100]!r} leads out of the layer")
+    elif entry.ischr() or entry.isblk():
+        raise Refused(Code.MALFORMED, f"{where}: {name[:100]!r} is a device")
+
+
+def _notice(entry: tarfile.TarInfo, seen: set[str]) -> None:
+    """Remembers the shell and env, and forgets them at a whiteout of a higher layer."""
+    name = _clean(entry.name.lstrip("/") or ".")
+    folder, base = posixpath.split(name)
+    if base == ".wh..wh..opq":
+        seen.difference_update([path for path in seen if path.startswith(f"{folder}/")])
+    elif base.startswith(".wh."):
+        gone = posixpath.join(folder, base[4:])
+        seen.difference_update([path for path in seen if path == gone or path.startswith(f"{gone}/")])
+    elif name in _SHELL_PATHS | _ENV_PATHS and not entry.isdir():
+        seen.add(name)
+
+
+def _info(
+    config: dict[str, object], digest: str, config_name: str, layers: tuple[str, ...], diff_ids: tuple[str, ...], seen: set[str], limits: ImageLimits
+) -> ImageInfo:
+    inner = _object(config.get("config") or {}, "config")
+    labels = _object(inner.get("Labels") or {}, "Labels")
+    env = _texts(inner.get("Env"), "Env")
+    if len(env) > limits.env:
+        raise Refused(Code.OVERSIZE, f"{len(env)} variables in the image, at most {limits.env}")
+    if config.get("os") != "linux":
+        raise Refused(Code.UNSUPPORTED, "only Linux images run here")
+    return ImageInfo(
+        config_digest=digest, architecture=str(config.get("architecture", "")), env=env,
+        entrypoint=_texts(inner.get("Entrypoint"), "Entrypoint"), command=_texts(inner.get("Cmd"), "Cmd"),
+        user=str(inner.get("User") or ""), working_dir=str(inner.get("WorkingDir") or ""),
+        labels=tuple(sorted((name, str(value)) for name, value in labels.items())), diff_ids=diff_ids, layers=layers,
+        config_name=config_name, has_shell=bool(seen & _SHELL_PATHS), has_env=bool(seen & _ENV_PATHS),
+    )  # fmt: skip
