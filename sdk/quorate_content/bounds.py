@@ -1,0 +1,43 @@
+"""Every bound on content that strangers made, once, and the error for a source that sent something wrong.
+
+Source of the numbers: the hostile-content cases; a legitimate Kubo, Helia or Quorate tree stays far below each of them.
+"""
+
+from dataclasses import dataclass
+
+from quorate_protocol.refusals import Code, Refused
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How large a DAG may be. `bytes_max` counts the bytes of all files; the rest holds memory, CPU time and descriptors down."""
+
+    bytes_max: int = 1 << 40
+    block_bytes_max: int = 2 * MIB
+    nodes_max: int = 1 << 20  # blocks visited
+    node_bytes_max: int = 64 * MIB  # dag-pb nodes, which are held in memory; about 51 kB per GiB of file
+    links_max: int = 1 << 14
+    file_depth_max: int = 12
+    directory_depth_max: int = 64
+    entries_max: int = 100_000
+    name_bytes_max: int = 255
+    fanout_max: int = 1024
+
+
+class BadSource(Refused):
+    """What was sent is not what was asked for: another source may still have the right bytes."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Code.MALFORMED, detail)
+
+
+def malformed(detail: str) -> Refused:
+    """The content itself (its hash is right) breaks a rule: no other source can help."""
+    return Refused(Code.MALFORMED, detail)
+
+
+def oversize(what: str, limit: int) -> Refused:
+    """The content is larger than a bound."""
+    return Refused(Code.OVERSIZE, f"{what}: at most {limit}")
