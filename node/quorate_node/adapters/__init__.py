@@ -1,0 +1,1 @@
+"""Adapters: the shells behind the ports (container engines, processes)."""
