@@ -1,0 +1,126 @@
+"""Text of people to exact integers and back: money, sizes, durations, cores. No floats anywhere.
+
+Money is decimal US dollars and becomes millionths; a sub-millionth is refused, never rounded. Sizes are decimal (GB = 10^9), as
+GPUs are sold, or binary (GiB = 2^30). Every error is a `UsageError` naming the field.
+"""
+
+import re
+from decimal import Decimal
+
+from quorate.errors import UsageError
+from quorate_protocol.units import Amount, Price, Seconds
+
+MICRO = 1_000_000
+PRICE_MAX = 10**12  # one million USD per hour
+AMOUNT_MAX = 10**18  # one million million USD
+SIZE_MAX = 1 << 60
+TEXT_MAX = 64
+
+_MONEY = re.compile(r"\$?(\d{1,15})(?:\.(\d{1,6}))?(?:\s*USD)?")
+_SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*([KMGTkmgt]i?)?[Bb]")
+_DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
+_CORES = re.compile(r"(\d{1,5})(?:\.(\d{1,3}))?")
+_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
+
+Money = str | int | Decimal
+"""How callers may write money: "1.25", 2, Decimal("0.30"). A float is refused: 0.1 is not a tenth."""
+
+
+def parse_amount(value: Money, field: str) -> Amount:
+    """Millionths of a dollar, above zero."""
+    return Amount(_micro(value, field, AMOUNT_MAX))
+
+
+def parse_price(value: Money, field: str) -> Price:
+    """Millionths of a dollar per GPU-hour, above zero."""
+    return Price(_micro(value, field, PRICE_MAX))
+
+
+def _micro(value: object, field: str, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
+        raise UsageError(f'{field}: write money as decimal text such as "1.25" (USD), not {type(value).__name__}')
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise UsageError(f"{field}: {value} is not an amount of money")
+    text = format(value, "f") if isinstance(value, Decimal) else str(value).strip()
+    if text.startswith("-"):
+        raise UsageError(f"{field}: {text[:TEXT_MAX]} is negative; money must be above zero")
+    match = _MONEY.fullmatch(text)
+    if match is None:
+        raise UsageError(f'{field}: {text[:TEXT_MAX]!r} is not money; write US dollars with at most 6 decimals, such as "1.25"')
+    micro = int(match[1]) * MICRO + _fraction(match[2], 6)
+    if not 0 < micro <= most:
+        raise UsageError(f"{field}: {text[:TEXT_MAX]} must be above zero and at most {format_amount(most)}")
+    return micro
+
+
+def _fraction(digits: str | None, width: int) -> int:
+    return int((digits or "").ljust(width, "0"))
+
+
+def format_amount(micro: int) -> str:
+    """Dollars with at least two decimals and no needless zeros: 1250000 -> "1.25 USD"."""
+    whole, rest = divmod(abs(micro), MICRO)
+    decimals = f"{rest:06d}".rstrip("0").ljust(2, "0")
+    return f"{'-' if micro < 0 else ''}{whole}.{decimals} USD"
+
+
+def parse_size(value: str | int, field: str) -> int:
+    """Bytes, rounded down. An integer counts bytes; text needs a unit."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise UsageError(f'{field}: write a size such as "24GB", not {type(value).__name__}')
+    if isinstance(value, int):
+        size = value
+    else:
+        match = _SIZE.fullmatch(value.strip())
+        if match is None:
+            raise UsageError(f'{field}: {value[:TEXT_MAX]!r} is not a size; write it with a unit, such as "24GB" or "512MiB"')
+        factor = _FACTORS[(match[3] or "").lower()]
+        size = int(match[1]) * factor + _fraction(match[2], 6) * factor // 10**6
+    if not 0 <= size <= SIZE_MAX:
+        raise UsageError(f"{field}: {size} bytes is out of range")
+    return size
+
+
+def format_size(size: int) -> str:
+    """Decimal units with one decimal: 24_000_000_000 -> "24.0 GB"."""
+    for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= factor:
+            return f"{size // factor}.{size % factor * 10 // factor} {unit}"
+    return f"{size} B"
+
+
+def parse_duration(value: str | int, field: str) -> Seconds:
+    """Seconds, above zero: 90, "90s", "15m", "1h30m", "2d"."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise UsageError(f'{field}: write a duration such as "1h30m", not {type(value).__name__}')
+    if isinstance(value, int):
+        seconds = value
+    else:
+        text = value.strip()
+        match = _DURATION.fullmatch(text)
+        if match is None or not text:
+            raise UsageError(f'{field}: {text[:TEXT_MAX]!r} is not a duration; write it such as "90s", "15m", "1h30m" or "2d"')
+        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+        seconds = days * 86_400 + hours * 3_600 + minutes * 60 + rest
+    if not 0 < seconds < 1 << 40:
+        raise UsageError(f"{field}: {value} must be above zero" if seconds <= 0 else f"{field}: {value} is too long")
+    return Seconds(seconds)
+
+
+def format_duration(seconds: int) -> str:
+    """The two largest units: 5400 -> "1h30m"."""
+    parts: list[str] = []
+    rest = max(0, seconds)
+    for unit, factor in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, factor)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2]) or "0s"
+
+
+def parse_cores(value: str | int, field: str) -> int:
+    """Thousandths of a core: "0.5" -> 500, 2 -> 2000."""
+    match = None if isinstance(value, bool) else _CORES.fullmatch(str(value).strip())
+    if match is None:
+        raise UsageError(f'{field}: {str(value)[:TEXT_MAX]!r} is not a number of cores; write it such as 2 or "0.5"')
+    return int(match[1]) * 1000 + _fraction(match[2], 3)
