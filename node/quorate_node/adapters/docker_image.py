@@ -1,0 +1,92 @@
+"""Getting an image into the engine: an archive of the content store, or a registry image pinned by digest."""
+
+import re
+import threading
+from pathlib import Path
+
+import docker.errors
+from quorate_content.image_archive import (
+    ImageInfo,
+    loadable,
+    read_archive,
+    refuse_shell_command,
+)
+from quorate_protocol.refusals import Code, Refused, Unavailable
+
+import docker
+from quorate_node.adapters.docker_profile import ImageFacts
+
+_PINNED = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:[0-9a-f]{64}")
+_INFOS_MAX = 256
+
+
+class Images:
+    """Loads each image once. Blocking: called from worker threads."""
+
+    def __init__(self, api: docker.APIClient) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._infos: dict[tuple[str, int, int], ImageInfo] = {}
+
+    def ensure(self, image: Path | str, argv: tuple[str, ...]) -> ImageFacts:
+        """The image, present in the engine. Refused(UNKNOWN | MALFORMED | UNSUPPORTED), Unavailable when a registry is."""
+        with self._lock:
+            return self._archive(image, argv) if isinstance(image, Path) else self._registry(image)
+
+    def _archive(self, path: Path, argv: tuple[str, ...]) -> ImageFacts:
+        info = self._info(path)
+        refuse_shell_command(info, argv)
+        reference = f"sha256:{info.config_digest}"
+        if self._inspect(reference) is None:
+            self._load(path, info)
+            if self._inspect(reference) is None:
+                raise Refused(Code.MALFORMED, f"image: the engine did not accept the archive as {reference}")
+        return ImageFacts(reference, info.env, info.entrypoint, info.command, info.has_env)
+
+    def _info(self, path: Path) -> ImageInfo:
+        """Reading a large archive takes seconds: remembered by path, size and time of change."""
+        if not path.is_file():
+            raise Refused(Code.UNKNOWN, f"image: no archive {path.name}")
+        status = path.stat()
+        key = (str(path), status.st_size, status.st_mtime_ns)
+        if key not in self._infos:
+            if len(self._infos) >= _INFOS_MAX:
+                self._infos.clear()
+            self._infos[key] = read_archive(path)
+        return self._infos[key]
+
+    def _load(self, path: Path, info: ImageInfo) -> None:
+        try:
+            for event in self._api.load_image(loadable(path, info)):
+                if "error" in event:
+                    raise Refused(Code.MALFORMED, f"image: the engine refuses the archive: {event['error']}")
+        except docker.errors.APIError as error:
+            raise Refused(Code.MALFORMED, f"image: the engine refuses the archive: {error.explanation}") from error
+
+    def _registry(self, name: str) -> ImageFacts:
+        if not _PINNED.fullmatch(name):
+            raise Refused(Code.MALFORMED, "image: a registry image is named name@sha256:digest; tags move")
+        found = self._inspect(name)
+        if found is None:
+            self._pull(name)
+            found = self._inspect(name)
+        if found is None:
+            raise Refused(Code.UNKNOWN, f"image: {name} was pulled, but the engine does not know it")
+        config = found.get("Config") or {}
+        return ImageFacts(name, tuple(config.get("Env") or ()), tuple(config.get("Entrypoint") or ()), tuple(config.get("Cmd") or ()), None)
+
+    def _pull(self, name: str) -> None:
+        try:
+            self._api.pull(name)
+        except docker.errors.NotFound as error:
+            raise Refused(Code.UNKNOWN, f"image: the registry does not have {name}") from error
+        except docker.errors.APIError as error:
+            if error.status_code == 403 or "denied" in str(error.explanation):
+                raise Refused(Code.UNKNOWN, f"image: the registry does not give {name}: {error.explanation}") from error
+            raise Unavailable(f"the registry of {name} cannot be reached: {error.explanation}", 10.0) from error
+
+    def _inspect(self, reference: str) -> dict[str, dict[str, list[str] | None]] | None:
+        try:
+            return self._api.inspect_image(reference)
+        except docker.errors.ImageNotFound:
+            return None  # the answer to the question

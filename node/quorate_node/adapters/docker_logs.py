@@ -1,0 +1,58 @@
+"""Standard output and error of containers, whose engine keeps none (an engine's log costs host CPU that no limit of the job covers).
+
+A daemon thread per container reads the engine's attach stream into a file, up to a cap, and then hangs up: the engine discards the
+rest. What a container writes while no daemon is attached (between a crash and the restart) is lost; logs are never part of a result.
+"""
+
+import threading
+from pathlib import Path
+
+import docker.errors
+import requests
+
+import docker
+
+LOG_BYTES_MAX = 1 << 20
+_CUT = b"\n[log cut at 1 MiB]\n"
+
+
+class LogReaders:
+    """One reader per running container."""
+
+    def __init__(self, api: docker.APIClient) -> None:
+        self._api = api
+        self._readers: dict[str, threading.Thread] = {}
+
+    def attach(self, container: str, path: Path) -> None:
+        """Starts reading, unless it is being read already. Returns once the engine has accepted: what follows is not lost."""
+        if self.is_reading(container):
+            return
+        stream = self._api.attach(container, stdout=True, stderr=True, stream=True, logs=False)
+        reader = threading.Thread(target=_copy, args=(stream, path), name=f"log-{container}", daemon=True)
+        self._readers[container] = reader
+        reader.start()
+
+    def is_reading(self, container: str) -> bool:
+        """False once the container has ended and everything is in the file."""
+        reader = self._readers.get(container)
+        return reader is not None and reader.is_alive()
+
+    def forget(self, container: str) -> None:
+        """Drops the record of a removed container."""
+        self._readers.pop(container, None)
+
+
+def _copy(stream: "docker.types.CancellableStream[bytes]", path: Path) -> None:
+    written = path.stat().st_size if path.exists() else 0
+    try:
+        with path.open("ab", buffering=0) as file:
+            for chunk in stream:
+                file.write(chunk[: LOG_BYTES_MAX - written])
+                written += len(chunk)
+                if written > LOG_BYTES_MAX:
+                    file.write(_CUT)
+                    break
+    except (OSError, requests.exceptions.RequestException, docker.errors.DockerException):
+        return  # the engine or the lease's folder went away: a log is no promise
+    finally:
+        stream.close()
