@@ -1,0 +1,153 @@
+"""Whether to take an assignment: a chain of small checks, each with its reason and a sentence for the owner.
+
+Order matters only for the reason that is told: what can never fit comes before what does not fit now (`capacity`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorate_protocol.job import JobSpec, validate
+from quorate_protocol.messages import Assignment
+from quorate_protocol.ports import Sandbox
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import DeclineReason
+
+from quorate_node.core.terms import Terms
+
+FETCH_SECONDS_MAX = 3600
+STORE_SECONDS_MAX = 3600
+STORE_SECONDS_LEAST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """Not for this provider; `text` is for its owner's log and for `why no jobs`."""
+
+    reason: DeclineReason
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    """What is asked, by what terms."""
+
+    assignment: Assignment
+    spec: JobSpec
+    terms: Terms
+
+
+Check = Callable[[Bid], No | None]
+
+
+def decide(bid: Bid) -> No | None:
+    """The first reason not to run it, or None: then it fits this provider whenever a slot is free."""
+    for check in CHECKS:
+        answer = check(bid)
+        if answer is not None:
+            return answer
+    return None
+
+
+def _is_consistent(bid: Bid) -> No | None:
+    """The spec is the one the assignment names, and has the same duration."""
+    if bid.spec.digest() != bid.assignment.spec_hash:
+        return No(DeclineReason.MISMATCH, "the spec is not the one that the assignment names")
+    if bid.spec.max_duration != bid.assignment.max_duration:
+        return No(DeclineReason.MISMATCH, f"maxDuration is {bid.assignment.max_duration} s, the spec says {bid.spec.max_duration} s")
+    return None
+
+
+def _is_caseable(bid: Bid) -> No | None:
+    """A sealed or networked job could not be judged again by a jury; nothing here runs one."""
+    if bid.spec.sealed or bid.spec.network:
+        return No(DeclineReason.MISMATCH, "the job is sealed or wants the network")
+    return None
+
+
+def _is_kind_taken(bid: Bid) -> No | None:
+    if bid.spec.kind not in bid.terms.policy.kinds:
+        return No(DeclineReason.KIND, f"jobs of kind {bid.spec.kind.name.lower()} are not taken")
+    return None
+
+
+def _is_valid(bid: Bid) -> No | None:
+    """What no provider may run is declined and never reaches the executor."""
+    try:
+        validate(bid.spec)
+    except Refused as refused:  # the peer's mistake, answered with a signed Decline
+        return No(DeclineReason.MISMATCH, refused.detail)
+    return None
+
+
+def _is_host_class_offered(bid: Bid) -> No | None:
+    if bid.terms.slot(bid.assignment.host_class) is None:
+        return No(DeclineReason.MISMATCH, "no slot of that host class is offered")
+    return None
+
+
+def _is_paid_enough(bid: Bid) -> No | None:
+    """At least the owner's floor and the cheapest tier offered."""
+    slot = bid.terms.slot(bid.assignment.host_class)
+    offered = [price for price in (slot.spot, slot.on_demand, slot.reserved) if price] if slot else []
+    least = max(bid.terms.policy.price_floor, min(offered, default=0))
+    if bid.assignment.price_per_hour < least:
+        return No(DeclineReason.PRICE, f"{bid.assignment.price_per_hour} micro-USD an hour is below {least}")
+    return None
+
+
+def _is_image_allowed(bid: Bid) -> No | None:
+    allowed = bid.terms.policy.images
+    if allowed and bid.spec.image not in allowed:
+        return No(DeclineReason.IMAGE, f"image {bid.spec.image} is not on the owner's list")
+    return None
+
+
+def _is_sandbox_fit(bid: Bid) -> No | None:
+    """A bare process or nothing at all has no images from a registry."""
+    has_registry_image = "@" in bid.spec.image
+    if has_registry_image and bid.terms.sandbox in (Sandbox.PROCESS, Sandbox.BWRAP):
+        return No(DeclineReason.SANDBOX, f"the sandbox {bid.terms.sandbox.value} runs only images named by CID")
+    return None
+
+
+def _is_room(bid: Bid) -> No | None:
+    """Each resource asked fits into one run slot."""
+    wanted, room = bid.spec.resources, bid.terms.policy.room
+    pairs = (
+        ("cpu", wanted.cpu_millis, room.cpu_millis),
+        ("memory", wanted.memory_bytes, room.memory_bytes),
+        ("scratch", wanted.scratch_bytes, room.scratch_bytes),
+        ("output", wanted.output_bytes, room.output_bytes),
+        ("inputs", sum(item.size_bytes for item in bid.spec.inputs) + bid.spec.image_bytes, room.input_bytes),
+        ("gpus", wanted.gpu.count if wanted.gpu else 0, room.gpus),
+        ("vram", wanted.gpu.vram_bytes_min if wanted.gpu else 0, room.vram_bytes),
+    )
+    for name, asked, given in pairs:
+        if asked > given:
+            return No(DeclineReason.RESOURCES, f"{name}: {asked} is asked, a slot has {given}")
+    return None
+
+
+CHECKS: tuple[Check, ...] = (
+    _is_consistent,
+    _is_caseable,
+    _is_kind_taken,
+    _is_valid,
+    _is_host_class_offered,
+    _is_paid_enough,
+    _is_image_allowed,
+    _is_sandbox_fit,
+    _is_room,
+)
+
+
+def quoted_fetch_seconds(bid: Bid) -> int:
+    """How long fetching may take: part of the deadline, so generous, at most an hour."""
+    size = sum(item.size_bytes for item in bid.spec.inputs) + bid.spec.image_bytes
+    return min(FETCH_SECONDS_MAX, 10 + size // bid.terms.policy.input_bytes_per_second)
+
+
+def quoted_store_seconds(bid: Bid) -> int:
+    """How long sealing and uploading the output may take, at most an hour."""
+    size = bid.spec.resources.output_bytes
+    return min(STORE_SECONDS_MAX, STORE_SECONDS_LEAST + size // bid.terms.policy.upload_bytes_per_second)

@@ -1,0 +1,266 @@
+"""What happened, as the provider's machine takes it: messages of coordinators and of the chain, and reports of the own shell.
+
+Signed messages carry the key that signed (`signer`), recovered by the shell; whether that key may say so is decided in the step.
+"""
+
+from dataclasses import dataclass
+
+from quorate_protocol.envelope import Envelope
+from quorate_protocol.job import JobSpec
+from quorate_protocol.messages import (
+    Assignment,
+    CommitReceipt,
+    CommitSet,
+    Statement,
+    Stop,
+    Verdict,
+)
+from quorate_protocol.units import (
+    Address,
+    Amount,
+    ExitStatus,
+    Hash32,
+    Milliseconds,
+    Nonce,
+    Sequence,
+    UnixSeconds,
+)
+
+# ------------------------------------------------------------------------------------------------------ from coordinators
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentArrived:
+    """Run this."""
+
+    assignment: Envelope[Assignment]
+    spec: JobSpec
+    sources: tuple[str, ...]
+    signer: Address
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptArrived:
+    """Commit and ciphertext are stored."""
+
+    receipt: Envelope[CommitReceipt]
+    signer: Address
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSetArrived:
+    """Its batch is closed."""
+
+    lease: Hash32
+    commit_set: Envelope[CommitSet]
+    signer: Address
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictArrived:
+    """Its job has ended."""
+
+    lease: Hash32
+    verdict: Envelope[Verdict]
+    signer: Address
+
+
+@dataclass(frozen=True, slots=True)
+class StopArrived:
+    """The client ended it; the coordinator vouches for the session by passing it on."""
+
+    lease: Hash32
+    stop: Envelope[Stop]
+    coordinator: Address
+
+
+@dataclass(frozen=True, slots=True)
+class StatementArrived:
+    """A coordinator's cumulative debt."""
+
+    coordinator: Address
+    statement: Envelope[Statement]
+    signer: Address
+
+
+# --------------------------------------------------------------------------------------------------- from the own shell
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptDelivered:
+    """The coordinator took the Accept."""
+
+    lease: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Image and inputs are verified and on this machine."""
+
+    lease: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The container runs, or has run already."""
+
+    lease: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """This machine or its sources failed: never a result. Also what the coordinator refused for good (`why` is its code)."""
+
+    lease: Hash32
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The task ended by itself, by its limits or by a stop; PROTOCOL §3 status."""
+
+    lease: Hash32
+    status: ExitStatus
+    usage_ms: Milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """The outputs are a directory in the content store. `note` names what was forbidden in them, empty when nothing was."""
+
+    lease: Hash32
+    output_digest: Hash32
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """The ciphertext lies in the content store; its CID digest."""
+
+    lease: Hash32
+    ciphertext: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """The staging store holds the ciphertext."""
+
+    lease: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has come to the input's `at`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferDue:
+    """The offer is to be signed anew with the next sequence number."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """The owner wants no new work (`is_on`), or wants it again."""
+
+    is_on: bool
+
+
+# ------------------------------------------------------------------------------------------------------- from the chain
+
+
+@dataclass(frozen=True, slots=True)
+class CaseExecution:
+    """One execution named in a case: what a juror repeats. `spec_hash` is the CID digest of the job spec."""
+
+    spec_hash: Hash32
+    host_class: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class JuryDrawn:
+    """A jury was drawn; only those with this provider in it reach the machine."""
+
+    case_id: Nonce
+    executions: tuple[CaseExecution, ...]
+    vote_by: UnixSeconds
+    reveal_by: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Reexecuted:
+    """One execution of a case was repeated; the result digest, zero when inputs or image cannot be had."""
+
+    case_id: Nonce
+    index: int
+    digest: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class VoteStood:
+    """The vote is on chain."""
+
+    case_id: Nonce
+
+
+@dataclass(frozen=True, slots=True)
+class VotingEnded:
+    """Every juror voted, or the window has passed: ballots may be opened."""
+
+    case_id: Nonce
+
+
+@dataclass(frozen=True, slots=True)
+class CaseDecided:
+    """The court has decided, or the case is void."""
+
+    case_id: Nonce
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFinal:
+    """The newest final epoch of a coordinator credits this provider with `final` cumulative."""
+
+    coordinator: Address
+    epoch: Sequence
+    final: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimStood:
+    """The chain has paid up to `amount` cumulative."""
+
+    coordinator: Address
+    amount: Amount
+
+
+LeaseEvent = (
+    AcceptDelivered | Fetched | Started | Failed | Exited | Collected | Sealed | Uploaded | CommitSetArrived | VerdictArrived | StopArrived
+)
+ExecutionEvent = LeaseEvent | ReceiptArrived | Tick
+JuryEvent = Reexecuted | VoteStood | VotingEnded | CaseDecided
+Event = (
+    AssignmentArrived
+    | ReceiptArrived
+    | CommitSetArrived
+    | VerdictArrived
+    | StopArrived
+    | StatementArrived
+    | AcceptDelivered
+    | Fetched
+    | Started
+    | Failed
+    | Exited
+    | Collected
+    | Sealed
+    | Uploaded
+    | Tick
+    | OfferDue
+    | DrainRequested
+    | JuryDrawn
+    | Reexecuted
+    | VoteStood
+    | VotingEnded
+    | CaseDecided
+    | EpochFinal
+    | ClaimStood
+)

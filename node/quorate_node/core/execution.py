@@ -1,0 +1,330 @@
+"""The machine of one execution at its provider: `step(execution, event, at, random, terms)`.
+
+What holds at every step: a salt and a ciphertext's CID are in the state before the Commit that rests on them; one assignment has
+one Commit for ever; a reveal follows only a CommitSet that is fresh, is signed by the coordinator and contains that Commit, and
+never two sets with different members. A machine that fails says nothing rather than something false: the lease lapses.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from quorate_protocol.beacon import round_at, round_time
+from quorate_protocol.classes import determinism_class
+from quorate_protocol.commitment import commitment, result_digest
+from quorate_protocol.eip712 import digest
+from quorate_protocol.job import image_digest
+from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN, DAY
+from quorate_protocol.messages import (
+    Accept,
+    Commit,
+    CommitEntry,
+    CommitSet,
+    Decline,
+    Reveal,
+)
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, Hash32, Round, Seconds, UnixSeconds
+
+from quorate_node.core import bidding, effects, events
+from quorate_node.core.effects import LeaseEffect
+from quorate_node.core.phases import (
+    PREPARING,
+    WORKING,
+    Accepted,
+    Collecting,
+    Committed,
+    Declined,
+    Done,
+    Execution,
+    Fetching,
+    Lapsed,
+    Phase,
+    Receipted,
+    Revealed,
+    Running,
+    Sealing,
+    Starting,
+    Uploading,
+)
+from quorate_node.core.terms import Terms
+
+KEEP_SECONDS = 7 * DAY  # ciphertext past the verdict (PROTOCOL §4); also the wait for a verdict that never comes
+DECLINED_KEEP_SECONDS = 600  # long enough for every repeat of its assignment
+CLOCK_ALLOWANCE_SECONDS = 2  # between honest clocks, on top of the one beacon period of a CommitSet
+RESEND_FIRST_SECONDS = 2
+RESEND_LONGEST_SECONDS = 60
+
+Stepped = tuple[Execution, tuple[LeaseEffect, ...]]
+
+
+# ------------------------------------------------------------------------------------------------------------- beginning
+
+
+def begin(event: events.AssignmentArrived, at: UnixSeconds, no: bidding.No | None, start_by: UnixSeconds, quoted_run: int, terms: Terms) -> Stepped:
+    """Accepts, or declines for the reason given; `start_by` > 0 is when a taken run slot will be free."""
+    assignment, lease = event.assignment.message, digest(terms.domain, event.assignment.message)
+    if no is not None:
+        phase = Declined(Decline(lease, no.reason, start_by, at), no.text)
+        declined = Execution(event.assignment, lease, event.spec, event.sources, ZERO_HASH, None, assignment.accept_by, phase)
+        return declined, duties(declined)
+    bid = bidding.Bid(assignment, event.spec, terms)
+    slot = terms.slot(assignment.host_class)
+    assert slot is not None, "bidding lets no unknown host class through"
+    fetch, store = bidding.quoted_fetch_seconds(bid), bidding.quoted_store_seconds(bid)
+    accept = Accept(lease, Seconds(fetch), Seconds(quoted_run), Seconds(store), at)
+    commit_by = UnixSeconds(at + fetch + assignment.max_duration + store + terms.limits.commit_grace)
+    class_id = determinism_class(assignment.host_class, image_digest(event.spec.image), slot.host.environment())
+    execution = Execution(event.assignment, lease, event.spec, event.sources, class_id, accept, commit_by, Accepted())
+    return execution, duties(execution)
+
+
+def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
+    """What the phase calls for: done on entering it, and again after a restart. Pure, so what is due is never stored twice."""
+    lease, coordinator, phase = execution.hash, execution.coordinator, execution.phase
+    match phase:
+        case Declined():
+            return (effects.SendDecline(lease, coordinator, phase.decline, execution.assignment.message.accept_by),)
+        case Accepted():
+            assert execution.accept is not None
+            return (effects.SendAccept(lease, coordinator, execution.accept, execution.assignment.message.accept_by),)
+        case Fetching():
+            return (effects.Fetch(lease, coordinator, execution.spec, execution.sources, execution.commit_by),)
+        case Starting():
+            return (effects.StartTask(lease, execution.spec, execution.host_class),)
+        case Running():
+            return (effects.WatchTask(lease, coordinator), *((effects.StopTask(lease),) if phase.is_stopping else ()))
+        case Collecting():
+            return (effects.Collect(lease, coordinator, phase.exit_status),)
+        case Sealing():
+            return (effects.Seal(lease, phase.reveal.output_digest, phase.reveal.salt),)
+        case Uploading():
+            return (effects.Upload(lease, coordinator, phase.ciphertext, execution.commit_by), effects.RemoveTask(lease))
+        case Committed():
+            return (effects.SendCommit(lease, coordinator, phase.commit, phase.attempts),)
+        case Revealed():
+            return (effects.SendReveal(lease, coordinator, phase.reveal, phase.commit_set.message.closed_at),)
+        case Receipted() | Done():
+            return ()
+        case Lapsed():
+            return (effects.StopTask(lease), effects.RemoveTask(lease))
+        case _:
+            assert_never(phase)
+
+
+def next_due(execution: Execution) -> UnixSeconds:
+    """When a Tick changes something."""
+    phase = execution.phase
+    match phase:
+        case Declined():
+            return UnixSeconds(execution.assignment.message.accept_by + DECLINED_KEEP_SECONDS)
+        case Accepted():
+            return UnixSeconds(execution.assignment.message.accept_by + 1)
+        case Committed():
+            return min(phase.resend_at, UnixSeconds(execution.commit_by + KEEP_SECONDS))
+        case Receipted() | Revealed():
+            return UnixSeconds(execution.commit_by + KEEP_SECONDS)
+        case Done() | Lapsed():
+            return phase.forget_at
+        case _:
+            return UnixSeconds(execution.commit_by + 1)
+
+
+# ------------------------------------------------------------------------------------------------------------------ steps
+
+
+def step(execution: Execution, event: events.ExecutionEvent, at: UnixSeconds, random: bytes, terms: Terms) -> Stepped:
+    """The only way an execution changes.
+
+    A report of the shell that no longer fits is a no-op (it was overtaken); a peer's message that does not fit is Refused.
+    """
+    match event:
+        case events.AcceptDelivered():
+            return _enter(execution, Fetching()) if isinstance(execution.phase, Accepted) else (execution, ())
+        case events.Fetched():
+            return _enter(execution, Starting()) if isinstance(execution.phase, Fetching) else (execution, ())
+        case events.Started():
+            return _enter(execution, Running(at, execution.phase.is_stopping)) if isinstance(execution.phase, Starting) else (execution, ())
+        case events.Exited():
+            return _exited(execution, event, random)
+        case events.Collected():
+            return _collected(execution, event)
+        case events.Sealed():
+            return _sealed(execution, event)
+        case events.Uploaded():
+            return _uploaded(execution, at, terms)
+        case events.Failed():
+            return _failed(execution, event.why, at)
+        case events.ReceiptArrived():
+            return _receipt(execution, event, terms)
+        case events.CommitSetArrived():
+            return _commit_set(execution, event, at, terms)
+        case events.VerdictArrived():
+            return _verdict(execution, event, at, terms)
+        case events.StopArrived():
+            return _stop(execution, at)
+        case events.Tick():
+            return _tick(execution, at)
+        case _:
+            assert_never(event)
+
+
+def _enter(execution: Execution, phase: Phase) -> Stepped:
+    moved = execution.to(phase)
+    return moved, duties(moved)
+
+
+def _exited(execution: Execution, event: events.Exited, random: bytes) -> Stepped:
+    if not isinstance(execution.phase, Running | Starting):
+        return execution, ()
+    assert len(random) == 32, "a salt is 32 fresh bytes"
+    return _enter(execution, Collecting(event.status, event.usage_ms, Hash32(random)))
+
+
+def _collected(execution: Execution, event: events.Collected) -> Stepped:
+    phase = execution.phase
+    if not isinstance(phase, Collecting):
+        return execution, ()
+    provider = execution.assignment.message.provider
+    reveal = Reveal(execution.hash, provider, phase.exit_status, event.output_digest, phase.salt)
+    return _enter(execution, Sealing(phase.usage_ms, reveal))
+
+
+def _sealed(execution: Execution, event: events.Sealed) -> Stepped:
+    phase = execution.phase
+    if not isinstance(phase, Sealing):
+        return execution, ()
+    return _enter(execution, Uploading(phase.usage_ms, phase.reveal, event.ciphertext))
+
+
+def _uploaded(execution: Execution, at: UnixSeconds, terms: Terms) -> Stepped:
+    phase = execution.phase
+    if not isinstance(phase, Uploading):
+        return execution, ()
+    if at > execution.commit_by:
+        return _lapse(execution, "the output was stored after commitBy", at)
+    reveal = phase.reveal
+    result = result_digest(reveal.exit_status, reveal.output_digest)
+    commit = Commit(
+        assignment_hash=execution.hash,
+        class_id=execution.class_id,
+        commitment=commitment(execution.hash, reveal.provider, reveal.salt, result),
+        encrypted_output=phase.ciphertext,
+        usage_ms=phase.usage_ms,
+        beacon_round=beacon_round(terms, at),
+    )
+    return _enter(execution, Committed(commit, reveal, UnixSeconds(at + RESEND_FIRST_SECONDS)))
+
+
+def beacon_round(terms: Terms, at: UnixSeconds) -> Round:
+    """One round later than the first that lies two whole periods ahead: the message takes time to arrive and to be witnessed."""
+    number = round_at(terms.beacon, at) + BEACON_AHEAD_MIN
+    if number < 1 or round_time(terms.beacon, Round(max(1, number))) < at + BEACON_AHEAD_MIN * terms.beacon.period:
+        number += 1
+    assert BEACON_AHEAD_MIN + 2 <= BEACON_AHEAD_MAX
+    return Round(number + 1)
+
+
+def _failed(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
+    match execution.phase:
+        case Declined() | Done() | Lapsed() | Receipted() | Revealed():
+            return execution, ()
+        case _:
+            return _lapse(execution, why, at)
+
+
+def _lapse(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
+    return _enter(execution, Lapsed(why[:200], execution.commit(), UnixSeconds(at + KEEP_SECONDS)))
+
+
+def _receipt(execution: Execution, event: events.ReceiptArrived, terms: Terms) -> Stepped:
+    phase = execution.phase
+    _check_signer(execution, event.signer, terms)
+    commit = execution.commit()
+    if commit is None or digest(terms.domain, commit) != event.receipt.message.commit_hash:
+        raise Refused(Code.UNKNOWN, "receipt: of a Commit that was not signed here")
+    if not isinstance(phase, Committed):
+        return execution, ()
+    return _enter(execution, Receipted(phase.commit, phase.reveal, event.receipt))
+
+
+def _commit_set(execution: Execution, event: events.CommitSetArrived, at: UnixSeconds, terms: Terms) -> Stepped:
+    """The one door to a reveal."""
+    phase, closed = execution.phase, event.commit_set.message
+    if not isinstance(phase, Committed | Receipted | Revealed):
+        raise Refused(Code.WRONG_PHASE, f"commitSet: the execution is {type(phase).__name__}")
+    _check_signer(execution, event.signer, terms)
+    entry = CommitEntry(execution.hash, terms.provider, digest(terms.domain, phase.commit))
+    if entry not in closed.ordered:
+        raise Refused(Code.UNKNOWN, "commitSet: my Commit is not in it")
+    if isinstance(phase, Revealed) and not _is_same_set(phase.commit_set.message, closed):
+        raise Refused(Code.EQUIVOCATION, "commitSet: another one was signed for this batch")
+    age = at - closed.closed_at
+    if age > terms.limits.beacon_period + CLOCK_ALLOWANCE_SECONDS:
+        raise Refused(Code.STALE, f"commitSet: closed {age} s ago; sign it again with a new closedAt")
+    if age < -CLOCK_ALLOWANCE_SECONDS:
+        raise Refused(Code.TOO_EARLY, f"commitSet: closedAt lies {-age} s ahead")
+    return _enter(execution, Revealed(phase.commit, phase.reveal, event.commit_set))
+
+
+def _is_same_set(one: CommitSet, other: CommitSet) -> bool:
+    """Signed again after a failed delivery: only closedAt may be new."""
+    return replace(one, closed_at=other.closed_at) == other
+
+
+def _check_signer(execution: Execution, signer: bytes, terms: Terms) -> None:
+    if terms.statement_keys.get(execution.coordinator) != signer:
+        raise Refused(Code.WRONG_SIGNER, "not signed by the statement key of the coordinator that assigned it")
+
+
+def _verdict(execution: Execution, event: events.VerdictArrived, at: UnixSeconds, terms: Terms) -> Stepped:
+    phase = execution.phase
+    _check_signer(execution, event.signer, terms)
+    match phase:
+        case Revealed():
+            if event.verdict.message.job_id != phase.commit_set.message.job_id:
+                raise Refused(Code.UNKNOWN, "verdict: of another job")
+            return _enter(execution, Done(phase.commit, event.verdict, UnixSeconds(at + KEEP_SECONDS)))
+        case Committed() | Receipted():
+            return _enter(execution, Done(phase.commit, event.verdict, UnixSeconds(at + KEEP_SECONDS)))
+        case Done():
+            newer = event.verdict.message.seq > phase.verdict.message.seq
+            return (execution.to(replace(phase, verdict=event.verdict)), ()) if newer else (execution, ())
+        case Lapsed() | Declined():
+            return execution, ()
+        case _:
+            # The job ended without this execution (it was stopped, or this provider was too slow).
+            return _lapse(execution, "the job ended before the commit", at)
+
+
+def _stop(execution: Execution, at: UnixSeconds) -> Stepped:
+    """Elapsed time is paid, so a running task is ended and committed as it is; what has not begun just ends."""
+    match execution.phase:
+        case Accepted() | Fetching():
+            return _lapse(execution, "stopped by the client before it ran", at)
+        case Starting() as phase:
+            # Whether it runs is not known yet; it is stopped as soon as it is.
+            return execution.to(replace(phase, is_stopping=True)), ()
+        case Running() as phase if not phase.is_stopping:
+            return execution.to(replace(phase, is_stopping=True)), (effects.StopTask(execution.hash),)
+        case _:
+            return execution, ()
+
+
+def _tick(execution: Execution, at: UnixSeconds) -> Stepped:
+    if at < next_due(execution):
+        return execution, ()
+    phase = execution.phase
+    match phase:
+        case Committed() if at < execution.commit_by + KEEP_SECONDS:
+            wait = min(RESEND_LONGEST_SECONDS, RESEND_FIRST_SECONDS << min(phase.attempts, 6))
+            again = replace(phase, resend_at=UnixSeconds(at + wait), attempts=phase.attempts + 1)
+            return _enter(execution, again)
+        case Committed() | Receipted() | Revealed():
+            return _lapse(execution, "no verdict within seven days", at)
+        case Accepted():
+            return _lapse(execution, "the Accept could not be delivered in time", at)
+        case Declined() | Done() | Lapsed():
+            return execution, (effects.Forget(execution.hash),)
+        case _:
+            assert isinstance(phase, (*PREPARING, Running, *WORKING))
+            return _lapse(execution, f"commitBy passed while {type(phase).__name__}", at)

@@ -1,0 +1,205 @@
+"""One execution at its provider, phase by phase. One dataclass per phase, so that impossible combinations cannot be built.
+
+Accepted → Fetching → Starting → Running → Collecting → Sealing → Uploading → Committed → Receipted → Revealed → Done,
+or one of the ends Declined and Lapsed. There is no phase for an assignment that is still being thought about: the bid is pure
+and the answer is decided in the step that takes the assignment.
+"""
+
+from dataclasses import dataclass, replace
+
+from quorate_protocol.envelope import Envelope
+from quorate_protocol.job import JobSpec
+from quorate_protocol.messages import (
+    Accept,
+    Assignment,
+    Commit,
+    CommitReceipt,
+    CommitSet,
+    Decline,
+    Reveal,
+    Verdict,
+)
+from quorate_protocol.units import (
+    Address,
+    ExitStatus,
+    Hash32,
+    Milliseconds,
+    UnixSeconds,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """Answered with a signed Decline."""
+
+    decline: Decline
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The Accept is being delivered; nothing runs before the coordinator took it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """Image and inputs are being fetched and verified."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """The container is being started; a restart finds out whether it was. `is_stopping`: to be ended as soon as it runs."""
+
+    is_stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The container runs. `is_stopping`: the client's Stop was passed on; the exit that follows is the result."""
+
+    started_at: UnixSeconds
+    is_stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """The task has exited; its outputs are being collected. The salt is chosen here, long before anything uses it."""
+
+    exit_status: ExitStatus
+    usage_ms: Milliseconds
+    salt: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """The output lies in the content store; its ciphertext is being made from the salt."""
+
+    usage_ms: Milliseconds
+    reveal: Reveal
+
+
+@dataclass(frozen=True, slots=True)
+class Uploading:
+    """The ciphertext goes to the staging store. `ciphertext` is its CID digest."""
+
+    usage_ms: Milliseconds
+    reveal: Reveal
+    ciphertext: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The one Commit of this assignment; sent again at `resend_at` until a CommitReceipt arrives."""
+
+    commit: Commit
+    reveal: Reveal
+    resend_at: UnixSeconds
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Receipted:
+    """The coordinator owes this execution from here on."""
+
+    commit: Commit
+    reveal: Reveal
+    receipt: Envelope[CommitReceipt]
+
+
+@dataclass(frozen=True, slots=True)
+class Revealed:
+    """Opened to the coordinator for this CommitSet, and for none with other members."""
+
+    commit: Commit
+    reveal: Reveal
+    commit_set: Envelope[CommitSet]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The job ended with a verdict; the ciphertext is kept until `forget_at`."""
+
+    commit: Commit
+    verdict: Envelope[Verdict]
+    forget_at: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Lapsed:
+    """Ended without pay. A commit that was signed is kept, so that no other one can ever be signed for this assignment."""
+
+    why: str
+    commit: Commit | None
+    forget_at: UnixSeconds
+
+
+Phase = (
+    Declined
+    | Accepted
+    | Fetching
+    | Starting
+    | Running
+    | Collecting
+    | Sealing
+    | Uploading
+    | Committed
+    | Receipted
+    | Revealed
+    | Done
+    | Lapsed
+)
+
+PREPARING = (Accepted, Fetching, Starting)
+WORKING = (Collecting, Sealing, Uploading)
+ENDED = (Declined, Done, Lapsed)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution. `hash` is the digest of the whole Assignment; `accept` is None when it was declined."""
+
+    assignment: Envelope[Assignment]
+    hash: Hash32
+    spec: JobSpec
+    sources: tuple[str, ...]
+    class_id: Hash32
+    accept: Accept | None
+    commit_by: UnixSeconds
+    phase: Phase
+
+    @property
+    def coordinator(self) -> Address:
+        """Whose assignment it is."""
+        return self.assignment.message.coordinator
+
+    @property
+    def host_class(self) -> Hash32:
+        """Whose run slot it takes."""
+        return self.assignment.message.host_class
+
+    @property
+    def lease_id(self) -> str:
+        """Name of its container."""
+        return self.hash.hex()
+
+    @property
+    def occupies_slot(self) -> bool:
+        """Takes a run slot until its commit (I2)."""
+        return isinstance(self.phase, (*PREPARING, Running, *WORKING))
+
+    @property
+    def is_ended(self) -> bool:
+        """Only forgetting is left."""
+        return isinstance(self.phase, ENDED)
+
+    def commit(self) -> Commit | None:
+        """The Commit that was signed, in whatever phase."""
+        match self.phase:
+            case Committed() | Receipted() | Revealed() | Done() | Lapsed():
+                return self.phase.commit
+            case _:
+                return None
+
+    def to(self, phase: Phase) -> "Execution":
+        """The same execution in another phase."""
+        return replace(self, phase=phase)

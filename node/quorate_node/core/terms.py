@@ -1,0 +1,57 @@
+"""What the provider's rules may know of itself: fixed while the daemon runs, so that replay gives the same decisions."""
+
+from dataclasses import dataclass
+
+from quorate_protocol.eip712 import Domain
+from quorate_protocol.limits import Limits
+from quorate_protocol.offer import SlotOffer
+from quorate_protocol.ports import BeaconInfo, Sandbox
+from quorate_protocol.units import Address, Hash32, JobKind, Price, Small
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The most that one run slot gives to a job. Bytes; thousandths of a core."""
+
+    cpu_millis: int
+    memory_bytes: int
+    scratch_bytes: int
+    output_bytes: int
+    input_bytes: int
+    gpus: int = 0
+    vram_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the owner allows. Empty `images` = any image."""
+
+    price_floor: Price
+    images: tuple[str, ...]
+    kinds: tuple[JobKind, ...]
+    room: Room
+    input_bytes_per_second: int = 20_000_000  # only for the quotes in Accept
+    upload_bytes_per_second: int = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Who this provider is, on which deployment, with which slots. `statement_keys` maps each coordinator it serves to the key that signs for it."""
+
+    provider: Address
+    domain: Domain
+    limits: Limits
+    beacon: BeaconInfo
+    statement_keys: dict[Address, Address]
+    slots: tuple[SlotOffer, ...]
+    sandbox: Sandbox
+    policy: Policy
+
+    def slot(self, host_class: Hash32) -> SlotOffer | None:
+        """The slots offered of a host class."""
+        return next((slot for slot in self.slots if slot.host.id() == host_class), None)
+
+    def count(self, host_class: Hash32) -> Small:
+        """How many run slots a host class has here."""
+        slot = self.slot(host_class)
+        return slot.count if slot else Small(0)
