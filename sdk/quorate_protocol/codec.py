@@ -68,6 +68,16 @@ def from_json(cls: type[T], tree: Json, path: str = "") -> T:
     return result
 
 
+def encoder_of(kind: Any) -> Encoder:
+    """The encoder of any type that the codec knows."""
+    return _encoder(kind)
+
+
+def decoder_of(kind: Any) -> Decoder:
+    """The decoder of any type that the codec knows: (tree, path) -> value."""
+    return _decoder(kind)
+
+
 def camel(name: str) -> str:
     """snake_case to camelCase."""
     head, *rest = name.split("_")

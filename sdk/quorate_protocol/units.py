@@ -136,3 +136,8 @@ def pay_for(usage: Milliseconds, rate: Price, budget: Amount) -> Amount:
 def share_bps(amount: Amount, bps: Bps) -> Amount:
     """`bps` hundredths of a percent of an amount, rounded down; the remainder stays where it was."""
     return Amount(amount * bps // BPS_ONE)
+
+
+def usd(amount: int) -> str:
+    """Text of an amount in USD with its six decimals."""
+    return f"{amount // 1_000_000}.{amount % 1_000_000:06d}"

@@ -1,0 +1,126 @@
+"""What the chain says: registrations, slots, allocations, epochs, cases."""
+
+from dataclasses import replace
+from typing import assert_never
+
+from quorate_protocol.audit import FOREVER, StakeSlot
+
+from quorate_coordinator.core import epochs
+from quorate_coordinator.core.events import (
+    AccountIndexed,
+    AllocationChanged,
+    CaseDecided,
+    CaseOpened,
+    ChainAdvanced,
+    ChainNote,
+    EpochPosted,
+    JuryDrawn,
+    ProviderRegistered,
+    SlotClosed,
+    SlotOpened,
+    TransactionRefused,
+)
+from quorate_coordinator.core.state import Case, Client, HostList, Provider
+from quorate_coordinator.core.turn import Turn
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Nonce
+
+
+def on_block(turn: Turn, event: ChainAdvanced) -> None:
+    """Takes a confirmed block; an older one changes nothing."""
+    if event.block <= turn.state.own.block:
+        return
+    for note in event.notes:
+        _apply(turn, note)
+    turn.books(block=event.block, block_time=event.block_time)
+
+
+def _apply(turn: Turn, note: ChainNote) -> None:
+    match note:
+        case ProviderRegistered():
+            _register(turn, note)
+        case SlotOpened():
+            _open_slot(turn, note)
+        case SlotClosed(host_class, index, until):
+            slots = list((turn.state.hosts.get(host_class) or HostList()).slots)
+            slots[index] = replace(slots[index], active_until=until)
+            turn.state.hosts[host_class] = HostList(tuple(slots))
+        case AccountIndexed(account, index):
+            turn.state.indices[account] = index
+        case AllocationChanged(account, allocation):
+            client = turn.state.clients.get(account) or Client(account)
+            turn.state.clients[account] = replace(client, allocation=allocation)
+        case EpochPosted(number, _):
+            epochs.on_posted(turn, number)
+        case CaseOpened():
+            _case_opened(turn, note)
+        case JuryDrawn(case_id, jurors):
+            _change_case(turn, case_id, jurors=jurors, phase="voting")
+        case CaseDecided():
+            _case_decided(turn, note)
+        case _:
+            assert_never(note)
+
+
+def _register(turn: Turn, note: ProviderRegistered) -> None:
+    known = turn.state.providers.get(note.owner)
+    fresh = Provider(note.owner, note.index, note.operator_key, note.payout, note.network)
+    if known is not None:
+        fresh = replace(known, operator_key=note.operator_key, payout=note.payout, network=note.network)
+    turn.state.providers[note.owner] = fresh
+    turn.state.indices[note.owner] = note.index
+
+
+def _open_slot(turn: Turn, note: SlotOpened) -> None:
+    provider = turn.state.providers.get(note.owner)
+    if provider is None:
+        return  # a slot without a registration cannot be; Stakes refuses it
+    slots = list((turn.state.hosts.get(note.host_class) or HostList()).slots)
+    while len(slots) <= note.index:
+        slots.append(StakeSlot(len(slots), ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH, FOREVER, BlockNumber(0)))
+    slots[note.index] = StakeSlot(note.index, note.owner, provider.operator_key, provider.payout, provider.network, note.active_from)
+    turn.state.hosts[note.host_class] = HostList(tuple(slots))
+
+
+def _case_opened(turn: Turn, note: CaseOpened) -> None:
+    """Ours is recognised by its executions; a stranger's case freezes the accused all the same."""
+    ours = next((case for case in turn.state.cases.values() if case.accused == note.accused and case.case_id is None), None)
+    if ours is None:
+        ours = Case(f"foreign-{note.case_id}", note.accused, (), ())
+    turn.state.cases[ours.key] = replace(ours, case_id=note.case_id, phase="drawing")
+    _freeze(turn, note.accused, is_frozen=True)
+
+
+def _case_decided(turn: Turn, note: CaseDecided) -> None:
+    case = _change_case(turn, note.case_id, is_convicted=note.is_convicted, slashed=note.slashed, phase="decided")
+    if case is None:
+        return
+    if not note.is_convicted:
+        _freeze(turn, case.accused, is_frozen=False)
+    for job_id in case.jobs:
+        result = f"convicted, {note.slashed} micro-USD slashed" if note.is_convicted else "not convicted"
+        turn.note(turn.state.jobs[job_id], "judged", f"case {note.case_id}: {result}")
+
+
+def _change_case(turn: Turn, case_id: Nonce, **changes: object) -> Case | None:
+    case = next((item for item in turn.state.cases.values() if item.case_id == case_id), None)
+    if case is None:
+        return None
+    changed: Case = replace(case, **changes)  # type: ignore[arg-type]
+    turn.state.cases[case.key] = changed
+    return changed
+
+
+def _freeze(turn: Turn, owner: bytes, is_frozen: bool) -> None:
+    provider = turn.state.providers.get(owner)  # type: ignore[arg-type]
+    if provider is not None:
+        turn.state.providers[provider.owner] = replace(provider, is_frozen=is_frozen)
+
+
+def on_refused(turn: Turn, event: TransactionRefused) -> None:
+    """A transaction will never go through: an epoch is built anew, a case is given up and its provider stays struck."""
+    if event.purpose.startswith("epoch-"):
+        epochs.on_refused(turn, event.purpose)
+    case = turn.state.cases.get(event.purpose)
+    if case is not None and case.case_id is None:
+        turn.state.cases[case.key] = replace(case, phase=f"refused: {event.reason[:200]}", is_convicted=False)
+        _freeze(turn, case.accused, is_frozen=False)

@@ -1,0 +1,222 @@
+"""Closing a batch, opening its results, deciding (PROTOCOL §5 Batches)."""
+
+from dataclasses import replace
+
+from quorate_protocol import lease as leases
+from quorate_protocol import verdict as verdicts
+from quorate_protocol import wire
+from quorate_protocol.audit import is_held
+from quorate_protocol.eip712 import struct_hash
+from quorate_protocol.hashing import hash_list
+from quorate_protocol.lease import Lease
+from quorate_protocol.messages import CommitEntry, CommitSet, Verdict
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Hash32, Label, Outcome, Round, Sequence, Small, UnixSeconds
+
+from quorate_coordinator.core import draws, faults, ledger, placing
+from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.events import RevealReceived
+from quorate_coordinator.core.orders import trust_of
+from quorate_coordinator.core.state import AwaitingRound, Batch, Decided, Job, Matching, Revealing, Running
+from quorate_coordinator.core.turn import Turn
+
+RESEND_SECONDS = 600
+CLOSINGS_MAX = 3
+
+
+def close_if_complete(turn: Turn, job: Job) -> None:
+    """Closes the batch once every place has committed: from now on its members may reveal."""
+    phase = job.phase
+    assert isinstance(phase, Running)
+    if len(phase.places) < phase.wanted:
+        return
+    members = [turn.state.leases[place.lease] for place in phase.places if place.lease]
+    if len(members) < len(phase.places) or not all(isinstance(lease.phase, leases.Committed) for lease in members):
+        return
+    if not members:
+        _nobody_drawn(turn, job, phase)
+        return
+    _sign_set(turn, job, phase, members)
+
+
+def _nobody_drawn(turn: Turn, job: Job, phase: Running) -> None:
+    """An escalation found nobody: once more at a later round (they may be back), then the job is unresolved."""
+    if not _is_second_pass(job, phase.batch):
+        later = Round(draws.round_at(turn, turn.at) + 5)
+        turn.put(job, phase=AwaitingRound(phase.batch, 1, later, (), second_pass=True))
+        return
+    decide(turn, job, is_exhausted=True)
+
+
+def _is_second_pass(job: Job, batch: int) -> bool:
+    return len(job.beacons) > batch + 1
+
+
+def _sign_set(turn: Turn, job: Job, phase: Running, members: list[Lease]) -> None:
+    entries = tuple(CommitEntry(lease.hash, lease.provider, turn.digest(_commit_of(lease).message)) for lease in members)
+    message = CommitSet(
+        job_id=job.id,
+        batch=Small(phase.batch),
+        ordered=entries,
+        blinds=tuple(lease.blind for lease in members),
+        beacon_round=phase.beacon.round if phase.beacon else Round(0),
+        secret=job.secret,
+        audit_ppm=draws.audit_ppm(turn, job),
+        slots=tuple(Small(place.attempt) for place in phase.places if place.attempt >= 0),
+        skips_hash=hash_list(phase.skipped),
+        closed_at=turn.at,
+    )
+    job = _open_batch(turn, job, Batch(phase.batch, tuple(lease.hash for lease in members), turn.seal(message)), members)
+    turn.note(job, "closed", f"batch {phase.batch}: {len(members)} commitments are in, results open now")
+
+
+def _commit_of(lease: Lease) -> leases.Envelope[leases.Commit]:
+    phase = lease.phase
+    assert isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent), f"{type(phase).__name__} has no commit"
+    return phase.commit
+
+
+def on_reveal(turn: Turn, event: RevealReceived) -> None:
+    """A reveal with a ciphertext that opened; one that did not open is silence (the lease runs out)."""
+    lease = turn.state.leases.get(event.reveal.assignment_hash)
+    if lease is None:
+        raise Refused(Code.UNKNOWN, f"assignment 0x{event.reveal.assignment_hash.hex()}")
+    if not event.has_opened:
+        raise Refused(Code.DOES_NOT_OPEN, "reveal: the stored ciphertext does not open to outputDigest under this salt")
+    moved, _ = placing.move(turn, lease, leases.RevealReceived(event.reveal))
+    if moved is lease:
+        return
+    job = turn.state.jobs[lease.job_id]
+    turn.note(job, "revealed", f"execution {lease.index}")
+    decide_if_open(turn, job)
+
+
+def decide_if_open(turn: Turn, job: Job) -> None:
+    """Decides once every member of the batch has revealed or run out of time."""
+    if not isinstance(job.phase, Revealing):
+        return
+    members = [turn.state.leases[digest] for digest in job.phase.batch.members]
+    if not all(isinstance(lease.phase, leases.Revealed | leases.Silent) for lease in members):
+        return
+    if len(job.batches) == 1 and len(members) == 1 and isinstance(members[0].phase, leases.Silent):
+        # A batch of one that is not revealed lapses unpaid, and the next provider runs it (reveal demands come later).
+        turn.note(job, "lapsed", f"execution {members[0].index} was not revealed")
+        turn.put(job, phase=Matching(turn.at), batches=(), beacons=(), witness=None, refused_by=(*job.refused_by, members[0].provider))
+        return
+    decide(turn, job, is_exhausted=False)
+
+
+def committed_leases(turn: Turn, job: Job) -> list[Lease]:
+    """Every lease of the job's closed batches, in CommitSet order."""
+    return [turn.state.leases[digest] for batch in job.batches for digest in batch.members]
+
+
+def decide(turn: Turn, job: Job, is_exhausted: bool) -> None:
+    """Applies the verdict rule to all executions so far."""
+    order = job.submission.order.message
+    members = committed_leases(turn, job)
+    executions = [
+        verdicts.Execution(lease.hash, lease.provider, _result_of(lease), trust_of(turn, job, lease.provider).suspicion_ppm())
+        for lease in members
+    ]
+    decision = verdicts.decide(job.ack.message.rule, order.verify_tier, executions, order.max_executions, is_exhausted)
+    match decision:
+        case verdicts.More(count):
+            _escalate(turn, job, count)
+        case verdicts.Accepted(group, faulted):
+            _accept(turn, job, [members[i] for i in group], [members[i] for i in faulted])
+        case verdicts.Unresolved(is_clients_doing):
+            _unresolved(turn, job, members, is_clients_doing)
+
+
+def _result_of(lease: Lease) -> Hash32 | None:
+    return lease.phase.result if isinstance(lease.phase, leases.Revealed) else None
+
+
+def _escalate(turn: Turn, job: Job, count: int) -> None:
+    """A fresh batch, drawn from the first round at least a period after the reveals were due or are in."""
+    number = len(job.batches)
+    later = Round(draws.round_at(turn, turn.at) + 2)
+    turn.put(job, phase=AwaitingRound(number, count, later, (), second_pass=False))
+    turn.note(job, "escalated", f"results differ: {count} further execution{'' if count == 1 else 's'} after beacon round {later}")
+
+
+def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> None:
+    rule = job.ack.message.rule
+    audited = len(committed_leases(turn, job)) > 1
+    verdict = _sign_verdict(turn, job, Outcome.ACCEPTED, group, faulted)
+    held = is_held(rule, audited)
+    hold_until = UnixSeconds(turn.at + turn.rules.limits.max_hold) if held else turn.at
+    job = turn.put(job, phase=Decided(verdict, not held, hold_until))
+    if held:
+        turn.state.held[job.id] = True
+    turn.note(job, "verdict", f"accepted ({rule.name.lower().replace('_', '-')}): {len(group)} agree, {len(faulted)} faulted")
+    ledger.settle(turn, job, group)
+    if rule is not Label.UNVERIFIED:
+        faults.judge(turn, turn.state.jobs[job.id], group if audited else [], faulted)
+    _tell(turn, job, verdict, group + faulted)
+
+
+def _unresolved(turn: Turn, job: Job, members: list[Lease], is_clients_doing: bool) -> None:
+    verdict = _sign_verdict(turn, job, Outcome.UNRESOLVED, [], [])
+    job = turn.put(job, phase=Decided(verdict, True, turn.at))
+    cause = "the program gives different results" if is_clients_doing else "too few agree and nobody else can be asked"
+    turn.note(job, "verdict", f"unresolved: {cause}")
+    ran = [lease for lease in members if isinstance(lease.phase, leases.Revealed)]
+    ledger.settle(turn, job, ran if is_clients_doing else [])
+    if not is_clients_doing:
+        ledger.pay_from_fund(turn, turn.state.jobs[job.id], ran)
+    _tell(turn, job, verdict, members)
+
+
+def _sign_verdict(turn: Turn, job: Job, outcome: Outcome, group: list[Lease], faulted: list[Lease]) -> leases.Envelope[Verdict]:
+    seq = Sequence(turn.state.own.verdict_seq + 1)
+    turn.books(verdict_seq=seq)
+    revealed = [lease.phase.reveal for lease in committed_leases(turn, job) if isinstance(lease.phase, leases.Revealed)]
+    message = Verdict(
+        job_id=job.id,
+        seq=seq,
+        label=job.ack.message.rule,
+        outcome=outcome,
+        batches=Small(len(job.batches)),
+        group=tuple(lease.hash for lease in group),
+        faulted=tuple(lease.hash for lease in faulted),
+        evidence_hash=hash_list(tuple(struct_hash(reveal) for reveal in revealed)),
+        time=turn.at,
+    )
+    return turn.seal(message)
+
+
+def _tell(turn: Turn, job: Job, verdict: leases.Envelope[Verdict], members: list[Lease]) -> None:
+    for lease in members:
+        frame = wire.VerdictSent(lease.hash, verdict)
+        turn.emit(Send(f"verdict-{lease.hash.hex()}", lease.provider, frame, UnixSeconds(turn.at + RESEND_SECONDS)))
+
+
+def _open_batch(turn: Turn, job: Job, batch: Batch, members: list[Lease]) -> Job:
+    """Tells the members that still have to reveal; their time counts from the newest closing."""
+    for lease in members:
+        placing.move(turn, lease, leases.BatchClosed(turn.at))
+        frame = wire.CommitSetSent(lease.hash, batch.commit_set)
+        expires = UnixSeconds(turn.at + turn.rules.limits.reveal_within)
+        turn.emit(Send(f"close-{lease.hash.hex()}-{batch.closings}", lease.provider, frame, expires))
+    others = tuple(item for item in job.batches if item.number != batch.number)
+    return turn.put(job, phase=Revealing(batch), batches=(*others, batch))
+
+
+def reclose(turn: Turn, job: Job) -> None:
+    """A set that was not delivered (a restart, a short absence) is signed again with a new closedAt and nothing else changed."""
+    assert isinstance(job.phase, Revealing)
+    old = job.phase.batch
+    missing = [lease for lease in (turn.state.leases[digest] for digest in old.members) if isinstance(lease.phase, leases.Closed)]
+    if not missing or old.closings >= CLOSINGS_MAX:
+        return
+    renewed = replace(old.commit_set.message, closed_at=turn.at)
+    _open_batch(turn, job, replace(old, commit_set=turn.seal(renewed), closings=old.closings + 1), missing)
+
+
+def reclose_if_slow(turn: Turn, job: Job) -> None:
+    """Providers refuse a set older than one beacon period, so silence for longer means that it did not reach them."""
+    assert isinstance(job.phase, Revealing)
+    if turn.at > job.phase.batch.commit_set.message.closed_at + turn.rules.limits.beacon_period + 1:
+        reclose(turn, job)

@@ -1,0 +1,183 @@
+"""The coordinator as one pure machine: `step` decides everything; the actor journals its inputs and performs its effects."""
+
+from collections.abc import Callable
+from typing import assert_never
+
+from quorate_protocol import lease as leases
+from quorate_protocol.step import Input, Outcome
+from quorate_protocol.units import Round, UnixSeconds
+
+from quorate_coordinator.core import book, chain_notes, closing, draws, epochs, ledger, orders, placing
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Job, Matching, Revealing, Running, State
+from quorate_coordinator.core.turn import Rules, Turn
+
+PLACED_PER_TICK_MAX = 512
+
+
+class Coordinator:
+    """Holds the state; every change goes through `step`, all of it or nothing."""
+
+    def __init__(self, rules: Rules, check: Callable[[Turn], None] | None = None) -> None:
+        """`check` asserts invariants after every step (simulator and tests; the linear ones are too dear for every step live)."""
+        self.rules = rules
+        self.state = State()
+        self._check = check
+
+    def step(self, item: Input[ev.Event]) -> Outcome[Effect]:
+        """Decides one event. Raises Refused and has then changed nothing."""
+        turn = Turn(self.state, self.rules, item.at, item.random)
+        self.state.begin()
+        try:
+            reply = self._handle(turn, item.event)
+            if self._check is not None:
+                self._check(turn)
+        except BaseException:
+            self.state.rollback()
+            raise
+        self.state.commit()
+        return Outcome(tuple(turn.effects), reply)
+
+    def snapshot(self) -> bytes:
+        """Canonical bytes of all tables."""
+        return self.state.snapshot()
+
+    def restore(self, data: bytes) -> None:
+        """Replaces all tables by a snapshot."""
+        self.state.restore(data)
+
+    def rounds_wanted(self) -> list[Round]:
+        """Beacon rounds that jobs wait for."""
+        return sorted(
+            {
+                phase.round
+                for phase in (self.state.jobs[job_id].phase for job_id in self.state.live.keys())  # noqa: SIM118
+                if isinstance(phase, AwaitingRound)
+            }
+        )
+
+    def _handle(self, turn: Turn, event: ev.Event) -> object:
+        match event:
+            case ev.OrderReceived(submission):
+                job = orders.on_order(turn, submission)
+                match_waiting(turn)
+                return job.ack
+            case ev.OfferReceived():
+                book.on_offer(turn, event)
+                match_waiting(turn)
+            case ev.HeartbeatReceived():
+                book.on_heartbeat(turn, event)
+            case ev.AcceptReceived():
+                placing.on_accept(turn, event)
+            case ev.DeclineReceived():
+                placing.on_decline(turn, event)
+                match_waiting(turn)
+            case ev.CommitReceived():
+                placing.on_commit(turn, event)
+                match_waiting(turn)
+            case ev.RevealReceived():
+                closing.on_reveal(turn, event)
+                match_waiting(turn)
+            case ev.WitnessReceived():
+                placing.on_witness(turn, event)
+            case ev.VoucherReceived():
+                ledger.on_voucher(turn, event)
+            case ev.StopReceived():
+                placing.on_stop(turn, event)
+            case ev.RoundAppeared():
+                draws.on_round(turn, event)
+                match_waiting(turn)
+            case ev.ChainAdvanced():
+                chain_notes.on_block(turn, event)
+            case ev.TransactionRefused():
+                chain_notes.on_refused(turn, event)
+            case ev.Restarted():
+                _for_live(turn, lambda job: closing.reclose(turn, job) if isinstance(job.phase, Revealing) else None)
+            case ev.Tick():
+                on_tick(turn)
+            case _:
+                assert_never(event)
+        return None
+
+
+def on_tick(turn: Turn) -> None:
+    """Every deadline there is (I7)."""
+    _for_live(turn, lambda job: _tick_job(turn, job))
+    match_waiting(turn)
+    _finish_held(turn)
+    epochs.build_if_due(turn)
+
+
+def _for_live(turn: Turn, act: Callable[[Job], None]) -> None:
+    for job_id in list(turn.state.live.keys()):
+        act(turn.state.jobs[job_id])
+
+
+def _tick_job(turn: Turn, job: Job) -> None:
+    for digest in _due_leases(turn, job):
+        lease = turn.state.leases[digest]
+        moved, effects = placing.move(turn, lease, leases.Tick())
+        if leases.Effect.PLACE_OPEN in effects:
+            turn.note(turn.state.jobs[job.id], "lapsed", f"execution {lease.index}")
+            placing.reopen(turn, turn.state.jobs[job.id], moved, UnixSeconds(0))
+    job = turn.state.jobs[job.id]
+    match job.phase:
+        case Running():
+            placing.retry_places(turn, job)
+        case Revealing():
+            closing.decide_if_open(turn, job)
+            job = turn.state.jobs[job.id]
+            if isinstance(job.phase, Revealing):
+                closing.reclose_if_slow(turn, job)
+        case Matching() | AwaitingRound() | Decided() | Ended():
+            pass
+        case _:
+            assert_never(job.phase)
+
+
+def _due_leases(turn: Turn, job: Job) -> list[leases.Hash32]:
+    open_phases = (leases.Assigned, leases.Accepted, leases.Closed)
+    return [digest for digest in job.leases[-16:] if isinstance(turn.state.leases[digest].phase, open_phases)]
+
+
+def match_waiting(turn: Turn) -> None:
+    """Places drawn auditors first, then waiting primaries, clients in turn: whoever has the fewest executions running goes first."""
+    waiting: list[Job] = []
+    for job_id in turn.state.live.keys():  # noqa: SIM118 - as in placing
+        job = turn.state.jobs[job_id]
+        if isinstance(job.phase, Matching) and turn.at >= job.phase.not_before:
+            waiting.append(job)
+    if not waiting or not _anybody_free(turn):
+        return
+    running: dict[bytes, int] = {}
+    for held in turn.state.occupied.values():
+        for digest in held:
+            client = turn.state.jobs[turn.state.leases[digest].job_id].submission.order.message.client
+            running[client] = running.get(client, 0) + 1
+    for _ in range(min(len(waiting), PLACED_PER_TICK_MAX)):
+        job = min(waiting, key=lambda item: (running.get(item.submission.order.message.client, 0), item.created_at))
+        waiting.remove(job)
+        if placing.place_primary(turn, job):
+            client = job.submission.order.message.client
+            running[client] = running.get(client, 0) + 1
+
+
+def _anybody_free(turn: Turn) -> bool:
+    for provider in turn.state.providers.values():
+        if provider.is_alive(turn.at) and provider.offer is not None:
+            held = len(turn.state.occupied.get(provider.owner) or ())
+            if held < sum(slot.count for slot in provider.offer.slots):
+                return True
+    return any(turn.at >= turn.state.jobs[job_id].submission.order.message.expiry for job_id in turn.state.live.keys())  # noqa: SIM118
+
+
+def _finish_held(turn: Turn) -> None:
+    """Provisional jobs become final at max_hold. The re-execution of drawn held jobs takes its place here with the full adaptive rule."""
+    for job_id in list(turn.state.held.keys()):
+        job = turn.state.jobs[job_id]
+        assert isinstance(job.phase, Decided)
+        if turn.at >= job.phase.hold_until:
+            del turn.state.held[job_id]
+            final = turn.put(job, phase=Decided(job.phase.verdict, True, job.phase.hold_until))
+            ledger.release(turn, final)

@@ -1,0 +1,118 @@
+"""The beacon's draw: whether a job is audited, and by whom."""
+
+from dataclasses import replace
+
+from quorate_protocol import audit
+from quorate_protocol.lease import Declined
+from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN
+from quorate_protocol.settlement import pay_of
+from quorate_protocol.units import PPM_ONE, ZERO_HASH, Amount, Label, Milliseconds, Ppm, Price, Round, UnixSeconds
+
+from quorate_coordinator.core import book, closing, placing
+from quorate_coordinator.core.events import RoundAppeared
+from quorate_coordinator.core.orders import trust_of
+from quorate_coordinator.core.state import AwaitingRound, BeaconUsed, Job, Place, Running, drawn_place
+from quorate_coordinator.core.turn import Turn
+
+FIRST_AUDITORS = 1
+
+
+def round_at(turn: Turn, at: int) -> Round:
+    """The newest round that has appeared at a moment."""
+    return Round(max(0, at - turn.rules.beacon_genesis) // turn.rules.limits.beacon_period + 1)
+
+
+def first_usable_round(turn: Turn, named: Round) -> Round:
+    """The primary's round when it lies 2 to 10 periods ahead, else the first that does."""
+    now = round_at(turn, turn.at)
+    return named if now + BEACON_AHEAD_MIN - 1 <= named <= now + BEACON_AHEAD_MAX else Round(now + BEACON_AHEAD_MIN)
+
+
+def on_round(turn: Turn, event: RoundAppeared) -> None:
+    """Draws for every job that waits for this round."""
+    beacon = BeaconUsed(event.round, event.signature, event.randomness)
+    for job_id in list(turn.state.live.keys()):
+        job = turn.state.jobs[job_id]
+        if isinstance(job.phase, AwaitingRound) and job.phase.round == event.round:
+            _draw(turn, job, job.phase, beacon)
+
+
+def audit_ppm(turn: Turn, job: Job) -> Ppm:
+    """The job's audit rate; an unwitnessed commit is always audited unless the order accepts that."""
+    order = job.submission.order.message
+    primary = turn.state.leases[job.leases[-1]] if not job.batches else turn.state.leases[job.batches[0].members[0]]
+    provider = turn.state.providers[primary.provider]
+    whole = Milliseconds(job.submission.spec.max_duration * 1000)
+    pay_max = pay_of(order, primary.assignment.message, whole)
+    staked = sum(1 for slot in job.eligible if slot.owner == provider.owner)
+    stakes = audit.Stakeout(pay_max, Amount(staked * turn.rules.limits.slot_stake), provider.held)
+    rule = job.ack.message.rule
+    if rule is Label.ADAPTIVE and job.witness is None and not order.accept_unwitnessed:
+        return Ppm(PPM_ONE)
+    return audit.rate_ppm(rule, order.verify_tier, trust_of(turn, job, provider.owner), stakes)
+
+
+def _draw(turn: Turn, job: Job, phase: AwaitingRound, beacon: BeaconUsed) -> None:
+    seed = audit.seed(beacon.randomness, job.id, job.secret, phase.batch)
+    wanted = phase.wanted or (FIRST_AUDITORS if audit.is_audited(seed, audit_ppm(turn, job)) else 0)
+    running = Running(phase.batch, len(phase.committed) + wanted, phase.committed, 0, beacon, ())
+    job = turn.put(job, phase=running, beacons=(*job.beacons, beacon))
+    turn.note(job, "drawn", f"beacon round {beacon.round}: {wanted} further execution{'' if wanted == 1 else 's'}")
+    fill(turn, job)
+
+
+def fill(turn: Turn, job: Job) -> None:
+    """Draws and assigns until the batch has all its places; nobody left closes it as it is."""
+    phase = job.phase
+    assert isinstance(phase, Running)
+    if phase.beacon is None:
+        return
+    seed = audit.seed(phase.beacon.randomness, job.id, job.secret, phase.batch)
+    eligible = {slot.index: slot for slot in job.eligible}
+    while len(phase.places) < phase.wanted:
+        taken = [place.slot for place in phase.places] + used_slots(turn, job)
+        drawn = next(audit.draw(seed, job.list_length, eligible, taken, phase.next_attempt), None)
+        if drawn is None:
+            # Nobody is left in this draw: the batch is what it is.
+            job = turn.put(job, phase=replace(phase, wanted=len(phase.places)))
+            break
+        place = drawn_place(drawn, turn.at)
+        phase = replace(phase, places=(*phase.places, place), next_attempt=drawn.attempt + 1)
+        job = assign_place(turn, turn.put(job, phase=phase), place)
+        assert isinstance(job.phase, Running)
+        phase = job.phase
+    closing.close_if_complete(turn, job)
+
+
+def used_slots(turn: Turn, job: Job) -> list[audit.StakeSlot]:
+    """Who may not be drawn (again): everybody that had an assignment of this job and did not merely postpone."""
+    found = []
+    kept = {place.lease for place in job.phase.places} if isinstance(job.phase, Running) else set()
+    for digest in job.leases:
+        lease = turn.state.leases[digest]
+        postponed = isinstance(lease.phase, Declined) and lease.phase.start_by > 0
+        if digest in kept or postponed:
+            continue
+        provider = turn.state.providers[lease.provider]
+        block = turn.state.own.block
+        found.append(audit.StakeSlot(-1, provider.owner, provider.operator_key, provider.payout, provider.network, block))
+    return found
+
+
+def assign_place(turn: Turn, job: Job, place: Place) -> Job:
+    """Assigns a drawn place; a provider without a free slot keeps it for a while, a dead one is skipped on record."""
+    assert isinstance(job.phase, Running)
+    before = job.phase
+    provider = turn.state.providers[place.slot.owner]
+    host_class = job.ack.message.host_class
+    slot = book.slot_offer(provider.offer, host_class) if provider.offer else None
+    others = tuple(item for item in before.places if item.attempt != place.attempt)
+    patience = place.since + turn.rules.limits.decline_ahead_max
+    if not provider.is_alive(turn.at) or slot is None or turn.at > patience:
+        return turn.put(job, phase=replace(before, places=others, skipped=(*before.skipped, ZERO_HASH)))
+    if book.free_slots(turn, provider, host_class) <= 0:
+        waiting = replace(place, lease=None, retry_at=UnixSeconds(turn.at + 1))
+        return turn.put(job, phase=replace(before, places=(*others, waiting)))
+    price = Price(min(book.price_of(slot), job.submission.order.message.max_price_per_hour))
+    job, lease = placing.assign(turn, job, place.slot, price, before.batch)
+    return turn.put(job, phase=replace(before, places=(*others, replace(place, lease=lease.hash, retry_at=UnixSeconds(0)))))

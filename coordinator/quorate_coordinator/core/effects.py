@@ -1,0 +1,91 @@
+"""What the shell must do: data with an idempotency key. Same lane in order, lanes side by side."""
+
+from dataclasses import dataclass
+
+from quorate_protocol import wire
+from quorate_protocol.envelope import Envelope
+from quorate_protocol.epoch import Node
+from quorate_protocol.messages import Assignment, Commit, Order, Reveal, Session, Voucher
+from quorate_protocol.units import Address, Hash32, UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A frame to a provider; dropped when it cannot be delivered by `expires` (the lease's own deadline judges that)."""
+
+    key: str
+    peer: Address
+    frame: wire.Frame
+    expires: UnixSeconds
+
+    @property
+    def lane(self) -> str:
+        """One lane a provider."""
+        return f"peer-{self.peer.hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDocument:
+    """A public document (spec, receipt) into the content store, pinned."""
+
+    key: str
+    data: bytes
+
+    @property
+    def lane(self) -> str:
+        """One lane for all documents."""
+        return "documents"
+
+
+@dataclass(frozen=True, slots=True)
+class PaidVoucher:
+    """A voucher with the session that its key rests on."""
+
+    voucher: Envelope[Voucher]
+    session: Envelope[Session]
+
+
+@dataclass(frozen=True, slots=True)
+class PostEpoch:
+    """Post a Merkle-sum root with the newest vouchers."""
+
+    key: str
+    number: int
+    root: Node
+    vouchers: tuple[PaidVoucher, ...]
+
+    @property
+    def lane(self) -> str:
+        """Chain transactions of the posting key go one after the other."""
+        return "chain"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One execution named in a case: everything that `Court.open_case` checks, and the reveal for the decision."""
+
+    order: Envelope[Order]
+    session: Envelope[Session]
+    index: int
+    blind: Hash32
+    assignment: Envelope[Assignment]
+    commit: Envelope[Commit]
+    reveal: Reveal
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCase:
+    """Open a case on chain, with a bond."""
+
+    key: str
+    accused: Address
+    host_class: Hash32
+    executions: tuple[Evidence, ...]
+
+    @property
+    def lane(self) -> str:
+        """As PostEpoch."""
+        return "chain"
+
+
+Effect = Send | StoreDocument | PostEpoch | OpenCase

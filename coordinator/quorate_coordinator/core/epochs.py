@@ -1,0 +1,87 @@
+"""Epochs: when to post, which leaves, which vouchers."""
+
+from dataclasses import replace
+
+from quorate_protocol import epoch as trees
+from quorate_protocol.merkle import merkle_root
+from quorate_protocol.units import ZERO_HASH, Address, Amount
+
+from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
+from quorate_coordinator.core.state import EpochRecord
+from quorate_coordinator.core.turn import Turn
+
+VOUCHERS_PER_EPOCH_MAX = 50
+EPOCHS_KEPT = 8
+
+
+def build_if_due(turn: Turn) -> None:
+    """Builds and posts an epoch when there is final credit that no root shows yet, at most every `epoch_every`; never empty."""
+    own = turn.state.own
+    if not own.is_dirty or turn.at < own.last_epoch_at + turn.rules.limits.epoch_every or _in_flight(turn):
+        return
+    leaves = leaves_of(turn)
+    vouchers = _vouchers(turn)
+    if not leaves:
+        return
+    number = own.epoch + 1
+    root = trees.build(leaves)
+    record = EpochRecord(number, leaves, root.hash, vouchers, turn.at)
+    turn.state.epochs[number] = record
+    turn.books(epoch=number, last_epoch_at=turn.at, is_dirty=False)
+    turn.emit(PostEpoch(f"epoch-{number}-{turn.at}", number, root, vouchers))
+    for old in [item for item in turn.state.epochs.keys() if item <= number - EPOCHS_KEPT]:  # noqa: SIM118 - as in placing
+        del turn.state.epochs[old]
+
+
+def _in_flight(turn: Turn) -> bool:
+    last = turn.state.epochs.get(turn.state.own.epoch)
+    return last is not None and not last.is_posted
+
+
+def leaves_of(turn: Turn) -> tuple[trees.Leaf, ...]:
+    """One leaf an account: providers, the coordinator's fee, the audit fund (index 0, nobody's)."""
+    leaves = []
+    for provider in turn.state.providers.values():
+        if provider.final or provider.held:
+            root = merkle_root(frozenset(provider.paid_leaves))
+            leaves.append(trees.Leaf(provider.index, provider.owner, provider.final, provider.held, root))
+    own = turn.state.own
+    index = turn.state.indices.get(turn.rules.coordinator)
+    if index is not None and (own.fee or own.fee_held):
+        leaves.append(trees.Leaf(index, turn.rules.coordinator, own.fee, own.fee_held, ZERO_HASH))
+    if own.fund or own.fund_held:
+        leaves.append(trees.Leaf(0, Address(bytes(20)), own.fund, own.fund_held, ZERO_HASH))
+    return tuple(sorted(leaves, key=lambda leaf: leaf.index))
+
+
+def _vouchers(turn: Turn) -> tuple[PaidVoucher, ...]:
+    """The newest voucher of every client that the chain has not seen, bounded; what is left over waits for the next epoch."""
+    found = []
+    for client in turn.state.clients.values():
+        voucher = client.voucher
+        if voucher is None or voucher.message.cumulative <= client.posted:
+            continue
+        session = next((item for item in reversed(client.sessions) if item.message.session_key == client.voucher_key), None)
+        if session is not None:
+            found.append(PaidVoucher(voucher, session))
+    return tuple(found[:VOUCHERS_PER_EPOCH_MAX])
+
+
+def on_posted(turn: Turn, number: int) -> None:
+    """Our root stands on chain."""
+    record = turn.state.epochs.get(number)
+    if record is not None:
+        turn.state.epochs[number] = replace(record, is_posted=True)
+        for item in record.vouchers:
+            client = turn.state.clients[item.voucher.message.client]
+            posted = Amount(max(client.posted, item.voucher.message.cumulative))
+            turn.state.clients[client.account] = replace(client, posted=posted)
+
+
+def on_refused(turn: Turn, purpose: str) -> None:
+    """The chain refused a posting: the credits go into the next one under a new number."""
+    number = int(purpose.split("-")[1])
+    record = turn.state.epochs.get(number)
+    if record is not None and not record.is_posted:
+        del turn.state.epochs[number]
+        turn.books(epoch=number - 1, is_dirty=True)

@@ -1,0 +1,102 @@
+"""Trust and faults: what a verdict does to a provider's record, and when a case is opened (PROTOCOL §5)."""
+
+from dataclasses import replace
+
+from quorate_protocol import trust as trusts
+from quorate_protocol.lease import Lease, Revealed
+from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULTS_FOR_CASE
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Comparator, Hash32
+
+from quorate_coordinator.core.effects import Evidence, OpenCase
+from quorate_coordinator.core.orders import trust_class_of, trust_of
+from quorate_coordinator.core.state import Case, Fault, Job, Trusts
+from quorate_coordinator.core.turn import Turn
+
+FAULTS_KEPT = 64
+
+
+def judge(turn: Turn, job: Job, passed: list[Lease], faulted: list[Lease]) -> None:
+    """Records who passed an audit and who was outside the accepted group."""
+    for lease in passed:
+        _record(turn, job, lease.provider, has_passed=True)
+    for lease in faulted:
+        if _is_killed(lease):
+            continue  # a time-out or memory kill that was outvoted is unpaid, never part of a case
+        _record(turn, job, lease.provider, has_passed=False)
+        fault = Fault(lease.hash, job.id, job.submission.order.message.client, turn.at)
+        known = turn.state.faults.get(lease.provider) or ()
+        turn.state.faults[lease.provider] = (*known, fault)[-FAULTS_KEPT:]
+        turn.note(job, "faulted", f"execution {lease.index}: 0x{lease.provider.hex()} is outside the accepted group, a strike for 90 days")
+        open_case_if_due(turn, lease.provider)
+
+
+def _is_killed(lease: Lease) -> bool:
+    return isinstance(lease.phase, Revealed) and lease.phase.reveal.exit_status in (EXIT_TIMEOUT, EXIT_MEMORY_KILL)
+
+
+def _record(turn: Turn, job: Job, owner: Address, has_passed: bool) -> None:
+    after = trusts.after_audit(trust_of(turn, job, owner), has_passed, turn.at)
+    known = turn.state.trust.get(owner) or Trusts()
+    turn.state.trust[owner] = Trusts({**known.by_class, trust_class_of(job): after})
+
+
+def open_case_if_due(turn: Turn, accused: Address) -> None:
+    """Two faults on exact jobs of different clients, or three in all, that a court would hear: freeze and open a case."""
+    if turn.state.providers[accused].is_frozen or any(
+        case.accused == accused and case.is_convicted is None for case in turn.state.cases.values()
+    ):
+        return
+    heard = [fault for fault in turn.state.faults.get(accused) or () if _can_be_heard(turn, fault)]
+    chosen = _choose_in_one_class(turn, heard)
+    if not chosen:
+        return
+    host_class = _class_of(turn, chosen[0])
+    executions = tuple(_evidence(turn, fault) for fault in chosen)
+    key = f"case-{accused.hex()}-{chosen[0].lease.hex()[:16]}"
+    jobs = tuple(fault.job_id for fault in chosen)
+    turn.state.cases[key] = Case(key, accused, jobs, executions)
+    named = {fault.lease for fault in chosen}
+    used = tuple(replace(fault, is_case_used=fault.is_case_used or fault.lease in named) for fault in turn.state.faults[accused])
+    turn.state.faults[accused] = used
+    turn.state.providers[accused] = replace(turn.state.providers[accused], is_frozen=True)
+    turn.emit(OpenCase(key, accused, host_class, executions))
+    for job_id in jobs:
+        turn.note(turn.state.jobs[job_id], "case", f"a case is opened against 0x{accused.hex()}")
+
+
+def _can_be_heard(turn: Turn, fault: Fault) -> bool:
+    job, lease = turn.state.jobs[fault.job_id], turn.state.leases[fault.lease]
+    order, assignment = job.submission.order.message, lease.assignment.message
+    young = turn.at < assignment.accept_by + assignment.max_duration + turn.rules.limits.case_evidence_age - 10
+    exact = order.comparator is Comparator.EXACT and order.caseable
+    return young and exact and not fault.is_case_used and isinstance(lease.phase, Revealed)
+
+
+def _class_of(turn: Turn, fault: Fault) -> Hash32:
+    return turn.state.leases[fault.lease].assignment.message.host_class
+
+
+def _choose_in_one_class(turn: Turn, faults: list[Fault]) -> list[Fault]:
+    for host_class in sorted({_class_of(turn, fault) for fault in faults}):
+        chosen = _choose([fault for fault in faults if _class_of(turn, fault) == host_class])
+        if chosen:
+            return chosen
+    return []
+
+
+def _choose(faults: list[Fault]) -> list[Fault]:
+    """Two of different clients, else three of any; the newest first."""
+    for newer in reversed(faults):
+        other = next((fault for fault in reversed(faults) if fault.client != newer.client), None)
+        if other is not None:
+            return [other, newer]
+    return faults[-CASE_EXECUTIONS_MAX:] if len(faults) >= FAULTS_FOR_CASE else []
+
+
+def _evidence(turn: Turn, fault: Fault) -> Evidence:
+    job, lease = turn.state.jobs[fault.job_id], turn.state.leases[fault.lease]
+    phase = lease.phase
+    assert isinstance(phase, Revealed)
+    submission = job.submission
+    return Evidence(submission.order, submission.session, lease.index, lease.blind, lease.assignment, phase.commit, phase.reveal)
+

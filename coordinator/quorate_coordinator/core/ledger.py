@@ -1,0 +1,155 @@
+"""Money: what verdicts charge, what vouchers cover, what statements promise (PROTOCOL §6, I1).
+
+A credit is `held` until its job is final and the client's voucher covers it, then `final`. Charged always equals final + held +
+fee + fund, which `check` asserts.
+"""
+
+from dataclasses import replace
+
+from quorate_protocol import settlement, wire
+from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.lease import Closed, Committed, Lease, Revealed, Silent
+from quorate_protocol.merkle import merkle_root
+from quorate_protocol.messages import Statement
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.settlement import Credit
+from quorate_protocol.units import Address, Amount, Sequence, UnixSeconds, usd
+
+from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.events import VoucherReceived
+from quorate_coordinator.core.state import Decided, Job, Provider
+from quorate_coordinator.core.turn import Turn
+
+
+def pay_of(job: Job, lease: Lease) -> Amount:
+    """What one committed execution earns."""
+    phase = lease.phase
+    assert isinstance(phase, Committed | Closed | Revealed | Silent)
+    return settlement.pay_of(job.submission.order.message, lease.assignment.message, phase.commit.message.usage_ms)
+
+
+def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
+    """Charges the client for the executions that count and credits their providers, held for now."""
+    ack, order = job.ack.message, job.submission.order.message
+    credits = [Credit(lease.hash, pay_of(job, lease)) for lease in paid]
+    split = settlement.split(order, ack.rule, ack.fee_bps, credits) if credits else settlement.NOTHING
+    release_reservation(turn, job)
+    client = turn.state.clients[order.client]
+    charged = Amount(client.charged + split.charged)
+    turn.state.clients[order.client] = replace(client, charged=charged, open_charges=(*client.open_charges, job.id))
+    own = turn.state.own
+    turn.books(fee_held=Amount(own.fee_held + split.fee), fund_held=Amount(own.fund_held + split.fund))
+    turn.put(job, split=split, charged_up_to=charged)
+    if job.id in turn.state.live:
+        del turn.state.live[job.id]
+    for credit in split.credits:
+        lease = turn.state.leases[credit.assignment_hash]
+        provider = turn.state.providers[lease.provider]
+        leaf = hash_tuple(lease.assignment.message.assignment_id, credit.amount)
+        held = replace(provider, held=Amount(provider.held + credit.amount), paid_leaves=(*provider.paid_leaves, leaf))
+        turn.state.providers[provider.owner] = held
+        _state(turn, held)
+    turn.note(job, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
+
+
+def release_reservation(turn: Turn, job: Job) -> None:
+    """Gives back what was set aside for a job; once."""
+    if not job.reserved:
+        return
+    client = turn.state.clients[job.submission.order.message.client]
+    turn.state.clients[client.account] = replace(client, reserved=Amount(client.reserved - job.reserved))
+    turn.put(turn.state.jobs[job.id], reserved=Amount(0))
+
+
+def pay_from_fund(turn: Turn, job: Job, ran: list[Lease]) -> None:
+    """Honest work of a job that nobody is charged for is paid by the audit fund, as far as it reaches."""
+    for lease in ran:
+        own = turn.state.own
+        amount = Amount(min(pay_of(job, lease), own.fund))
+        if amount:
+            turn.books(fund=Amount(own.fund - amount))
+            provider = turn.state.providers[lease.provider]
+            leaf = hash_tuple(lease.assignment.message.assignment_id, amount)
+            paid = replace(provider, final=Amount(provider.final + amount), paid_leaves=(*provider.paid_leaves, leaf))
+            turn.state.providers[provider.owner] = paid
+            turn.books(is_dirty=True)
+            _state(turn, paid)
+
+
+def _state(turn: Turn, provider: Provider) -> None:
+    """Signs and sends a statement; the newest replaces all before it."""
+    seq = Sequence(provider.statement_seq + 1)
+    provider = replace(provider, statement_seq=seq)
+    turn.state.providers[provider.owner] = provider
+    root = merkle_root(frozenset(provider.paid_leaves))
+    statement = Statement(provider.owner, provider.final, provider.held, Sequence(turn.state.own.epoch + 1), seq, root)
+    frame = wire.StatementSent(turn.seal(statement))
+    turn.emit(Send(f"statement-{provider.owner.hex()}-{seq}", provider.owner, frame, UnixSeconds(turn.at + 3600)))
+
+
+def on_voucher(turn: Turn, event: VoucherReceived) -> None:
+    """A client's cumulative signature covers its charges in order."""
+    message = event.voucher.message
+    client = turn.state.clients.get(message.client)
+    if client is None:
+        raise Refused(Code.UNKNOWN, f"client 0x{message.client.hex()}")
+    session = next((item for item in reversed(client.sessions) if item.message.session_key == event.key), None)
+    if session is None or message.coordinator != turn.rules.coordinator:
+        raise Refused(Code.WRONG_SIGNER, "voucher: not signed by a session key known here, or for another coordinator")
+    if message.cumulative > session.message.up_to:
+        raise Refused(Code.OVER_ALLOCATION, f"voucher: above the session's upTo {session.message.up_to}")
+    if message.cumulative > client.charged:
+        raise Refused(Code.BAD_AMOUNT, f"voucher: {message.cumulative} is more than the {client.charged} charged; sign no more than you owe")
+    if message.cumulative <= client.vouched:
+        if client.voucher == event.voucher:
+            return
+        raise Refused(Code.STALE, f"voucher: {client.vouched} is vouched for already")
+    client = replace(client, vouched=message.cumulative, voucher=event.voucher, voucher_key=event.key)
+    turn.state.clients[client.account] = client
+    _cover(turn, client.account)
+
+
+def _cover(turn: Turn, account: Address) -> None:
+    client = turn.state.clients[account]
+    still_open = []
+    for job_id in client.open_charges:
+        job = turn.state.jobs[job_id]
+        if job.charged_up_to <= client.vouched:
+            release(turn, turn.put(job, is_covered=True))
+        else:
+            still_open.append(job_id)
+    turn.state.clients[account] = replace(turn.state.clients[account], open_charges=tuple(still_open))
+
+
+def release(turn: Turn, job: Job) -> None:
+    """Turns a job's held credits final once it is final and covered; once."""
+    if job.is_released or not job.is_covered or not isinstance(job.phase, Decided) or not job.phase.is_final:
+        return
+    turn.put(job, is_released=True)
+    for credit in job.split.credits:
+        provider = turn.state.providers[turn.state.leases[credit.assignment_hash].provider]
+        moved = replace(provider, held=Amount(provider.held - credit.amount), final=Amount(provider.final + credit.amount))
+        assert moved.held >= 0, "I1: more released than held"
+        turn.state.providers[provider.owner] = moved
+        _state(turn, moved)
+    own, split = turn.state.own, job.split
+    turn.books(
+        fee=Amount(own.fee + split.fee),
+        fee_held=Amount(own.fee_held - split.fee),
+        fund=Amount(own.fund + split.fund),
+        fund_held=Amount(own.fund_held - split.fund),
+        is_dirty=True,
+    )
+    turn.note(job, "final", "covered by the client's voucher")
+
+
+def check(turn: Turn) -> None:
+    """I1 off chain: charged = final + held + fees + fund. Linear in accounts: the simulator and tests call it after every step."""
+    state, own = turn.state, turn.state.own
+    charged = sum(client.charged for client in state.clients.values())
+    credited = sum(provider.final + provider.held for provider in state.providers.values())
+    kept = own.fee + own.fee_held + own.fund + own.fund_held
+    assert charged == credited + kept, f"I1: charged {charged}, credited {credited}, kept {kept}"
+    for client in state.clients.values():
+        reserved = sum(state.jobs[job_id].reserved for job_id in client.jobs)
+        assert client.reserved == reserved and client.vouched <= client.charged <= client.allocation, "I4: a client owes more than it signed"

@@ -1,0 +1,160 @@
+"""Orders in: funds, nonce, host class and rule; the Ack that freezes the frame of the draw."""
+
+from dataclasses import replace
+
+from quorate_protocol import audit, settlement
+from quorate_protocol.classes import HostClass, determinism_class, job_class
+from quorate_protocol.commitment import secret_hash
+from quorate_protocol.envelope import Envelope
+from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.job import image_digest
+from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
+from quorate_protocol.merkle import merkle_root
+from quorate_protocol.messages import Ack, Order, Session
+from quorate_protocol.order import Submission
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.trust import Trust
+from quorate_protocol.units import Hash32, Label, Sequence, usd
+
+from quorate_coordinator.core import book
+from quorate_coordinator.core.effects import StoreDocument
+from quorate_coordinator.core.state import Client, Job, Matching
+from quorate_coordinator.core.turn import Turn
+
+LIVE_JOBS_MAX = 100_000
+LIVE_JOBS_PER_CLIENT_MAX = 10_000
+JOBS_KEPT_PER_CLIENT = 4096
+SESSIONS_KEPT = 4
+
+
+def on_order(turn: Turn, submission: Submission) -> Job:
+    """Takes an order or refuses it; the same order again gives the same job."""
+    order = submission.order.message
+    job_id = turn.digest(order)
+    known = turn.state.jobs.get(job_id)
+    if known is not None:
+        return known
+    client = _client(turn, order)
+    nonce_key = hash_tuple(order.client, order.nonce)
+    if turn.state.nonces.get(nonce_key) or (client.voucher and order.nonce < client.voucher.message.nonce_floor):
+        raise Refused(Code.REPLAYED, f"order: nonce {order.nonce} was used")
+    if len(turn.state.live) >= LIVE_JOBS_MAX:
+        raise Refused(Code.BUSY, "order: too many jobs are under way here")
+    if rate_fee(turn) > order.max_fee_bps:
+        raise Refused(Code.PRICE_TOO_HIGH, f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(turn)}")
+    host_class, rule = choose_class(turn, submission)
+    worst = settlement.worst_charge(order, rule, submission.spec.max_duration, turn.rules.fee_bps)
+    _check_funds(submission, client, worst)
+    job = _new_job(turn, submission, job_id, host_class, rule, worst)
+    turn.put(job)
+    turn.state.live[job_id] = True
+    turn.state.nonces[nonce_key] = True
+    turn.state.clients[order.client] = replace(
+        client,
+        reserved=client.reserved + worst,
+        sessions=_with_session(client, submission.session),
+        jobs=(*client.jobs, job_id)[-JOBS_KEPT_PER_CLIENT:],
+    )
+    turn.emit(StoreDocument(f"spec-{job_id.hex()}", submission.spec.encode()))
+    turn.note(job, "acked", f"rule {rule.name.lower().replace('_', '-')}, at most {usd(worst)} USD is charged")
+    return job
+
+
+def rate_fee(turn: Turn) -> int:
+    """The fee on chain, in bps."""
+    return turn.rules.fee_bps
+
+
+def _client(turn: Turn, order: Order) -> Client:
+    client = turn.state.clients.get(order.client)
+    if client is None:
+        raise Refused(Code.OVER_ALLOCATION, f"client 0x{order.client.hex()} has allocated nothing to this coordinator")
+    return client
+
+
+def _check_funds(submission: Submission, client: Client, worst: int) -> None:
+    order, session = submission.order.message, submission.session.message
+    if worst > order.budget:
+        raise Refused(
+            Code.BAD_AMOUNT, f"order: budget {order.budget} does not cover maxPricePerHour × maxDuration × executions + fee = {worst}"
+        )
+    committed = client.charged + client.reserved + worst
+    if committed > client.allocation:
+        free = max(0, client.allocation - client.charged - client.reserved)
+        raise Refused(Code.OVER_ALLOCATION, f"order: needs {worst}, free allocation is {free}")
+    if committed > session.up_to:
+        raise Refused(Code.OVER_ALLOCATION, f"session: upTo {session.up_to} is below the cumulative debt {committed}; sign a new session")
+
+
+def choose_class(turn: Turn, submission: Submission) -> tuple[Hash32, Label]:
+    """Host class and rule: the class with most owners among those with a fitting offer; too few owners are refused."""
+    order, spec = submission.order.message, submission.spec
+    classes = book.classes_for(turn, order.host_class, spec, order.max_price_per_hour)
+    if not classes:
+        raise Refused(Code.NO_OFFER, "order: no live offer has the resources at this maxPricePerHour and hostClass")
+    host_class = classes[0]
+    owners = len(book.owners_of(turn, host_class))
+    if owners >= OWNERS_MIN_ADAPTIVE and turn.rules.limits.name == "mainnet":
+        return host_class, Label.ADAPTIVE
+    if owners >= OWNERS_MIN_QUORUM:
+        if order.max_executions < 2:
+            raise Refused(Code.BAD_AMOUNT, "order: maxExecutions must be at least 2 in a market of fewer than 8 owners")
+        return host_class, Label.QUORUM_2
+    if not order.accept_unverified:
+        raise Refused(Code.TOO_FEW_OWNERS, f"order: {owners} staked owners in the class, at least {OWNERS_MIN_QUORUM} are needed")
+    return host_class, Label.UNVERIFIED
+
+
+def _new_job(turn: Turn, submission: Submission, job_id: Hash32, host_class: Hash32, rule: Label, worst: int) -> Job:
+    eligible, length = book.eligible_slots(turn, host_class)
+    host = _host_of(turn, host_class)
+    secret = turn.derive("x")
+    ack = Ack(
+        job_id=job_id,
+        host_class=host_class,
+        ack_time=turn.at,
+        slot_block=turn.state.own.block,
+        eligible_root=audit.eligible_root(eligible),
+        state_root=_state_root(turn, submission, host_class),
+        secret_hash=secret_hash(secret),
+        rule=rule,
+        fee_bps=turn.rules.fee_bps,
+        epoch=Sequence(turn.state.own.epoch),
+    )
+    spec = submission.spec
+    class_id = determinism_class(host_class, image_digest(spec.image), host.environment())
+    return Job(job_id, submission, turn.at, turn.seal(ack), secret, host, class_id, eligible, length, worst, Matching(turn.at))  # type: ignore[arg-type]
+
+
+def _host_of(turn: Turn, host_class: Hash32) -> HostClass:
+    for provider in turn.state.providers.values():
+        slot = book.slot_offer(provider.offer, host_class) if provider.offer else None
+        if slot is not None:
+            return slot.host
+    raise Refused(Code.NO_OFFER, "order: no offer of this host class")
+
+
+def _state_root(turn: Turn, submission: Submission, host_class: Hash32) -> Hash32:
+    trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, host_class)
+    leaves = []
+    for owner, trusts in turn.state.trust.items():
+        trust = trusts.by_class.get(trust_class)
+        if trust is not None:
+            leaves.append(trust.leaf(owner, trust_class))
+    return merkle_root(frozenset(leaves))
+
+
+def trust_of(turn: Turn, job: Job, owner: bytes) -> Trust:
+    """A provider's trust in the job's class."""
+    trusts = turn.state.trust.get(owner)  # type: ignore[arg-type]
+    return (trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()
+
+
+def trust_class_of(job: Job) -> Hash32:
+    """The class in which a job earns trust."""
+    return job_class(job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.host_class)
+
+
+def _with_session(client: Client, session: Envelope[Session]) -> tuple[Envelope[Session], ...]:
+    others = tuple(item for item in client.sessions if item != session)
+    return (*others, session)[-SESSIONS_KEPT:]

@@ -1,0 +1,227 @@
+"""Placing executions: assignments out, and what comes back of them until the commit."""
+
+from dataclasses import replace
+
+from quorate_protocol import lease as leases
+from quorate_protocol import wire
+from quorate_protocol.audit import StakeSlot
+from quorate_protocol.commitment import assignment_id
+from quorate_protocol.lease import Effect, Lease
+from quorate_protocol.messages import Assignment, CommitReceipt, Witness
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, UnixSeconds
+
+from quorate_coordinator.core import book, closing, draws
+from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.events import AcceptReceived, CommitReceived, DeclineReceived, StopReceived, WitnessReceived
+from quorate_coordinator.core.ledger import release_reservation
+from quorate_coordinator.core.state import AwaitingRound, Ended, Job, Matching, Place, Running
+from quorate_coordinator.core.turn import Turn
+
+REMATCH_SECONDS = 1
+ROUND_MARGIN_SECONDS = 2
+
+
+def place_primary(turn: Turn, job: Job) -> bool:
+    """Tries to give a waiting job to the cheapest free provider that fits."""
+    assert isinstance(job.phase, Matching)
+    order = job.submission.order.message
+    if turn.at >= order.expiry:
+        end(turn, job, "nobody could be matched before the order expired")
+        return True
+    if turn.at < job.phase.not_before:
+        return False
+    found = book.candidates(turn, job)
+    if not found:
+        return False
+    provider = found[0].provider
+    slot = StakeSlot(-1, provider.owner, provider.operator_key, provider.payout, provider.network, turn.state.own.block)
+    job, lease = assign(turn, job, slot, found[0].price, batch=0)
+    turn.put(job, phase=Running(0, 1, (Place(slot, -1, turn.at, lease.hash),), 0, None, ()))
+    return True
+
+
+def assign(turn: Turn, job: Job, slot: StakeSlot, price: Price, batch: int) -> tuple[Job, Lease]:
+    """Signs and sends an assignment; the blind hides which job and role it is."""
+    index = len(job.leases)
+    blind = turn.derive("blind")
+    spec = job.submission.spec
+    message = Assignment(
+        assignment_id=assignment_id(job.id, index, blind),
+        coordinator=turn.rules.coordinator,
+        provider=slot.owner,
+        spec_hash=job.submission.order.message.spec_hash,
+        host_class=job.ack.message.host_class,
+        price_per_hour=price,
+        max_duration=spec.max_duration,
+        accept_by=UnixSeconds(turn.at + turn.rules.limits.accept_within),
+    )
+    digest = turn.digest(message)
+    lease = Lease(turn.seal(message), digest, job.id, index, blind, batch, job.class_id, leases.Assigned())
+    turn.state.leases[digest] = lease
+    turn.state.occupied[slot.owner] = (*(turn.state.occupied.get(slot.owner) or ()), digest)
+    frame = wire.AssignmentSent(lease.assignment, spec, turn.rules.sources)
+    turn.emit(Send(f"assign-{digest.hex()}", slot.owner, frame, message.accept_by))
+    turn.note(job, "assigned", f"execution {index} to a provider at {price} micro-USD/h")
+    return turn.put(job, leases=(*job.leases, digest)), lease
+
+
+def move(turn: Turn, lease: Lease, event: leases.Event) -> tuple[Lease, tuple[Effect, ...]]:
+    """Steps a lease, stores it and frees its run slot when it gives it up."""
+    moved, effects = leases.step(lease, event, turn.at, turn.rules.limits)
+    turn.state.leases[moved.hash] = moved
+    if not moved.occupies_slot:
+        held = turn.state.occupied.get(moved.provider) or ()
+        if moved.hash in held:
+            turn.state.occupied[moved.provider] = tuple(item for item in held if item != moved.hash)
+    return moved, effects
+
+
+def lease_of(turn: Turn, assignment_hash: Hash32, key: Address) -> Lease:
+    """The lease of an assignment, for a message signed by its provider's operator key."""
+    lease = turn.state.leases.get(assignment_hash)
+    if lease is None:
+        raise Refused(Code.UNKNOWN, f"assignment 0x{assignment_hash.hex()}")
+    book.registered(turn, lease.provider, key)
+    return lease
+
+
+def on_accept(turn: Turn, event: AcceptReceived) -> None:
+    """A provider takes it."""
+    lease = lease_of(turn, event.accept.message.assignment_hash, event.key)
+    moved, _ = move(turn, lease, leases.AcceptReceived(event.accept))
+    if moved is not lease:
+        turn.note(turn.state.jobs[lease.job_id], "accepted", f"execution {lease.index}")
+
+
+def on_decline(turn: Turn, event: DeclineReceived) -> None:
+    """A provider does not take it, or not yet."""
+    lease = lease_of(turn, event.decline.message.assignment_hash, event.key)
+    moved, effects = move(turn, lease, leases.DeclineReceived(event.decline))
+    if not effects:
+        return
+    reason = event.decline.message.reason.name.lower()
+    job = turn.state.jobs[lease.job_id]
+    turn.note(job, "declined", f"execution {lease.index}: {reason}")
+    phase = moved.phase
+    assert isinstance(phase, leases.Declined)
+    reopen(turn, job, moved, phase.start_by)
+
+
+def reopen(turn: Turn, job: Job, lease: Lease, retry_at: UnixSeconds) -> None:
+    """A place without its lease: kept until `retry_at`, or (0) given to the next."""
+    if not isinstance(job.phase, Running):
+        return
+    place = next((item for item in job.phase.places if item.lease == lease.hash), None)
+    if place is None:
+        return
+    if place.attempt < 0:
+        refused = job.refused_by if retry_at else (*job.refused_by, lease.provider)
+        # A primary that is only busy is simply matched anew; so is one that went silent, once everybody else was asked.
+        turn.put(job, phase=Matching(UnixSeconds(turn.at + REMATCH_SECONDS)), refused_by=refused)
+        return
+    others = tuple(item for item in job.phase.places if item is not place)
+    if retry_at:
+        turn.put(job, phase=replace(job.phase, places=(*others, replace(place, lease=None, retry_at=retry_at))))
+        return
+    phase = replace(job.phase, places=others, skipped=(*job.phase.skipped, lease.hash))
+    draws.fill(turn, turn.put(job, phase=phase))
+
+
+def on_commit(turn: Turn, event: CommitReceived) -> None:
+    """A result nobody can read is bound; its ciphertext must be stored before it counts."""
+    message = event.commit.message
+    lease = lease_of(turn, message.assignment_hash, event.key)
+    if not event.is_stored:
+        raise Refused(Code.NOT_STORED, f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; upload it first")
+    moved, _ = move(turn, lease, leases.CommitReceived(event.commit))
+    commit_hash = turn.digest(message)
+    receipt = turn.seal(CommitReceipt(commit_hash, moved.phase.at if isinstance(moved.phase, leases.Committed) else turn.at))
+    expires = UnixSeconds(turn.at + 600)
+    turn.emit(Send(f"receipt-{commit_hash.hex()}-{turn.at}", lease.provider, wire.ReceiptSent(receipt), expires))
+    if moved is lease:
+        return
+    job = turn.state.jobs[lease.job_id]
+    turn.note(job, "committed", f"execution {lease.index}", event.commit)
+    _after_commit(turn, job, moved)
+
+
+def _after_commit(turn: Turn, job: Job, lease: Lease) -> None:
+    phase = job.phase
+    if not isinstance(phase, Running) or all(place.lease != lease.hash for place in phase.places):
+        return
+    if phase.batch == 0 and phase.beacon is None:
+        assert isinstance(lease.phase, leases.Committed)
+        first = draws.first_usable_round(turn, lease.phase.commit.message.beacon_round)
+        turn.put(job, phase=AwaitingRound(0, 0, first, phase.places, second_pass=False))
+        return
+    closing.close_if_complete(turn, job)
+
+
+def on_witness(turn: Turn, event: WitnessReceived) -> None:
+    """The client's session or the named watcher countersigns a primary's commit before its round appears."""
+    message: Witness = event.witness.message
+    job = _job_of_commit(turn, message.commit_hash)
+    order = job.submission.order.message
+    wanted = {order.witness} if order.witness != bytes(20) else {job.submission.session.message.session_key}
+    if event.key not in wanted:
+        raise Refused(Code.WRONG_SIGNER, "witness: neither the client's session nor the watcher that the order names")
+    if job.witness == event.witness:
+        return
+    if not isinstance(job.phase, AwaitingRound) or job.phase.batch or message.beacon_round != job.phase.round:
+        raise Refused(Code.TOO_LATE, "witness: the commit's beacon round is not awaited any more")
+    turn.put(job, witness=event.witness)
+    turn.note(job, "witnessed", f"before beacon round {message.beacon_round}")
+
+
+def _job_of_commit(turn: Turn, commit_hash: Hash32) -> Job:
+    for job_id in turn.state.live.keys():  # noqa: SIM118 - a Table iterates by keys()
+        job = turn.state.jobs[job_id]
+        if isinstance(job.phase, AwaitingRound) and job.leases:
+            for place in job.phase.committed:
+                held = turn.state.leases[place.lease].phase if place.lease else None
+                if isinstance(held, leases.Committed) and turn.digest(held.commit.message) == commit_hash:
+                    return job
+    raise Refused(Code.UNKNOWN, f"witness: no commit 0x{commit_hash.hex()} waits for its round")
+
+
+def on_stop(turn: Turn, event: StopReceived) -> None:
+    """The client ends a job. What runs commits its elapsed time; what was not accepted ends unpaid."""
+    job = turn.state.jobs.get(event.stop.message.job_id)
+    if job is None:
+        raise Refused(Code.UNKNOWN, f"job 0x{event.stop.message.job_id.hex()}")
+    if event.key != job.submission.session.message.session_key:
+        raise Refused(Code.NOT_YOURS, "stop: not signed by the job's session key")
+    if isinstance(job.phase, Matching):
+        end(turn, job, "stopped by its client before it ran")
+        return
+    if not isinstance(job.phase, Running) or job.phase.batch or job.phase.beacon is not None:
+        return  # committed or beyond: it ends by its verdict, soon
+    for place in job.phase.places:
+        lease = turn.state.leases.get(place.lease or ZERO_HASH)
+        if lease is None:
+            continue
+        if isinstance(lease.phase, leases.Assigned):
+            move(turn, lease, leases.ClientStopped())
+            end(turn, job, "stopped by its client before it ran")
+        frame = wire.StopSent(lease.hash, event.stop)
+        turn.emit(Send(f"stop-{lease.hash.hex()}", lease.provider, frame, UnixSeconds(turn.at + 600)))
+
+
+def end(turn: Turn, job: Job, reason: str) -> None:
+    """A job ends with nothing charged."""
+    release_reservation(turn, job)
+    ended = turn.put(turn.state.jobs[job.id], phase=Ended(reason))
+    if job.id in turn.state.live:
+        del turn.state.live[job.id]
+    turn.note(ended, "ended", reason)
+
+
+def retry_places(turn: Turn, job: Job) -> None:
+    """Gives kept places a new assignment once their provider said it would be free; fills what was skipped."""
+    assert isinstance(job.phase, Running)
+    due = [place for place in job.phase.places if place.lease is None and place.retry_at <= turn.at]
+    for place in due:
+        job = draws.assign_place(turn, job, place)
+    if due:
+        draws.fill(turn, job)

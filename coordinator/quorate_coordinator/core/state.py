@@ -1,0 +1,300 @@
+"""The coordinator's state: tables of frozen entities. Only `core.py` and the modules it calls write to them, inside one step."""
+
+from dataclasses import dataclass, field
+
+from quorate_protocol.audit import Drawn, StakeSlot
+from quorate_protocol.classes import HostClass
+from quorate_protocol.envelope import Envelope
+from quorate_protocol.epoch import Leaf
+from quorate_protocol.lease import Lease
+from quorate_protocol.messages import Ack, CommitSet, Session, Verdict, Voucher, Witness
+from quorate_protocol.offer import Offer
+from quorate_protocol.order import Submission
+from quorate_protocol.settlement import NOTHING, Split
+from quorate_protocol.tables import Table, Tables
+from quorate_protocol.trust import Trust
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    Address,
+    Amount,
+    BlockNumber,
+    Hash32,
+    Nonce,
+    Round,
+    Sequence,
+    UnixSeconds,
+)
+from quorate_protocol.views import JobEvent
+
+from quorate_coordinator.core.effects import Evidence, PaidVoucher
+
+# ------------------------------------------------------------------------------------------------------------- providers
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A registered owner: keys from the chain, offer and heartbeat from its daemon, money owed."""
+
+    owner: Address
+    index: int
+    operator_key: Address
+    payout: Address
+    network: Hash32
+    offer: Offer | None = None
+    heartbeat_seq: Sequence = Sequence(0)
+    alive_until: UnixSeconds = UnixSeconds(0)
+    is_frozen: bool = False
+    final: Amount = Amount(0)
+    held: Amount = Amount(0)
+    statement_seq: Sequence = Sequence(0)
+    paid_leaves: tuple[Hash32, ...] = ()  # H(assignmentId, pay) of every credit
+
+    def is_alive(self, now: UnixSeconds) -> bool:
+        """Heard of lately, with an unexpired offer, and not frozen."""
+        return self.offer is not None and now < self.alive_until and now < self.offer.expires and not self.is_frozen
+
+
+@dataclass(frozen=True, slots=True)
+class HostList:
+    """A host class's list of stake slots as on chain; position = index."""
+
+    slots: tuple[StakeSlot, ...] = ()
+
+
+# --------------------------------------------------------------------------------------------------------------- clients
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client's money here. All amounts cumulative but `reserved`."""
+
+    account: Address
+    allocation: Amount = Amount(0)
+    reserved: Amount = Amount(0)  # worst charges of jobs under way
+    charged: Amount = Amount(0)
+    vouched: Amount = Amount(0)
+    voucher: Envelope[Voucher] | None = None
+    voucher_key: Address = ZERO_ADDRESS
+    posted: Amount = Amount(0)  # voucher amount that the chain has seen
+    sessions: tuple[Envelope[Session], ...] = ()
+    open_charges: tuple[Hash32, ...] = ()  # jobs charged and not yet covered by a voucher, in order
+    jobs: tuple[Hash32, ...] = ()  # newest last, bounded
+
+
+# ------------------------------------------------------------------------------------------------------------------ jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One execution wanted in a batch. `lease` is the live or committed one; `retry_at` > 0 while a busy provider keeps its place."""
+
+    slot: StakeSlot
+    attempt: int  # try of the draw; -1 for the primary, which is matched
+    since: UnixSeconds  # when it was drawn or matched
+    lease: Hash32 | None
+    retry_at: UnixSeconds = UnixSeconds(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Executions that commit together, then reveal together."""
+
+    number: int
+    members: tuple[Hash32, ...]  # lease hashes in CommitSet order
+    commit_set: Envelope[CommitSet]
+    closings: int = 1  # how often it was signed
+
+
+@dataclass(frozen=True, slots=True)
+class BeaconUsed:
+    """A round that decided a draw, kept for the receipt."""
+
+    round: Round
+    signature: bytes
+    randomness: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """The primary is still to be placed."""
+
+    not_before: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Executions of a batch are placed or run. `wanted` places in all; `next_attempt` of the draw's tries."""
+
+    batch: int
+    wanted: int
+    places: tuple[Place, ...]
+    next_attempt: int
+    beacon: BeaconUsed | None
+    skipped: tuple[Hash32, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitingRound:
+    """A draw waits for its beacon round."""
+
+    batch: int
+    wanted: int
+    round: Round
+    committed: tuple[Place, ...]  # the primary, in batch 0
+    second_pass: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Revealing:
+    """A batch is closed; its members reveal."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A verdict stands; provisional until `is_final`."""
+
+    verdict: Envelope[Verdict]
+    is_final: bool
+    hold_until: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Over without a verdict on results: stopped, or nobody could be matched before the order's expiry."""
+
+    reason: str
+
+
+JobPhase = Matching | Running | AwaitingRound | Revealing | Decided | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One order and everything signed for it."""
+
+    id: Hash32
+    submission: Submission
+    created_at: UnixSeconds
+    ack: Envelope[Ack]
+    secret: Hash32
+    host: HostClass
+    class_id: Hash32
+    eligible: tuple[StakeSlot, ...]
+    list_length: int
+    reserved: Amount
+    phase: JobPhase
+    leases: tuple[Hash32, ...] = ()
+    batches: tuple[Batch, ...] = ()
+    beacons: tuple[BeaconUsed, ...] = ()
+    witness: Envelope[Witness] | None = None
+    refused_by: tuple[Address, ...] = ()
+    split: Split = NOTHING
+    charged_up_to: Amount = Amount(0)  # the client's cumulative charge after this job
+    is_covered: bool = False
+    is_released: bool = False
+    receipt_cid: str | None = None
+
+
+# ------------------------------------------------------------------------------------------------------ cases and epochs
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One execution outside the accepted group."""
+
+    lease: Hash32
+    job_id: Hash32
+    client: Address
+    at: UnixSeconds
+    is_case_used: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A case that this coordinator opened; `case_id` is known once the chain has it."""
+
+    key: str
+    accused: Address
+    jobs: tuple[Hash32, ...]
+    executions: tuple[Evidence, ...]
+    case_id: Nonce | None = None
+    jurors: tuple[Address, ...] = ()
+    is_convicted: bool | None = None
+    slashed: Amount = Amount(0)
+    phase: str = "opening"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """One posting: its leaves stay until nobody can need a proof any more."""
+
+    number: int
+    leaves: tuple[Leaf, ...]
+    root: Hash32
+    vouchers: tuple[PaidVoucher, ...]
+    built_at: UnixSeconds
+    is_posted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """The coordinator's own money and counters."""
+
+    fee: Amount = Amount(0)  # covered by vouchers
+    fee_held: Amount = Amount(0)
+    fund: Amount = Amount(0)
+    fund_held: Amount = Amount(0)
+    block: BlockNumber = BlockNumber(0)
+    block_time: UnixSeconds = UnixSeconds(0)
+    event_seq: Sequence = Sequence(0)
+    verdict_seq: Sequence = Sequence(0)
+    epoch: int = 0  # last built
+    last_epoch_at: UnixSeconds = UnixSeconds(0)
+    is_dirty: bool = False  # finals changed since the last epoch
+    next_index: int = 0
+
+
+ONLY = "books"
+
+
+@dataclass(frozen=True, slots=True)
+class Trusts:
+    """Trust of one provider by job class."""
+
+    by_class: dict[Hash32, Trust] = field(default_factory=dict)
+
+
+class State(Tables):
+    """Every table of the coordinator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.providers: Table[Address, Provider] = Table(Address, Provider)
+        self.hosts: Table[Hash32, HostList] = Table(Hash32, HostList)
+        self.clients: Table[Address, Client] = Table(Address, Client)
+        self.indices: Table[Address, int] = Table(Address, int)
+        self.jobs: Table[Hash32, Job] = Table(Hash32, Job)
+        self.live: Table[Hash32, bool] = Table(Hash32, bool)
+        self.held: Table[Hash32, bool] = Table(Hash32, bool)
+        self.leases: Table[Hash32, Lease] = Table(Hash32, Lease)
+        self.occupied: Table[Address, tuple[Hash32, ...]] = Table(Address, tuple[Hash32, ...])
+        self.nonces: Table[Hash32, bool] = Table(Hash32, bool)
+        self.trust: Table[Address, Trusts] = Table(Address, Trusts)
+        self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
+        self.cases: Table[str, Case] = Table(str, Case)
+        self.epochs: Table[int, EpochRecord] = Table(int, EpochRecord)
+        self.events: Table[Hash32, tuple[JobEvent, ...]] = Table(Hash32, tuple[JobEvent, ...])
+        self.client_events: Table[Address, tuple[JobEvent, ...]] = Table(Address, tuple[JobEvent, ...])
+        self.books: Table[str, Books] = Table(str, Books)
+
+    @property
+    def own(self) -> Books:
+        """The one row of books."""
+        return self.books.get(ONLY) or Books()
+
+
+def drawn_place(drawn: Drawn, at: UnixSeconds) -> Place:
+    """A place for a drawn auditor, not yet assigned."""
+    return Place(drawn.slot, drawn.attempt, at, None)

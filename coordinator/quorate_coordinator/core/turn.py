@@ -1,0 +1,83 @@
+"""One step's context: the state under its overlay, the moment, the step's random value, and what it has decided so far."""
+
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from quorate_protocol import eip712
+from quorate_protocol.envelope import Envelope, Sign, seal
+from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages import Commit, Message
+from quorate_protocol.units import Address, Bps, Hash32, Sequence, UnixSeconds
+from quorate_protocol.views import JobEvent
+
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.state import ONLY, Books, Job, State
+
+M = TypeVar("M", bound=Message)
+EVENTS_PER_JOB_MAX = 256
+EVENTS_PER_CLIENT_MAX = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What does not change while the coordinator runs. `sign` is deterministic, so replay signs the same bytes."""
+
+    domain: eip712.Domain
+    coordinator: Address
+    statement_key: Address
+    sign: Sign
+    limits: Limits
+    fee_bps: Bps
+    beacon_genesis: int
+    sources: tuple[str, ...]  # gateway base URLs given to providers
+
+
+@dataclass(slots=True)
+class Turn:
+    """What the functions of one step share. Only this step writes to it."""
+
+    state: State
+    rules: Rules
+    at: UnixSeconds
+    random: Hash32
+    effects: list[Effect] = field(default_factory=list)
+    draws: int = 0
+
+    def emit(self, effect: Effect) -> None:
+        """Adds an effect."""
+        self.effects.append(effect)
+
+    def seal(self, message: M) -> Envelope[M]:
+        """Signs as the coordinator."""
+        return seal(self.rules.domain, message, self.rules.sign)
+
+    def digest(self, message: Message) -> Hash32:
+        """EIP-712 digest in this deployment's domain."""
+        return eip712.digest(self.rules.domain, message)
+
+    def derive(self, label: str) -> Hash32:
+        """A fresh secret value of this step, from its journaled randomness and the signing key, so that the journal alone foretells nothing."""
+        self.draws += 1
+        return hash_tuple(self.rules.sign(hash_tuple("quorate-derive/1", self.random, label, self.draws))[:32])
+
+    def books(self, **changes: object) -> Books:
+        """Changes the row of books."""
+        books = replace(self.state.own, **changes)  # type: ignore[arg-type]
+        self.state.books[ONLY] = books
+        return books
+
+    def put(self, job: Job, **changes: object) -> Job:
+        """Stores a job, changed."""
+        changed = replace(job, **changes) if changes else job  # type: ignore[arg-type]
+        self.state.jobs[job.id] = changed
+        return changed
+
+    def note(self, job: Job, name: str, text: str, commit: Envelope[Commit] | None = None) -> None:
+        """Adds a line to a job's history, which its client follows."""
+        seq = Sequence(self.state.own.event_seq + 1)
+        self.books(event_seq=seq)
+        event = JobEvent(seq, self.at, job.id, name, text, commit)
+        client = job.submission.order.message.client
+        self.state.events[job.id] = (self.state.events.get(job.id) or ())[-EVENTS_PER_JOB_MAX:] + (event,)
+        self.state.client_events[client] = (self.state.client_events.get(client) or ())[-EVENTS_PER_CLIENT_MAX:] + (event,)
