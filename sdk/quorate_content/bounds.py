@@ -33,6 +33,10 @@ class BadSource(Refused):
         super().__init__(Code.MALFORMED, detail)
 
 
+class Cut(BadSource):
+    """What was sent ended too early; what came so far is right, and the same source may send the rest."""
+
+
 def malformed(detail: str) -> Refused:
     """The content itself (its hash is right) breaks a rule: no other source can help."""
     return Refused(Code.MALFORMED, detail)

@@ -7,11 +7,12 @@ written (`dups=y`), so one DAG has exactly one CAR.
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from quorate_content.bounds import BadSource, Bounds
+from quorate_protocol.refusals import Refused
+
+from quorate_content.bounds import BadSource, Bounds, Cut
 from quorate_content.cid import V0_BYTES, V1_BYTES, Cid, parse_prefix
 from quorate_content.varint import VARINT_BYTES_MAX, encode_varint
 from quorate_content.walk import Block, Expected, Walk
-from quorate_protocol.refusals import Refused
 
 HEADER_BYTES_MAX = 1 << 16
 Supply = Callable[[Expected], Block | None]
@@ -106,7 +107,7 @@ class CarReader:
         while filled < length:
             count = self._source.readinto(self._buffer[filled:length])
             if not count:
-                raise BadSource(f"the CAR is cut: {filled} of {length} bytes of a block")
+                raise Cut(f"the CAR is cut: {filled} of {length} bytes of a block")
             filled += count
 
     def _varint(self, may_end: bool) -> int | None:
@@ -115,7 +116,7 @@ class CarReader:
             if not self._source.readinto(self._buffer[:1]):
                 if may_end and position == 0:
                     return None
-                raise BadSource("the CAR is cut in a length")
+                raise Cut("the CAR is cut in a length")
             byte = self._buffer[0]
             value |= (byte & 0x7F) << 7 * position
             if byte < 0x80:
@@ -140,7 +141,7 @@ def read_car(
         if frame is None:
             while (expected := walk.expected) is not None:
                 if known is None or (block := known(expected)) is None:
-                    raise BadSource(f"the CAR ends before block {expected.cid}")
+                    raise Cut(f"the CAR ends before block {expected.cid}")
                 walk.feed(block)
             break
         cid, block = frame[0], frame[1]

@@ -8,14 +8,18 @@ import ctypes
 import os
 import stat
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
+
+from quorate_protocol.units import Hash32
 
 from quorate_content.bounds import MIB, BadSource, Bounds, malformed, oversize
 from quorate_content.cid import Cid, Codec
 from quorate_content.dagpb import leaf_block
 from quorate_content.unixfs import V1_2025, Built, Emit, FileBuilder, Profile, build_directory
+from quorate_content.varint import decode_varint, encode_varint
 from quorate_content.walk import Block, Expected, Role, Sink, TreePath, Walk, check_name
-from quorate_protocol.units import Hash32
 
 FILE_MODE, DIRECTORY_MODE = 0o444, 0o555
 LOCATED_MAX = 1 << 16  # leaves whose place is remembered for CARs that leave repeated blocks out
@@ -30,13 +34,17 @@ class TreeWriter:
     renamed; `publish` of the store closes it.
     """
 
-    def __init__(self, target: Path, bounds: Bounds, reserve: Callable[[int], None] | None = None, resume: bool = False) -> None:
+    def __init__(
+        self, target: Path, bounds: Bounds, reserve: Callable[[int], None] | None = None, resume: bool = False
+    ) -> None:
         self.target = target
         self.nodes: Nodes = {}
+        self.is_replaying = False  # in-place resume: the bytes that come are the ones that are there
+        self.journal: BinaryIO | None = None  # gets every new node as it comes, for a resume after a crash
         self._bounds, self._reserve, self._resume = bounds, reserve, resume
         self._directories: list[int] = []
         self._file: int | None = None
-        self._total = self._node_bytes = 0
+        self.total = self._node_bytes = 0
         self._located: dict[Hash32, Expected] = {}
         self._blocks = LocalBlocks(target, self.nodes)
 
@@ -60,9 +68,9 @@ class TreeWriter:
 
     def open(self, path: TreePath, size: int) -> None:
         """Creates the file and takes its space, so that a full disk shows before the download."""
-        self._total += size
+        self.total += size
         if self._reserve is not None:
-            self._reserve(self._total)
+            self._reserve(self.total)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (0 if self._resume and not path else os.O_EXCL)
         try:
             self._file = os.open(path[-1] if path else self.target, flags, 0o600, dir_fd=self._parent(path))
@@ -74,6 +82,8 @@ class TreeWriter:
     def write(self, path: TreePath, offset: int, data: Block) -> None:
         """Writes all of it."""
         assert self._file is not None
+        if self.is_replaying:
+            return
         view = memoryview(data)
         while len(view):
             count = os.pwrite(self._file, view, offset)
@@ -94,6 +104,9 @@ class TreeWriter:
             if self._node_bytes > self._bounds.node_bytes_max:
                 raise oversize("bytes of nodes", self._bounds.node_bytes_max)
             self.nodes[cid.digest] = bytes(block)
+            if self.journal is not None:
+                self.journal.write(encode_varint(len(block)) + bytes(block))
+                self.journal.flush()
 
     def leaf(self, expected: Expected, block: Block) -> None:
         """Remembers where the leaf stands."""
@@ -297,6 +310,33 @@ def keep_nodes(nodes: Nodes) -> Emit:
         nodes[cid.digest] = block
 
     return emit
+
+
+def dump_nodes(nodes: Nodes) -> bytes:
+    """Nodes as the store keeps them: each with its length before it."""
+    return b"".join(encode_varint(len(block)) + block for block in nodes.values())
+
+
+def load_nodes(path: Path, bounds: Bounds) -> Nodes:
+    """Nodes written by `dump_nodes` or a journal, up to a cut; absent is none. Each is filed under its true hash."""
+    nodes: Nodes = {}
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(2 * bounds.node_bytes_max)
+    except FileNotFoundError:  # not re-raised: a file of one block has no nodes
+        return nodes
+    at = 0
+    while at < len(raw):
+        try:
+            length, at = decode_varint(raw, at)
+        except ValueError:  # not re-raised: a journal ends where the process was killed
+            break
+        block = raw[at : at + length]
+        if len(block) < length:
+            break
+        nodes[Hash32(sha256(block).digest())] = block
+        at += length
+    return nodes
 
 
 def remove_tree(path: Path) -> None:

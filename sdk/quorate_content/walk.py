@@ -36,7 +36,6 @@ class Expected:
     offset: int = 0
     size: int | None = None
     depth: int = 0
-    prefix: int = 0  # hexadecimal digits before each name of a shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +106,10 @@ class Walk:
         """`is_directory` refuses a root that is a file."""
         self._sink, self._bounds, self._is_directory = sink, bounds, is_directory
         self._stack: list[Expected | _Close | _Leave] = [Expected(root, ())]
-        self._nodes = self._entries = 0
+        self._entries = 0
         self.bytes_opened = 0  # bytes of all files begun
         self.bytes_done = 0  # bytes of file written
+        self.blocks_done = 0
 
     @property
     def expected(self) -> Expected | None:
@@ -150,10 +150,10 @@ class Walk:
                 self._sink.leave(done.path)
 
     def _count(self, size: int) -> None:
-        self._nodes += 1
+        self.blocks_done += 1
         if size > self._bounds.block_bytes_max:
             raise oversize("bytes of a block", self._bounds.block_bytes_max)
-        if self._nodes > self._bounds.nodes_max:
+        if self.blocks_done > self._bounds.nodes_max:
             raise oversize("blocks of a DAG", self._bounds.nodes_max)
 
     def _place_raw(self, expected: Expected, block: Block) -> None:
@@ -200,9 +200,10 @@ class Walk:
             raise malformed("a file's node has an empty child")
         self._write(expected, node.data, expected.offset)
         offset = expected.offset + len(node.data)
+        depth = expected.depth + 1 if expected.role is Role.FILE else 1
         children = []
         for link, size in zip(node.links, node.sizes, strict=True):
-            children.append(Expected(link.cid, expected.path, Role.FILE, offset, size, expected.depth + 1 if expected.role is Role.FILE else 1))
+            children.append(Expected(link.cid, expected.path, Role.FILE, offset, size, depth))
             offset += size
         self._stack.extend(reversed(children))
 

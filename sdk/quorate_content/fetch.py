@@ -1,0 +1,142 @@
+"""Fetching a DAG as a CAR over HTTP from several sources, verified block by block; the part done so far survives every cut.
+
+Blocking, for a thread: one `http.client` response read into one buffer is as fast as the loopback and holds memory flat.
+A source that sends something wrong is dropped; one that is cut, stalls or is busy is asked again, from where the walk stands
+(`entity-bytes` for a file; for a directory it sends everything again and what is known is passed over).
+Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/.
+"""
+
+import http.client
+import ssl
+from collections import deque
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from quorate_protocol.refusals import Unavailable
+
+from quorate_content.bounds import BadSource, Bounds, Cut
+from quorate_content.car import Progress, read_car
+from quorate_content.cid import Cid
+from quorate_content.threads import Stop
+from quorate_content.tree import TreeWriter
+from quorate_content.walk import Walk
+
+CAR_TYPE = "application/vnd.ipld.car"
+STALL_SECONDS = 30.0
+TRIES_WITHOUT_PROGRESS = 3
+RETRY_AFTER_MAX = 30.0
+BUSY = {408, 425, 429, 500, 502, 503, 504}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A trustless gateway: `GET <url>/<cid>?format=car`. For example `http://host:port/ipfs`; headers for private content."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One source's standing within one fetch."""
+
+    source: Source
+    tries_left: int = TRIES_WITHOUT_PROGRESS
+    pause_seconds: float = 0.0
+
+
+def fetch(
+    root: Cid, sources: tuple[Source, ...], walk: Walk, writer: TreeWriter, bounds: Bounds, stop: Stop,
+    progress: Progress | None = None, stall_seconds: float = STALL_SECONDS,
+) -> None:  # fmt: skip
+    """Feeds the walk until it is complete. `Unavailable` names what each source did; `Refused` when the content breaks a rule."""
+    turns = deque(_Turn(source) for source in sources)
+    reasons: list[str] = []
+
+    def step(bytes_done: int) -> None:
+        stop.check()
+        if progress is not None:
+            progress(bytes_done)
+
+    while walk.expected is not None:
+        if not turns:
+            raise Unavailable(f"no source had {root}: {'; '.join(reasons[-8:]) or 'none was named'}", retry_after=30.0)
+        turn, before = turns[0], walk.blocks_done
+        stop.wait(turn.pause_seconds)
+        try:
+            _attempt(root, turn.source, walk, writer, bounds, stop, step, stall_seconds)
+        except (Cut, Unavailable, OSError, http.client.HTTPException) as error:
+            # Not re-raised: the world failed; this source gets another turn, after the others.
+            stop.check()
+            turns.rotate(-1)
+            turn.tries_left = TRIES_WITHOUT_PROGRESS if walk.blocks_done > before else turn.tries_left - 1
+            turn.pause_seconds = min(error.retry_after if isinstance(error, Unavailable) else 0.2, RETRY_AFTER_MAX)
+            reasons.append(f"{turn.source.url}: {error}")
+            if turn.tries_left == 0:
+                turns.remove(turn)
+        except BadSource as error:
+            # Not re-raised: what this source sent is wrong; what was verified before stays, and the others may be right.
+            turns.remove(turn)
+            reasons.append(f"{turn.source.url}: {error.detail}")
+
+
+def _attempt(
+    root: Cid, source: Source, walk: Walk, writer: TreeWriter, bounds: Bounds, stop: Stop, step: Progress, stall_seconds: float
+) -> None:
+    place = urlsplit(source.url)
+    if place.scheme not in ("http", "https") or place.hostname is None:
+        raise BadSource("a source is an http or https URL")
+    connection = _connection(place.scheme, place.hostname, place.port, min(stall_seconds, max(0.1, stop.left_seconds())))
+    try:
+        connection.connect()
+        stop.attach(connection.sock)
+        connection.request("GET", _target(place.path, root, walk), headers=_headers(source))
+        response = connection.getresponse()
+        _check(response)
+        read_car(_Body(response, stop), walk, bounds, writer.known, writer.seen, step)
+    finally:
+        connection.close()
+
+
+def _connection(scheme: str, host: str, port: int | None, timeout: float) -> http.client.HTTPConnection:
+    if scheme == "https":
+        return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
+    return http.client.HTTPConnection(host, port, timeout=timeout)
+
+
+def _headers(source: Source) -> dict[str, str]:
+    return {"Accept": f"{CAR_TYPE};version=1;order=dfs;dups=y", **dict(source.headers)}
+
+
+def _target(path: str, root: Cid, walk: Walk) -> str:
+    expected = walk.expected
+    resume = f"&entity-bytes={expected.offset}:*" if expected is not None and not expected.path and expected.offset else ""
+    return f"{path.rstrip('/')}/{root}?format=car{resume}"
+
+
+def _check(response: http.client.HTTPResponse) -> None:
+    """Status and type before any byte of the body: error pages come with 200 too."""
+    if response.status in BUSY:
+        after = response.headers.get("Retry-After", "")
+        raise Unavailable(f"status {response.status}", retry_after=float(after) if after.isdecimal() else 1.0)
+    if response.status not in (200, 206):
+        raise BadSource(f"status {response.status}")
+    kind = response.headers.get_content_type()
+    if kind != CAR_TYPE:
+        raise BadSource(f"it answered {kind}, not {CAR_TYPE}")
+
+
+class _Body:
+    """The response's body as a `ByteReader`; a connection that breaks is a cut."""
+
+    def __init__(self, response: http.client.HTTPResponse, stop: Stop) -> None:
+        self._response, self._stop = response, stop
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fills some of `buffer`; 0 at the end."""
+        try:
+            count = self._response.readinto(buffer)
+        except (OSError, http.client.HTTPException) as error:
+            self._stop.check()
+            raise Cut(f"the connection broke: {error}") from error
+        return count or 0

@@ -1,0 +1,148 @@
+"""The store as a trustless gateway: what is here, as raw block, CAR or plain file bytes. It never fetches; absent is 404.
+
+Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/ (raw, car with order=dfs and dups=y, dag-scope, entity-bytes=from:*,
+HEAD, only-if-cached). `?format=` wins over Accept. Blocks are served under the CIDs that were stored, not under those of inner blocks.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
+
+from quorate_content.cid import Cid, parse
+from quorate_content.store import ContentStore, Lease
+
+RAW_TYPE = "application/vnd.ipld.raw"
+CAR_TYPE = "application/vnd.ipld.car"
+CAR_ANSWER_TYPE = f"{CAR_TYPE}; version=1; order=dfs; dups=y"
+RESPONSES_MAX = 64
+IMMUTABLE = {"Cache-Control": "public, max-age=29030400, immutable", "X-Content-Type-Options": "nosniff"}
+ENTITY_BYTES = re.compile(r"([0-9]{1,18}):\*")
+
+MayRead = Callable[[web.Request, Cid], bool]
+"""Whether whoever asks may read this CID; False answers 404, as if it were absent."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def add_gateway_routes(app: web.Application, store: ContentStore, prefix: str = "/ipfs", may_read: MayRead | None = None) -> None:
+    """GET and HEAD `<prefix>/<cid>`; `format=raw|car`, else plain bytes of a file."""
+    gateway = Gateway(store, may_read or (lambda request, cid: True))
+    app.router.add_get(prefix + "/{cid}", gateway.get, allow_head=True)
+
+
+def refusal_response(error: Refused | Unavailable) -> web.Response:
+    """How both errors look over HTTP: {"code", "detail"}."""
+    if isinstance(error, Refused):
+        return web.json_response({"code": error.code.value, "detail": str(error)}, status=MEANINGS[error.code].status)
+    headers = {"Retry-After": str(max(1, round(error.retry_after)))}
+    return web.json_response({"code": "unavailable", "detail": str(error)}, status=503, headers=headers)
+
+
+def answers_refusals(handler: Handler) -> Handler:
+    """A handler whose refusals become responses."""
+
+    async def run(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except (Refused, Unavailable) as error:  # not re-raised: this is the answer
+            return refusal_response(error)
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What was asked for. `form` is "raw", "car" or "" (plain)."""
+
+    cid: Cid
+    form: str
+    from_byte: int
+    only_root: bool
+
+
+def read_query(request: web.Request) -> Query:
+    """The request's CID, format and range; `Refused(MALFORMED)`."""
+    form = request.query.get("format", "")
+    if not form:
+        accept = request.headers.get("Accept", "")
+        form = "raw" if RAW_TYPE in accept else "car" if CAR_TYPE in accept else ""
+        if form == "car" and re.search(r"version=(?!1\b)", accept):
+            raise Refused(Code.MALFORMED, "only CAR version 1 is served")
+    if form not in ("", "raw", "car") or request.query.get("car-version", "1") != "1":
+        raise Refused(Code.MALFORMED, "format is raw or car (version 1)")
+    scope = request.query.get("dag-scope", "all")
+    if scope not in ("all", "entity", "block"):
+        raise Refused(Code.MALFORMED, "dag-scope is all, entity or block")
+    found = ENTITY_BYTES.fullmatch(request.query.get("entity-bytes", "0:*"))
+    if found is None:
+        raise Refused(Code.MALFORMED, "entity-bytes is served as from:* only")
+    return Query(parse(request.match_info["cid"]), form, int(found[1]), scope == "block")
+
+
+class Gateway:
+    """Handlers over one store, at most `RESPONSES_MAX` bodies at once."""
+
+    def __init__(self, store: ContentStore, may_read: MayRead) -> None:
+        self._store, self._may_read = store, may_read
+        self._slots = asyncio.Semaphore(RESPONSES_MAX)
+
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        """Answers GET and HEAD."""
+        return await answers_refusals(self._get)(request)
+
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        query = read_query(request)
+        is_here = self._may_read(request, query.cid) and await self._store.stat(query.cid) is not None
+        if not is_here:
+            if "only-if-cached" in request.headers.get("Cache-Control", ""):
+                return web.Response(status=412)
+            raise Refused(Code.UNKNOWN, f"{query.cid} is not here")
+        tag = f'"{query.cid}{"." + query.form if query.form else ""}"'
+        if request.headers.get("If-None-Match") == tag and not query.from_byte:
+            return web.Response(status=304, headers={"ETag": tag})
+        if self._slots.locked():
+            raise Unavailable("too many downloads at once", retry_after=2.0)
+        async with self._slots:
+            return await self._answer(request, query, tag)
+
+    async def _answer(self, request: web.Request, query: Query, tag: str) -> web.StreamResponse:
+        headers = {**IMMUTABLE, "ETag": tag, "X-Ipfs-Path": f"/ipfs/{query.cid}"}
+        if query.form == "raw":
+            name = {"Content-Disposition": f'attachment; filename="{query.cid}.bin"'}
+            return web.Response(body=await self._store.block(query.cid), content_type=RAW_TYPE, headers={**headers, **name})
+        if query.form == "car":
+            return await self._car(request, query, headers)
+        lease = await self._store.lease(query.cid)
+        if lease.path.is_dir():
+            lease.release()
+            raise Refused(Code.UNSUPPORTED, "a directory is served as format=car only")
+        return LeasedFile(lease, headers)
+
+    async def _car(self, request: web.Request, query: Query, headers: dict[str, str]) -> web.StreamResponse:
+        name = {"Content-Disposition": f'attachment; filename="{query.cid}.car"', "Accept-Ranges": "none"}
+        response = web.StreamResponse(headers={**headers, **name, "Content-Type": CAR_ANSWER_TYPE})
+        await response.prepare(request)
+        if request.method != "HEAD":
+            async for piece in self._store.export_car(query.cid, query.from_byte, query.only_root):
+                await response.write(piece)
+        await response.write_eof()
+        return response
+
+
+class LeasedFile(web.FileResponse):
+    """A file sent under its lease (ranges and sendfile are aiohttp's)."""
+
+    def __init__(self, lease: Lease, headers: dict[str, str]) -> None:
+        super().__init__(lease.path, chunk_size=1 << 20, headers={**headers, "Content-Type": "application/octet-stream"})
+        self._lease = lease
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Sends the whole file and ends the lease."""
+        try:
+            return await super().prepare(request)
+        finally:
+            self._lease.release()

@@ -1,0 +1,45 @@
+"""One file lock per CID (flock): shared while somebody uses the object, exclusive while it is made or removed.
+
+The kernel drops a lock when its holder dies, so a kill -9 leaves none behind and no time-out has to be chosen.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+
+class FileLock:
+    """A held lock. The last holder removes the file, so the folder does not grow."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path, self._descriptor = path, descriptor
+
+    def release(self) -> None:
+        """Gives it up; again is fine."""
+        if self._descriptor < 0:
+            return
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._path.unlink(missing_ok=True)
+        except BlockingIOError:  # not re-raised: others still hold it, and the last of them removes the file
+            pass
+        finally:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def try_lock(path: Path, is_shared: bool) -> FileLock | None:
+    """The lock, or None when somebody else holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        is_current = os.stat(path).st_ino == os.fstat(descriptor).st_ino
+    except (BlockingIOError, FileNotFoundError):  # not re-raised: held, or just removed by its last holder; the caller tries again
+        is_current = False
+    except BaseException:
+        os.close(descriptor)
+        raise
+    if not is_current:
+        os.close(descriptor)
+        return None
+    return FileLock(path, descriptor)

@@ -1,0 +1,211 @@
+"""The store's folders, and how something appears in them and goes: whole and verified, or not at all. Calls block.
+
+    objects/<xx>/<cid>   the object: a file (0444) or a directory tree (0444 and 0555)
+    nodes/<xx>/<cid>     its dag-pb nodes
+    tmp/<work>/          tree and nodes of work in progress; those of a fetch are named by CID and outlive a kill -9
+    locks/<cid>          shared while in use, exclusive while made or removed
+    index.sqlite
+
+A file is published by rename after fsync, nodes first; so whatever is in `objects` is complete, at any kill -9.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from quorate_protocol.refusals import Code, Refused, Unavailable
+
+from quorate_content.bounds import Bounds
+from quorate_content.cid import Cid, parse
+from quorate_content.index import Entry, Index
+from quorate_content.locks import FileLock, try_lock
+from quorate_content.tree import (
+    DIRECTORY_MODE,
+    Nodes,
+    dump_nodes,
+    load_nodes,
+    remove_tree,
+    sync_directory,
+    sync_tree,
+)
+
+EVICT_BATCH = 256
+PUT_PREFIX = "put-"
+
+
+class Shelf:
+    """Objects on the disk and their index."""
+
+    def __init__(
+        self, root: Path, quota_bytes: int, owner_quota_bytes: int, spare_bytes: int, now: Callable[[], float] = time.time
+    ) -> None:
+        self.root = root
+        self._quota, self._owner_quota, self._spare = quota_bytes, owner_quota_bytes, spare_bytes
+        for name in ("objects", "nodes", "tmp", "locks"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        self.index = Index(root / "index.sqlite", now)
+        self._recover()
+
+    def path(self, cid: Cid) -> Path:
+        """Where the object is or would be."""
+        return self.root / "objects" / cid.digest.hex()[:2] / str(cid.as_v1())
+
+    def nodes(self, cid: Cid) -> Nodes:
+        """The object's dag-pb nodes, by digest."""
+        return load_nodes(self._nodes_path(cid), Bounds())
+
+    def work(self, name: str) -> Path:
+        """Folder of one piece of work; made when absent."""
+        path = self.root / "tmp" / name
+        path.mkdir(exist_ok=True)
+        return path
+
+    def has(self, cid: Cid) -> bool:
+        """Whether the object is there; a row without its file is put right."""
+        return self.path(cid).exists()
+
+    def try_lock(self, name: str, is_shared: bool) -> FileLock | None:
+        """The lock of a CID or a piece of work, or None when held."""
+        return try_lock(self.root / "locks" / name, is_shared)
+
+    def reserve(self, work: str, owner: str, size: int) -> None:
+        """Books `size` bytes in total, evicting what nobody needs. `Refused(QUOTA)`; `Unavailable` when the disk itself is full."""
+        for _ in range(8):
+            missing = self.index.reserve(work, owner, size, self._quota, self._owner_quota)
+            if missing is None:
+                raise Refused(Code.QUOTA, f"{size} bytes more than {owner} may keep here ({self._owner_quota}); unpin something")
+            if missing == 0:
+                self._check_disk(size)
+                return
+            if size > self._quota or self.evict(missing) == 0:
+                break
+        raise Refused(Code.QUOTA, f"{size} bytes do not fit: the store has {self._quota} and the rest is pinned or in use")
+
+    def publish(self, cid: Cid, work: str, nodes: Nodes, size: int) -> None:
+        """Makes the finished `tmp/<work>/tree` the object. The caller holds the CID's exclusive lock."""
+        folder, target, target_nodes = self.work(work), self.path(cid), self._nodes_path(cid)
+        raw = dump_nodes(nodes)
+        (folder / "nodes").write_bytes(raw)
+        sync_tree(folder / "nodes")
+        sync_tree(folder / "tree")
+        for source, place in ((folder / "nodes", target_nodes), (folder / "tree", target)):
+            place.parent.mkdir(exist_ok=True)
+            os.rename(source, place)
+            sync_directory(place.parent)
+        if target.is_dir():
+            target.chmod(DIRECTORY_MODE)
+        self.index.add(str(cid.as_v1()), cid.digest, size, size + len(raw), work)
+        self.discard(work)
+
+    def discard(self, work: str) -> None:
+        """Removes a piece of work and its reservation."""
+        remove_tree_in(self.root / "tmp", work)
+        self.index.release(work)
+
+    def pin(self, cid: Cid, owner: str, until: float | None) -> None:
+        """Keeps the object for `owner`; the caller holds a lock of the CID. `Refused(QUOTA)`."""
+        if not self.index.pin(str(cid.as_v1()), owner, until, self._owner_quota):
+            raise Refused(Code.QUOTA, f"{owner} may keep {self._owner_quota} bytes here; unpin something")
+
+    def entry(self, cid: Cid) -> Entry | None:
+        """The object's row, if the object is there; notes the use."""
+        name = str(cid.as_v1())
+        entry = self.index.find(name)
+        if entry is None or not self.has(cid):
+            return None
+        self.index.touch(name)
+        return entry
+
+    def evict(self, wanted: int) -> int:
+        """Frees about `wanted` bytes: parts left behind, then idle objects, oldest first. How much it freed."""
+        freed = self._evict_parts()
+        for entry in self.index.idle(EVICT_BATCH):
+            if freed >= wanted:
+                break
+            lock = self.try_lock(entry.cid, is_shared=False)
+            if lock is None:
+                continue
+            try:
+                if not self.index.is_pinned(entry.cid):
+                    self._remove(parse(entry.cid))
+                    freed += entry.stored
+            finally:
+                lock.release()
+        return freed
+
+    def _evict_parts(self) -> int:
+        before = self.index.used()
+        for work in self.index.reservations():
+            lock = self.try_lock(work, is_shared=False)
+            if lock is not None:
+                try:
+                    self.discard(work)
+                finally:
+                    lock.release()
+        return max(0, before - self.index.used())
+
+    def _remove(self, cid: Cid) -> None:
+        # The index forgets first: after a crash between the two the object is found again and adopted, never the reverse.
+        self.index.forget(str(cid.as_v1()))
+        remove_tree(self.path(cid))
+        self._nodes_path(cid).unlink(missing_ok=True)
+
+    def _recover(self) -> None:
+        """Puts index and files in step after a kill: forgets rows without objects, adopts objects, drops abandoned puts."""
+        for name in self.index.all_cids():
+            if not self.has(parse(name)):
+                self.index.forget(name)
+        known = set(self.index.all_cids())
+        for path in (self.root / "objects").glob("*/*"):
+            if path.name not in known:
+                self._adopt(parse(path.name), path)
+        for folder in list((self.root / "tmp").iterdir()):
+            if folder.name.startswith(PUT_PREFIX):
+                self._discard_if_idle(folder.name)
+        for work in self.index.reservations():
+            if not (self.root / "tmp" / work).exists():
+                self._discard_if_idle(work)
+
+    def _adopt(self, cid: Cid, path: Path) -> None:
+        lock = self.try_lock(str(cid), is_shared=False)
+        if lock is None:
+            return  # its maker is alive and about to enter it
+        try:
+            is_whole = path.is_file() or self._nodes_path(cid).exists()
+            if is_whole:
+                nodes = self._nodes_path(cid)
+                size = _tree_bytes(path)
+                self.index.add(str(cid), cid.digest, size, size + (nodes.stat().st_size if nodes.exists() else 0), str(cid))
+            else:
+                remove_tree(path)  # the rest of an eviction that was killed
+        finally:
+            lock.release()
+
+    def _discard_if_idle(self, work: str) -> None:
+        lock = self.try_lock(work, is_shared=False)
+        if lock is not None:
+            try:
+                self.discard(work)
+            finally:
+                lock.release()
+
+    def _check_disk(self, size: int) -> None:
+        found = os.statvfs(self.root)
+        if found.f_bavail * found.f_frsize < size + self._spare:
+            raise Unavailable(f"the disk below {self.root} is full: {size} bytes and {self._spare} spare are needed", retry_after=60.0)
+
+    def _nodes_path(self, cid: Cid) -> Path:
+        return self.root / "nodes" / cid.digest.hex()[:2] / str(cid.as_v1())
+
+
+def remove_tree_in(folder: Path, name: str) -> None:
+    """Removes `folder/name`, of which the name must be a plain one."""
+    assert name and "/" not in name and name not in (".", "..")
+    path = folder / name
+    if path.exists():
+        remove_tree(path)
+
+
+def _tree_bytes(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else sum(found.stat().st_size for found in path.rglob("*") if found.is_file())

@@ -1,0 +1,95 @@
+"""The staging store's routes: accounts upload content under their quota; anybody who may read gets it as from a gateway."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+from quorate_protocol.refusals import Code, Refused, Unavailable
+
+from quorate_content.bounds import MIB
+from quorate_content.cid import Cid, parse
+from quorate_content.gateway import CAR_TYPE, MayRead, add_gateway_routes, answers_refusals
+from quorate_content.store import ContentStore, Stat
+
+KEEP_SECONDS = 7 * 86_400.0
+UPLOAD_SECONDS = 3_600.0
+UPLOAD_BYTES_MAX = 64 << 30
+
+Authorize = Callable[[web.Request], Awaitable[str]]
+"""The account that a request acts for, as text; raises `Refused` when it may not upload."""
+
+
+def add_staging_routes(
+    app: web.Application, store: ContentStore, authorize: Authorize, prefix: str = "/v1/content",
+    may_read: MayRead | None = None, bytes_max: int = UPLOAD_BYTES_MAX, keep_seconds: float = KEEP_SECONDS,
+    now: Callable[[], float] = time.time,
+) -> None:  # fmt: skip
+    """PUT `<prefix>` (a file; or with `?root=<cid>` and the type of a CAR, a whole DAG) and the gateway's routes below it.
+
+    Answers {"cid", "size"}. The upload is pinned for the account for `keep_seconds` and counts against its quota.
+    """
+
+    async def put(request: web.Request) -> web.StreamResponse:
+        account = await authorize(request)
+        if (request.content_length or 0) > 2 * bytes_max:
+            raise Refused(Code.OVERSIZE, f"at most {bytes_max} bytes")
+        body, until = request.content.iter_chunked(MIB), now() + keep_seconds
+        try:
+            if request.content_type == CAR_TYPE:
+                root = parse(request.query.get("root", ""))
+                stat = await store.import_car(body, bytes_max, account, root, until, UPLOAD_SECONDS)
+            else:
+                stat = await store.put(body, account, until, bytes_max, UPLOAD_SECONDS)
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise Refused(Code.MALFORMED, "the upload was cut") from error
+        return web.json_response({"cid": str(stat.cid), "size": stat.size})
+
+    app.router.add_put(prefix, answers_refusals(put))
+    add_gateway_routes(app, store, prefix, may_read)
+
+
+async def upload(
+    session: aiohttp.ClientSession, url: str, store: ContentStore, cid: Cid, headers: dict[str, str] | None = None
+) -> Stat:
+    """Sends stored content to a staging store at `url` (its prefix) as a CAR. The answer must name the same CID.
+
+    `Refused` with the code the store answered; `Unavailable` when it cannot be reached.
+    """
+    sent = {"Content-Type": CAR_TYPE, **(headers or {})}
+    try:
+        async with session.put(url, params={"root": str(cid)}, data=store.export_car(cid), headers=sent) as response:
+            return await _read_answer(response, cid)
+    except aiohttp.ClientError as error:
+        raise Unavailable(f"{url}: {error}", retry_after=5.0) from error
+
+
+async def upload_file(session: aiohttp.ClientSession, url: str, path: Path, cid: Cid, headers: dict[str, str] | None = None) -> Stat:
+    """Sends one file that is not in a store, such as a sealed output of `cid`."""
+    try:
+        async with session.put(url, data=_pieces(path), headers=headers) as response:
+            return await _read_answer(response, cid)
+    except aiohttp.ClientError as error:
+        raise Unavailable(f"{url}: {error}", retry_after=5.0) from error
+
+
+async def _read_answer(response: aiohttp.ClientResponse, cid: Cid) -> Stat:
+    if response.status in (429, 502, 503, 504):
+        raise Unavailable(f"status {response.status}", retry_after=5.0)
+    if response.content_type != "application/json":
+        raise Unavailable(f"status {response.status} and {response.content_type}", retry_after=5.0)
+    answer = await response.json()
+    if response.status != 200:
+        code = answer.get("code", "")
+        raise Refused(Code(code) if code in set(Code) else Code.MALFORMED, str(answer.get("detail", ""))[:500])
+    if answer.get("cid") != str(cid):
+        raise Unavailable(f"the staging store answered {str(answer.get('cid'))[:100]} for {cid}", retry_after=60.0)
+    return Stat(cid, int(answer["size"]))
+
+
+async def _pieces(path: Path) -> AsyncIterator[bytes]:
+    with open(path, "rb") as file:
+        while piece := await asyncio.to_thread(file.read, MIB):
+            yield piece

@@ -1,0 +1,138 @@
+"""Work in threads: hashing, writing and blocking sockets happen there, and stop at once when their task is cancelled."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import CancelledError, Executor, Future
+from typing import TypeVar
+
+from quorate_protocol.refusals import Unavailable
+
+from quorate_content.bounds import oversize
+
+T = TypeVar("T")
+
+
+class Stopped(Exception):
+    """The task that wanted the work was cancelled."""
+
+
+class Stop:
+    """One piece of work's end: its deadline, its cancellation, and the sockets to shut so that no read outlives them."""
+
+    def __init__(self, deadline_seconds: float) -> None:
+        self._until = time.monotonic() + deadline_seconds
+        self._stopped = threading.Event()
+        self._guard = threading.Lock()
+        self._shut: list[Callable[[], None]] = []
+
+    def check(self) -> None:
+        """Raises `Stopped` after a cancellation, `Unavailable` after the deadline."""
+        if self._stopped.is_set():
+            raise Stopped
+        if self.left_seconds() <= 0:
+            raise Unavailable("the content did not arrive within its deadline", retry_after=10.0)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was cancelled."""
+        return self._stopped.is_set()
+
+    def left_seconds(self) -> float:
+        """Until the deadline; not positive after it."""
+        return self._until - time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """A pause within a thread that ends early on cancellation or deadline."""
+        self._stopped.wait(max(0.0, min(seconds, self.left_seconds())))
+        self.check()
+
+    def attach(self, connection: socket.socket) -> None:
+        """Shuts this connection when the work is stopped."""
+
+        def shut() -> None:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:  # not re-raised: it is closed already, which is what was wanted
+                pass
+
+        self.on_stop(shut)
+
+    def on_stop(self, action: Callable[[], None]) -> None:
+        """Runs `action` once on cancellation; at once when it has happened."""
+        with self._guard:
+            self._shut = [*self._shut[-7:], action]
+        if self._stopped.is_set():
+            action()
+
+    def stop(self) -> None:
+        """Cancels; from any thread."""
+        self._stopped.set()
+        with self._guard:
+            actions, self._shut = self._shut, []
+        for action in actions:
+            action()
+
+
+async def in_thread(executor: Executor, work: Callable[[], T], stop: Stop | None = None) -> T:
+    """Runs `work` in a thread. A cancelled caller stops the work and waits for its end, so that its files are left in order."""
+    future = asyncio.get_running_loop().run_in_executor(executor, work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        if stop is not None:
+            stop.stop()
+        await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # marks it as seen: the caller gets the cancellation
+        raise
+
+
+class StreamReader:
+    """A blocking reader, for a thread, over an async iterator that lives on the event loop."""
+
+    def __init__(self, stream: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop, stop: Stop, bytes_max: int) -> None:
+        self._stream, self._loop, self._stop, self._left = stream, loop, stop, bytes_max
+        self._bytes_max = bytes_max
+        self._chunk = memoryview(b"")
+        self._waiting: Future[bytes | None] | None = None
+        self._is_over = False
+        stop.on_stop(self._cancel)
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fills some of `buffer`; 0 at the end. `Refused(OVERSIZE)` when the stream is longer than allowed."""
+        while not self._chunk and not self._is_over:
+            self._chunk = memoryview(self._next())
+        count = min(len(buffer), len(self._chunk))
+        buffer[:count] = self._chunk[:count]
+        self._chunk = self._chunk[count:]
+        return count
+
+    def _next(self) -> bytes:
+        self._stop.check()
+        self._waiting = asyncio.run_coroutine_threadsafe(self._pull(), self._loop)
+        if self._stop.is_stopped:
+            self._cancel()
+        try:
+            chunk = self._waiting.result(timeout=max(0.0, self._stop.left_seconds()))
+        except CancelledError as error:
+            raise Stopped from error
+        except TimeoutError as error:
+            self._cancel()
+            raise Unavailable("the content did not arrive within its deadline", retry_after=10.0) from error
+        if chunk is None:
+            self._is_over = True
+            return b""
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise oversize("bytes of a stream", self._bytes_max)
+        return chunk
+
+    async def _pull(self) -> bytes | None:
+        return await anext(self._stream, None)
+
+    def _cancel(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
