@@ -12,8 +12,10 @@ from eth.abc import BlockHeaderAPI, ReceiptAPI, SignedTransactionAPI, StateAPI, 
 from eth.chains.base import MiningChain
 from eth.constants import BLANK_ROOT_HASH, POST_MERGE_DIFFICULTY, POST_MERGE_MIX_HASH, POST_MERGE_NONCE, ZERO_ADDRESS
 from eth.db.atomic import AtomicDB
+from eth.exceptions import PyEVMError
 from eth.vm.chain_context import ChainContext
 from eth.vm.spoof import SpoofTransaction
+from eth_keys.exceptions import BadSignature
 from eth_typing import Address, BlockNumber
 from eth_utils.exceptions import ValidationError
 from rlp.exceptions import DecodingError, DeserializationError  # type: ignore[import-untyped]
@@ -27,6 +29,7 @@ CHAIN_ID = 31337
 BLOCK_GAS = 30_000_000
 TRANSACTION_GAS_MAX = 16_777_216  # EIP-7825
 RAW_BYTES_MAX = 128 * 1024
+KINDS = (1, 2)  # besides legacy ones; blobs and set-code transactions are not for here
 REORG_MAX = 256
 
 _logger = logging.getLogger(__name__)
@@ -190,11 +193,13 @@ class Ledger:
 def _decoded(raw: bytes) -> Pending:
     if len(raw) > RAW_BYTES_MAX:
         raise RpcError(SERVER_ERROR, f"oversized data: transaction size {len(raw)}, limit {RAW_BYTES_MAX}")
+    if not raw or (raw[0] < 0xC0 and raw[0] not in KINDS):
+        raise RpcError(SERVER_ERROR, "invalid transaction: transaction type not supported")
     try:
         transaction = NativeVM.get_transaction_builder().decode(raw)
         transaction.validate()
         sender = bytes(transaction.sender)
-    except (DecodingError, DeserializationError, ValidationError, ValueError, TypeError, IndexError) as error:
+    except (DecodingError, DeserializationError, ValidationError, BadSignature, PyEVMError, ValueError, TypeError, IndexError) as error:
         # py-evm and rlp raise any of these on foreign bytes; whoever sent them is told.
         raise RpcError(SERVER_ERROR, f"invalid transaction: {error}") from error
     if transaction.chain_id not in (None, CHAIN_ID):

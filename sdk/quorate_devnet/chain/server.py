@@ -53,13 +53,15 @@ async def running_chain(config: ChainConfig, clock: Callable[[], float] = time.t
         site = web.TCPSite(runner, config.host, config.port)
         await site.start()
         port = runner.addresses[0][1]
-        async with asyncio.TaskGroup() as group:
-            ticker = group.create_task(_tick(ledger, config.block_seconds, clock)) if config.block_seconds else None
-            try:
-                yield RunningChain(f"http://{config.host}:{port}", ledger)
-            finally:
-                if ticker is not None:
-                    ticker.cancel()
+        # Not a TaskGroup: it would wrap whatever the body raises.
+        ticker = asyncio.create_task(_tick(ledger, config.block_seconds, clock)) if config.block_seconds else None
+        try:
+            yield RunningChain(f"http://{config.host}:{port}", ledger)
+        finally:
+            if ticker is not None:
+                ticker.cancel()
+                with contextlib.suppress(asyncio.CancelledError):  # ours; a crash of the ticker is raised here
+                    await ticker
     finally:
         await runner.cleanup()
 

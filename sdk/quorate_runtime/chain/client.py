@@ -1,0 +1,138 @@
+"""Reading the chain, typed. Every method raises Unavailable when the node is away; a refused call is Refused(CHAIN, reason)."""
+
+from collections.abc import Sequence
+
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, BlockNumber, Hash32
+from quorate_runtime.chain.revert import is_revert, revert_reason
+from quorate_runtime.chain.rpc import Rpc, RpcFailure
+from quorate_runtime.chain.types import BlockHead, Fees, Json, RawLog, Receipt, head_from, integer, log_from, member, octets, receipt_from
+
+BlockId = BlockNumber | Hash32 | str
+"""A height, a hash, or "latest", "pending"."""
+
+Topics = Sequence[Hash32 | Sequence[Hash32] | None]
+"""By place: one value, several alternatives, or None for anything."""
+
+
+class ChainClient:
+    """What the programs ask a node."""
+
+    def __init__(self, rpc: Rpc) -> None:
+        self.rpc = rpc
+
+    async def chain_id(self) -> int:
+        """The chain's id."""
+        return integer(await self._read("eth_chainId"))
+
+    async def block(self, which: BlockId = "latest") -> BlockHead | None:
+        """A header; None when there is no such block."""
+        method = "eth_getBlockByHash" if isinstance(which, bytes) else "eth_getBlockByNumber"
+        tree = await self._read(method, block_id(which), False)
+        return None if tree is None else head_from(tree)
+
+    async def head(self) -> BlockHead:
+        """The newest header."""
+        found = await self.block("latest")
+        if found is None:
+            raise Unavailable("the chain node has no block")
+        return found
+
+    async def logs(self, first: BlockNumber, last: BlockNumber, addresses: Sequence[Address], topics: Topics = ()) -> tuple[RawLog, ...]:
+        """Logs of a range of blocks, both ends included, in order, with the time of their block. RpcFailure when the node finds the range too large."""
+        query: dict[str, Json] = {"fromBlock": hex(first), "toBlock": hex(last), "address": [_hex(address) for address in addresses]}
+        if topics:
+            query["topics"] = [_topic(place) for place in topics]
+        trees = await self.rpc.read("eth_getLogs", query)
+        if not isinstance(trees, list):
+            raise Unavailable("the chain node sent no list of logs")
+        times = await self._times({integer(member(t, "blockNumber")) for t in trees if not member(t, "blockTimestamp")})
+        found = (log_from(tree, times.get(integer(member(tree, "blockNumber")), 0)) for tree in trees)
+        return tuple(sorted(found, key=lambda log: (log.block, log.log_index)))
+
+    async def receipt(self, transaction: Hash32) -> Receipt | None:
+        """A receipt; None while the transaction is not in a block."""
+        tree = await self._read("eth_getTransactionReceipt", _hex(transaction))
+        if tree is None or member(tree, "blockNumber") is None:
+            return None
+        head = await self.block(Hash32(octets(member(tree, "blockHash"), 32)))
+        return receipt_from(tree, head.time if head else 0)
+
+    async def call(self, to: Address, data: bytes, sender: Address | None = None, block: BlockId = "latest", value: int = 0) -> bytes:
+        """eth_call. Refused(CHAIN, reason) when the contract reverts."""
+        try:
+            return octets(await self.rpc.read("eth_call", call_object(to, data, sender, value), block_id(block)))
+        except RpcFailure as failure:
+            raise _refused(failure) from failure
+
+    async def estimate_gas(self, to: Address | None, data: bytes, sender: Address, value: int = 0) -> int:
+        """Gas a transaction needs. Refused(CHAIN, reason) when it would revert."""
+        try:
+            return integer(await self.rpc.read("eth_estimateGas", call_object(to, data, sender, value)))
+        except RpcFailure as failure:
+            raise _refused(failure) from failure
+
+    async def balance(self, account: Address, block: BlockId = "latest") -> int:
+        """Coins of an account, wei."""
+        return integer(await self._read("eth_getBalance", _hex(account), block_id(block)))
+
+    async def nonce(self, account: Address, block: BlockId = "latest") -> int:
+        """How many transactions of an account have been mined at a block."""
+        return integer(await self._read("eth_getTransactionCount", _hex(account), block_id(block)))
+
+    async def code(self, account: Address, block: BlockId = "latest") -> bytes:
+        """A contract's code; b"" where there is none."""
+        return octets(await self._read("eth_getCode", _hex(account), block_id(block)))
+
+    async def fees(self) -> Fees:
+        """Base fee of the newest block and the tip the node advises."""
+        head = await self.head()
+        return Fees(head.base_fee_wei, integer(await self._read("eth_maxPriorityFeePerGas")))
+
+    async def send_raw(self, raw: bytes) -> Hash32:
+        """Hands over a signed transaction: one try. RpcFailure with the node's words when it refuses."""
+        return Hash32(octets(await self.rpc.request("eth_sendRawTransaction", _hex(raw)), 32))
+
+    async def _read(self, method: str, *params: Json) -> Json:
+        try:
+            return await self.rpc.read(method, *params)
+        except RpcFailure as failure:
+            # Nothing here depends on a contract: a node that refuses a plain read is out of order or behind.
+            raise Unavailable(f"chain node, {method}: {failure}") from failure
+
+    async def _times(self, numbers: set[int]) -> dict[int, int]:
+        found = {}
+        for number in sorted(numbers):
+            head = await self.block(BlockNumber(number))
+            if head is None:
+                raise Unavailable(f"block {number} vanished while its logs were read")
+            found[number] = head.time
+        return found
+
+
+def block_id(which: BlockId) -> str:
+    """A block's name as the API writes it."""
+    if isinstance(which, str):
+        return which
+    return _hex(which) if isinstance(which, bytes) else hex(which)
+
+
+def call_object(to: Address | None, data: bytes, sender: Address | None, value: int) -> Json:
+    """A call as the API writes it."""
+    form = {"to": _hex(to) if to else None, "from": _hex(sender) if sender else None, "input": _hex(data), "value": hex(value)}
+    return {name: text for name, text in form.items() if text is not None}
+
+
+def _hex(value: bytes) -> str:
+    return "0x" + value.hex()
+
+
+def _topic(place: Hash32 | Sequence[Hash32] | None) -> Json:
+    if place is None or isinstance(place, bytes):
+        return place if place is None else _hex(place)
+    return [_hex(item) for item in place]
+
+
+def _refused(failure: RpcFailure) -> Refused:
+    reason = revert_reason(failure.data, failure.message) if is_revert(failure) else failure.message
+    return Refused(Code.CHAIN, reason)

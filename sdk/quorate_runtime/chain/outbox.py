@@ -1,0 +1,168 @@
+"""What one key has signed, on disk before it is sent: purpose, nonce, raw transactions, and how it ended.
+
+One SQLite file may serve several keys and chains: rows are kept per domain (chain id and genesis hash, so that a devnet
+started anew does not meet the nonces of the old one) and account. Synchronous; the Sender calls it in a thread.
+"""
+
+import sqlite3
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_protocol import codec
+from quorate_protocol.units import Address, Hash32
+from quorate_runtime.chain.types import Receipt
+
+RECEIPT_BYTES_MAX = 32 << 20
+UNSETTLED_MAX = 256
+NONCE_MAX = 2**62
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS sends (
+    domain BLOB NOT NULL, account BLOB NOT NULL, purpose TEXT NOT NULL, nonce INTEGER NOT NULL,
+    destination BLOB, data BLOB NOT NULL, value TEXT NOT NULL, gas INTEGER NOT NULL,
+    receipt BLOB, reason TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (domain, account, purpose), UNIQUE (domain, account, nonce));
+CREATE TABLE IF NOT EXISTS attempts (
+    hash BLOB PRIMARY KEY, domain BLOB NOT NULL, account BLOB NOT NULL, nonce INTEGER NOT NULL,
+    raw BLOB NOT NULL, fee_max TEXT NOT NULL, tip_max TEXT NOT NULL, taken INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX IF NOT EXISTS attempts_nonce ON attempts (domain, account, nonce);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One signed transaction for a nonce; a bump adds another. `taken`: a node has accepted it."""
+
+    hash: Hash32
+    raw: bytes
+    fee_max: int
+    tip_max: int
+    taken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One purpose: what is to be done once, and what was signed for it (oldest attempt first)."""
+
+    purpose: str
+    nonce: int
+    to: Address | None
+    data: bytes
+    value: int
+    gas: int
+    attempts: tuple[Attempt, ...]
+    receipt: Receipt | None = None
+    reason: str = ""  # of a revert
+
+
+class Outbox:
+    """The sends of one account on one chain."""
+
+    def __init__(self, path: Path, domain: bytes, account: Address) -> None:
+        self._key = (domain, bytes(account))
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")  # a nonce that is forgotten after a power cut could be used twice
+        self._db.executescript(_SCHEMA)
+
+    def find(self, purpose: str) -> Entry | None:
+        """The entry of a purpose."""
+        with self._lock:
+            rows = self._select("purpose = ?", purpose)
+        return rows[0] if rows else None
+
+    def unsettled(self, nonce_max: int) -> tuple[Entry, ...]:
+        """Entries without an end whose nonce is at most that, lowest first, at most `UNSETTLED_MAX`."""
+        with self._lock:
+            return self._select("receipt IS NULL AND nonce <= ? ORDER BY nonce LIMIT ?", nonce_max, UNSETTLED_MAX)
+
+    def nonces(self, first: int) -> frozenset[int]:
+        """Nonces from `first` on that some purpose holds."""
+        with self._lock:
+            rows = self._db.execute("SELECT nonce FROM sends WHERE domain=? AND account=? AND nonce>=?", (*self._key, first))
+            return frozenset(row[0] for row in rows)
+
+    def add(self, entry: Entry) -> None:
+        """Stores a new purpose with its first attempt; durable when it returns."""
+        values = (*self._key, entry.purpose, entry.nonce, entry.to, entry.data, str(entry.value), entry.gas)
+        with self._lock, self._transaction():
+            self._db.execute(
+                "INSERT INTO sends (domain, account, purpose, nonce, destination, data, value, gas) VALUES (?,?,?,?,?,?,?,?)", values
+            )
+            for attempt in entry.attempts:
+                self._insert(entry.nonce, attempt)
+
+    def attempt(self, entry: Entry, attempt: Attempt) -> None:
+        """Stores one more attempt at the same nonce."""
+        with self._lock, self._transaction():
+            self._insert(entry.nonce, attempt)
+
+    def taken(self, attempt: Attempt) -> None:
+        """Notes that a node accepted it."""
+        with self._lock:
+            self._db.execute("UPDATE attempts SET taken=1 WHERE hash=?", (attempt.hash,))
+
+    def renumber(self, entry: Entry, nonce: int, attempt: Attempt) -> None:
+        """Gives a purpose a new nonce, because the old one was used for good by something else."""
+        with self._lock, self._transaction():
+            self._db.execute("DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?", (*self._key, entry.nonce))
+            self._db.execute("UPDATE sends SET nonce=? WHERE domain=? AND account=? AND purpose=?", (nonce, *self._key, entry.purpose))
+            self._insert(nonce, attempt)
+
+    def settle(self, purpose: str, receipt: Receipt, reason: str) -> None:
+        """Stores how it ended."""
+        with self._lock:
+            self._db.execute(
+                "UPDATE sends SET receipt=?, reason=? WHERE domain=? AND account=? AND purpose=?",
+                (codec.encode(receipt), reason, *self._key, purpose),
+            )
+
+    def forget(self, entry: Entry) -> None:
+        """Removes a purpose that no node has ever taken; its nonce is free again."""
+        with self._lock, self._transaction():
+            self._db.execute("DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?", (*self._key, entry.nonce))
+            self._db.execute("DELETE FROM sends WHERE domain=? AND account=? AND purpose=?", (*self._key, entry.purpose))
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            self._db.close()
+
+    def _transaction(self) -> "_Transaction":
+        return _Transaction(self._db)
+
+    def _insert(self, nonce: int, attempt: Attempt) -> None:
+        values = (attempt.hash, *self._key, nonce, attempt.raw, str(attempt.fee_max), str(attempt.tip_max), int(attempt.taken))
+        self._db.execute("INSERT INTO attempts VALUES (?,?,?,?,?,?,?,?)", values)
+
+    def _select(self, condition: str, *values: str | int) -> tuple[Entry, ...]:
+        # `condition` is one of the two literals above, never input.
+        query = f"SELECT purpose, nonce, destination, data, value, gas, receipt, reason FROM sends WHERE domain=? AND account=? AND {condition}"
+        rows = self._db.execute(query, (*self._key, *values)).fetchall()
+        return tuple(self._entry(*row) for row in rows)
+
+    def _entry(
+        self, purpose: str, nonce: int, to: bytes | None, data: bytes, value: str, gas: int, receipt: bytes | None, reason: str
+    ) -> Entry:
+        rows = self._db.execute(
+            "SELECT hash, raw, fee_max, tip_max, taken FROM attempts WHERE domain=? AND account=? AND nonce=? ORDER BY rowid",
+            (*self._key, nonce),
+        )
+        attempts = tuple(Attempt(Hash32(h), raw, int(fee), int(tip), bool(taken)) for h, raw, fee, tip, taken in rows)
+        done = None if receipt is None else codec.decode(Receipt, receipt, RECEIPT_BYTES_MAX)
+        return Entry(purpose, nonce, None if to is None else Address(to), data, int(value), gas, attempts, done, reason)
+
+
+class _Transaction:
+    """BEGIN IMMEDIATE ... COMMIT, or ROLLBACK when the body fails."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self._db.execute("COMMIT" if kind is None else "ROLLBACK")

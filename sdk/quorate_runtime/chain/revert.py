@@ -1,0 +1,30 @@
+"""Why a call failed, in words."""
+
+from eth_abi import abi
+from eth_abi.exceptions import DecodingError
+
+from quorate_runtime.chain.rpc import RpcFailure
+
+_ERROR_STRING = bytes.fromhex("08c379a0")  # selector of Error(string)
+_PANIC = bytes.fromhex("4e487b71")  # selector of Panic(uint256)
+_PREFIX = "execution reverted"
+
+
+def is_revert(failure: RpcFailure) -> bool:
+    """Whether the contract refused (rather than the node)."""
+    return failure.code == 3 or "revert" in failure.message
+
+
+def revert_reason(output: bytes, message: str = "") -> str:
+    """The contract's own words, "panic 0x..", or what the node's message says; "" when nobody says anything."""
+    try:
+        if output[:4] == _ERROR_STRING:
+            return str(abi.decode(["string"], output[4:])[0])[:200]
+        if output[:4] == _PANIC:
+            return f"panic {abi.decode(['uint256'], output[4:])[0]:#x}"
+    except (DecodingError, UnicodeDecodeError):
+        # Anybody may put anything behind the selector; the raw bytes are shown then.
+        return "0x" + output[:64].hex()
+    if output:
+        return "0x" + output[:64].hex()
+    return message.removeprefix(_PREFIX).removeprefix(":").strip()

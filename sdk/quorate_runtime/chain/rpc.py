@@ -1,0 +1,94 @@
+"""One JSON-RPC request over aiohttp: with a deadline, a size limit, and two kinds of failure."""
+
+import asyncio
+import itertools
+import json
+
+import aiohttp
+
+from quorate_protocol.refusals import Unavailable
+from quorate_runtime.chain.types import Json
+
+ANSWER_BYTES_MAX = 32 << 20
+READ_TRIES = 3
+RETRY_SECONDS = 0.2
+
+_INTERNAL_ERROR = -32603  # the node's trouble, not the request's
+
+
+class RpcFailure(Exception):
+    """The node answered, and refused. `data` is the revert output of a failed call, b"" otherwise."""
+
+    def __init__(self, code: int, message: str, data: bytes = b"") -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class Rpc:
+    """A chain node at a URL. Opens no session of its own: the caller's ClientSession is used and stays the caller's."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession, timeout_seconds: float = 10.0) -> None:
+        self._url = url
+        self._session = session
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._ids = itertools.count(1)
+
+    async def request(self, method: str, *params: Json) -> Json:
+        """One try. Unavailable when the node cannot be reached or answers nonsense, RpcFailure when it refuses."""
+        body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": list(params)}
+        try:
+            async with self._session.post(self._url, json=body, timeout=self._timeout) as response:
+                raw = await _bounded(response)
+                status = response.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unavailable(f"chain node {self._url}, {method}: {error or type(error).__name__}") from error
+        try:
+            tree = json.loads(raw)
+        except ValueError as error:
+            raise Unavailable(f"chain node {self._url}, {method}: HTTP {status} without JSON") from error
+        return _result(tree, method)
+
+    async def read(self, method: str, *params: Json) -> Json:
+        """A request that changes nothing: tried a few times before Unavailable."""
+        for attempt in range(READ_TRIES - 1):
+            try:
+                return await self.request(method, *params)
+            except Unavailable:
+                # The next try, or the last one below, reports it.
+                await asyncio.sleep(RETRY_SECONDS * 2**attempt)
+        return await self.request(method, *params)
+
+
+async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    raw = bytearray()
+    async for chunk in response.content.iter_chunked(1 << 16):
+        raw += chunk
+        if len(raw) > ANSWER_BYTES_MAX:
+            raise Unavailable(f"the chain node's answer is larger than {ANSWER_BYTES_MAX} bytes")
+    return bytes(raw)
+
+
+def _result(tree: Json, method: str) -> Json:
+    if not isinstance(tree, dict):
+        raise Unavailable(f"chain node, {method}: not a JSON-RPC answer")
+    error = tree.get("error")
+    if error is None:
+        return tree.get("result")
+    if not isinstance(error, dict) or not isinstance(error.get("code"), int):
+        raise Unavailable(f"chain node, {method}: {str(error)[:200]}")
+    message = str(error.get("message", ""))[:1000]
+    if error["code"] == _INTERNAL_ERROR and "revert" not in message:
+        raise Unavailable(f"chain node, {method}: {message}")
+    return _raise_failure(error["code"], message, error.get("data"))
+
+
+def _raise_failure(code: int, message: str, data: Json) -> Json:
+    text = data.get("data") if isinstance(data, dict) else data
+    try:
+        output = bytes.fromhex(text[2:]) if isinstance(text, str) and text.startswith("0x") else b""
+    except ValueError:
+        # Some nodes put prose there; the message already says what it says.
+        output = b""
+    raise RpcFailure(code, message, output)

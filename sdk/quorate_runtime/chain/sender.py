@@ -1,0 +1,270 @@
+"""One key's transactions: each purpose exactly once, whatever crashes or hangs in between.
+
+Order of things: sign, persist (nonce, raw, hash), then send. So after a crash the same bytes are sent again, and "already
+known" or "nonce too low" with a known hash is success. A purpose never gets a second transaction unless its nonce was used
+up, at depth k, by something else. Nodes are asked through `ChainClient`; while they are away the caller's deadline runs.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_protocol.ports import Clock, Signer
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, BlockNumber
+from quorate_runtime.chain.answers import Answer, classify
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
+from quorate_runtime.chain.revert import revert_reason
+from quorate_runtime.chain.rpc import RpcFailure
+from quorate_runtime.chain.transactions import Transaction, sign
+from quorate_runtime.chain.types import Fees, Receipt
+
+GAP_PURPOSE = "nonce-gap/"
+GAPS_MAX = 16
+TRANSFER_GAS = 21_000
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SendPolicy:
+    """How patient and how generous: depth k, waits in seconds, greatest fee per gas in wei."""
+
+    depth: int = 1
+    poll_seconds: float = 0.5
+    resend_seconds: float = 5.0
+    bump_seconds: float = 30.0
+    fee_cap_wei: int = 500 * 10**9
+
+
+class Sender:
+    """Sends for one key; one instance per key and file. `path` is the outbox's SQLite file."""
+
+    def __init__(self, client: ChainClient, signer: Signer, path: Path, clock: Clock, policy: SendPolicy | None = None) -> None:
+        self._client = client
+        self._signer = signer
+        self._path = path
+        self._clock = clock
+        self._policy = policy or SendPolicy()
+        self._lock = asyncio.Lock()
+        self._opened: tuple[Outbox, int] | None = None  # with the chain id
+
+    @property
+    def address(self) -> Address:
+        """The account that pays and signs."""
+        return self._signer.address
+
+    async def send(
+        self, purpose: str, to: Address | None, data: bytes, *, deadline_seconds: float, value: int = 0, gas: int | None = None
+    ) -> Receipt:
+        """Does `purpose` once and returns its receipt at depth k; a purpose that is known is only waited for, its first call stands.
+
+        `to` None creates a contract; `gas` None estimates. Refused(CHAIN, reason): the contract reverted it (now or in the
+        estimate), or no node will ever take it. Unavailable: not at depth k within the deadline; call again to go on waiting.
+        """
+        wanted = Entry(purpose, -1, to, data, value, gas or 0, ())
+        limit = self._clock.now() + deadline_seconds
+        sent_at = bumped_at = None
+        while True:
+            pause = self._policy.poll_seconds
+            try:
+                entry = await self._prepare(wanted)
+                now = self._clock.now()
+                receipt, in_block = await self._look(entry)
+                if receipt is not None:
+                    return receipt
+                if not in_block and (sent_at is None or now - sent_at >= self._policy.resend_seconds):
+                    await self._send_up_to(entry)
+                    sent_at, bumped_at = now, bumped_at or now
+                if not in_block and bumped_at is not None and now - bumped_at >= self._policy.bump_seconds:
+                    await self._bump(entry)
+                    sent_at, bumped_at = None, now
+            except Unavailable as error:
+                # The node is away or confused: the deadline decides how long that is borne.
+                _logger.warning("%s waits for the chain: %s", purpose, error)
+                pause, reason = max(pause, error.retry_after), str(error)
+            else:
+                reason = "not mined yet"
+            if self._clock.now() >= limit:
+                raise Unavailable(f"{purpose}: not at depth {self._policy.depth} within {deadline_seconds:g} s: {reason}", pause)
+            await self._clock.sleep(min(pause, max(0.0, limit - self._clock.now())))
+
+    async def known(self, purpose: str) -> bool:
+        """Whether a purpose has been signed before."""
+        outbox, _ = await self._open()
+        return await asyncio.to_thread(outbox.find, purpose) is not None
+
+    def close(self) -> None:
+        """Closes the outbox; what is on its way stays on its way."""
+        if self._opened is not None:
+            self._opened[0].close()
+            self._opened = None
+
+    async def _open(self) -> tuple[Outbox, int]:
+        if self._opened is None:
+            chain_id = await self._client.chain_id()
+            genesis = await self._client.block(BlockNumber(0))
+            if genesis is None:
+                raise Unavailable("the chain node has no genesis block")
+            domain = chain_id.to_bytes(32, "big") + genesis.hash
+            if self._opened is None:  # another task may have been faster
+                self._opened = (Outbox(self._path, domain, self.address), chain_id)
+        return self._opened
+
+    async def _prepare(self, wanted: Entry) -> Entry:
+        """The stored entry of a purpose, made and signed first if need be."""
+        outbox, _ = await self._open()
+        found = await asyncio.to_thread(outbox.find, wanted.purpose)
+        if found is not None:
+            return found
+        gas = wanted.gas or await self._client.estimate_gas(wanted.to, wanted.data, self.address, wanted.value)
+        fees = await self._client.fees()
+        async with self._lock:
+            found = await asyncio.to_thread(outbox.find, wanted.purpose)
+            if found is None:
+                found = await self._reserve(Entry(wanted.purpose, -1, wanted.to, wanted.data, wanted.value, gas, ()), fees)
+        return found
+
+    async def _reserve(self, wanted: Entry, fees: Fees) -> Entry:
+        """Takes the lowest free nonce, signs and stores. The lock is held."""
+        outbox, _ = await self._open()
+        nonce = await self._free_nonce(outbox)
+        attempt = await self._sign(wanted, nonce, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei)
+        entry = Entry(wanted.purpose, nonce, wanted.to, wanted.data, wanted.value, wanted.gas, (attempt,))
+        await asyncio.to_thread(outbox.add, entry)
+        return entry
+
+    async def _free_nonce(self, outbox: Outbox) -> int:
+        # From the chain, not from a counter: so a resynchronisation is nothing special. Nonces of the outbox are skipped even
+        # when a node that lags behind reports less than has been used.
+        nonce = await self._client.nonce(self.address)
+        held = await asyncio.to_thread(outbox.nonces, nonce)
+        while nonce in held:
+            nonce += 1
+        return nonce
+
+    async def _sign(self, entry: Entry, nonce: int, fee_max: int, tip_max: int) -> Attempt:
+        _, chain_id = await self._open()
+        fee = min(fee_max, self._policy.fee_cap_wei)
+        tip = min(tip_max, fee)
+        signed = sign(Transaction(chain_id, nonce, entry.to, entry.data, entry.value, entry.gas, fee, tip), self._signer)
+        return Attempt(signed.hash, signed.raw, fee, tip)
+
+    async def _look(self, entry: Entry) -> tuple[Receipt | None, bool]:
+        """(receipt at depth k, whether it is in a block at all). Refused when it reverted."""
+        if entry.receipt is not None:
+            return _ended(entry.receipt, entry.reason), True
+        for attempt in reversed(entry.attempts):
+            receipt = await self._client.receipt(attempt.hash)
+            if receipt is None:
+                continue
+            head = await self._client.head()
+            if head.number - receipt.block + 1 < self._policy.depth:
+                return None, True
+            reason = "" if receipt.success else await self._why(entry, receipt)
+            outbox, _ = await self._open()
+            await asyncio.to_thread(outbox.settle, entry.purpose, receipt, reason)
+            return _ended(receipt, reason), True
+        return None, False
+
+    async def _why(self, entry: Entry, receipt: Receipt) -> str:
+        """The reason of a revert: from the receipt, else by calling again at its block."""
+        if receipt.revert_output:
+            return revert_reason(receipt.revert_output)
+        if entry.to is None:
+            return "the contract was not created"
+        try:
+            await self._client.call(entry.to, entry.data, self.address, receipt.block, entry.value)
+        except Refused as refused:
+            # This is what was asked for.
+            return refused.detail
+        out_of_gas = receipt.gas_used >= entry.gas
+        return "out of gas" if out_of_gas else "reverted, but not when called again after its block"
+
+    async def _send_up_to(self, entry: Entry) -> None:
+        """Hands over this entry and everything before it that has not ended, so that no gap holds it up."""
+        await self._fill_gaps(entry)
+        outbox, _ = await self._open()
+        for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce):
+            await self._hand_over(outbox, waiting, is_own=waiting.purpose == entry.purpose)
+
+    async def _hand_over(self, outbox: Outbox, entry: Entry, is_own: bool) -> None:
+        attempt = entry.attempts[-1]
+        try:
+            await self._client.send_raw(attempt.raw)
+        except RpcFailure as failure:
+            match classify(failure.message):
+                case Answer.KNOWN:
+                    pass
+                case Answer.NONCE_USED:
+                    await self._renumber_if_lost(outbox, entry)
+                    return
+                case Answer.NEVER if not any(a.taken for a in entry.attempts):
+                    if is_own:
+                        await asyncio.to_thread(outbox.forget, entry)
+                        raise Refused(Code.CHAIN, f"{entry.purpose}: {failure.message}") from failure
+                    return  # its own caller is told
+                case _:
+                    raise Unavailable(f"{entry.purpose}: the chain node says: {failure.message}") from failure
+        if not attempt.taken:
+            await asyncio.to_thread(outbox.taken, attempt)
+
+    async def _renumber_if_lost(self, outbox: Outbox, entry: Entry) -> None:
+        """After "nonce too low": if, k deep, the nonce is used and none of our transactions used it, sign again with a free one."""
+        async with self._lock:
+            head = await self._client.head()
+            deep = BlockNumber(max(0, head.number - self._policy.depth + 1))
+            if await self._client.nonce(self.address, deep) <= entry.nonce:
+                return
+            # Asked after the nonce: if one of ours had used it, its receipt is there by now.
+            for attempt in entry.attempts:
+                if await self._client.receipt(attempt.hash) is not None:
+                    return
+            if entry.purpose.startswith(GAP_PURPOSE):
+                await asyncio.to_thread(outbox.forget, entry)
+                return
+            nonce = await self._free_nonce(outbox)
+            fees = await self._client.fees()
+            again = await self._sign(entry, nonce, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei)
+            await asyncio.to_thread(outbox.renumber, entry, nonce, again)
+            _logger.warning("%s: nonce %d was used by something else, now %d", entry.purpose, entry.nonce, nonce)
+
+    async def _fill_gaps(self, entry: Entry) -> None:
+        """Nonces before ours that nothing holds any more (a purpose was forgotten) get an empty transfer to ourselves."""
+        outbox, _ = await self._open()
+        async with self._lock:
+            nonce = await self._client.nonce(self.address, "pending")
+            held = await asyncio.to_thread(outbox.nonces, nonce)
+            gaps = [n for n in range(nonce, min(entry.nonce, nonce + GAPS_MAX)) if n not in held]
+            fees = await self._client.fees() if gaps else Fees(0, 0)
+            for gap in gaps:
+                filler = Entry(f"{GAP_PURPOSE}{gap}", gap, self.address, b"", 0, TRANSFER_GAS, ())
+                attempt = await self._sign(filler, gap, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei)
+                await asyncio.to_thread(outbox.add, Entry(filler.purpose, gap, filler.to, b"", 0, TRANSFER_GAS, (attempt,)))
+
+    async def _bump(self, entry: Entry) -> None:
+        """One more attempt at the same nonce for 12.5 % more, or today's price if that is more; none past the cap."""
+        outbox, _ = await self._open()
+        fees = await self._client.fees()
+        last = entry.attempts[-1]
+        tip = max(_raised(last.tip_max), fees.tip_wei)
+        fee = max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip)
+        if min(fee, self._policy.fee_cap_wei) < _raised(last.fee_max):
+            _logger.warning("%s: the fee cap of %d wei is reached", entry.purpose, self._policy.fee_cap_wei)
+            return
+        attempt = await self._sign(entry, entry.nonce, fee, tip)
+        await asyncio.to_thread(outbox.attempt, entry, attempt)
+        _logger.info("%s: fee raised to %d wei", entry.purpose, attempt.fee_max)
+
+
+def _raised(wei: int) -> int:
+    """12.5 % more, rounded up: nodes ask for 10 %."""
+    return -(-wei * 9 // 8)
+
+
+def _ended(receipt: Receipt, reason: str) -> Receipt:
+    if not receipt.success:
+        raise Refused(Code.CHAIN, reason)
+    return receipt

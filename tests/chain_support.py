@@ -1,0 +1,112 @@
+"""What the chain tests share: a contract, keys, a real clock, and both kinds of node behind one handle."""
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import aiohttp
+import coincurve
+import pytest
+
+from quorate_devnet.chain.accounts import dev_account, dev_address
+from quorate_devnet.chain.anvil import start_anvil
+from quorate_devnet.chain.server import ChainConfig, running_chain
+from quorate_protocol.hashing import keccak256
+from quorate_protocol.units import Address, Signature
+from quorate_runtime.chain import ChainClient, Rpc
+
+SOURCE = """
+# pragma version 0.4.3
+event Ping:
+    who: indexed(address)
+    number: uint256
+
+total: public(uint256)
+
+@external
+def ping(number: uint256):
+    self.total += number
+    log Ping(who=msg.sender, number=number)
+
+@external
+def late(deadline: uint256):
+    assert block.timestamp <= deadline, "late"
+
+@external
+@view
+def seen_time() -> uint256:
+    return block.timestamp
+"""
+
+
+@lru_cache(maxsize=1)
+def pinger_code() -> bytes:
+    """Creation code of the contract above."""
+    from vyper.compiler import compile_code
+
+    return bytes.fromhex(compile_code(SOURCE, output_formats=["bytecode"])["bytecode"][2:])
+
+
+def calldata(signature: str, *words: int) -> bytes:
+    """A call of a function with integer arguments."""
+    return keccak256(signature.encode())[:4] + b"".join(word.to_bytes(32, "big") for word in words)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A development account as a `Signer`."""
+
+    index: int = 0
+
+    @property
+    def address(self) -> Address:
+        return Address(dev_address(self.index))
+
+    def sign(self, digest: bytes) -> Signature:
+        raw = coincurve.PrivateKey(dev_account(self.index)).sign_recoverable(digest, hasher=None)
+        return Signature(raw[:64] + bytes([27 + raw[64]]))
+
+
+class WallClock:
+    """Real time."""
+
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A chain node under test, with its blocks made by `mine`."""
+
+    url: str
+    client: ChainClient
+
+    async def mine(self, blocks: int = 1) -> None:
+        for _ in range(blocks):
+            await self.client.rpc.request("evm_mine")
+
+    async def drop(self, depth: int) -> None:
+        """Replaces the newest blocks by empty ones."""
+        await self.client.rpc.request("anvil_reorg", depth, [])
+
+
+@contextlib.asynccontextmanager
+async def node(kind: str, block_seconds: int | None = None) -> AsyncIterator[Node]:
+    """A fresh node of a kind: "devnet" or "anvil" (skipped where it is not installed)."""
+    if kind == "anvil" and shutil.which("anvil") is None:
+        pytest.skip("anvil is not on PATH")
+    async with contextlib.AsyncExitStack() as stack:
+        if kind == "anvil":
+            url = await stack.enter_async_context(start_anvil(block_seconds=block_seconds))
+        else:
+            chain = await stack.enter_async_context(running_chain(ChainConfig(block_seconds=block_seconds, control=True)))
+            url = chain.url
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        yield Node(url, ChainClient(Rpc(url, session)))

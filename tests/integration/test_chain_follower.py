@@ -1,0 +1,154 @@
+"""Logs followed through reorganisations and restarts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import aiohttp
+import pytest
+from chain_support import Key, Node, WallClock, calldata, node, pinger_code
+
+from quorate_protocol.hashing import keccak256
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Address, BlockNumber, Hash32
+from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower, Reorganised, Rpc
+from quorate_runtime.chain.transactions import Transaction, sign
+
+KINDS = ["devnet", "anvil"]
+KEY = Key(0)
+PING = Hash32(keccak256(b"Ping(address,uint256)"))
+
+
+async def transact(chain: Node, to: Address | None, data: bytes) -> Hash32:
+    """One mined transaction in a block of its own."""
+    nonce = await chain.client.nonce(KEY.address)
+    sent = await chain.client.send_raw(sign(Transaction(31337, nonce, to, data, 0, 1_500_000, 10**11, 10**9), KEY).raw)
+    await chain.mine()
+    return sent
+
+
+async def pinger(chain: Node) -> Address:
+    created = await chain.client.receipt(await transact(chain, None, pinger_code()))
+    assert created is not None and created.contract is not None
+    return created.contract
+
+
+async def ping(chain: Node, contract: Address, number: int) -> None:
+    await transact(chain, contract, calldata("ping(uint256)", number))
+
+
+class Consumer:
+    """Keeps what the follower says: numbers by block, dropped again on a reorganisation."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, int]] = []
+        self.notices: list[Reorganised] = []
+        self.cursor = Cursor()
+
+    async def drain(self, follower: LogFollower) -> list[int]:
+        for _ in range(100):
+            step = await follower.step()
+            match step:
+                case None:
+                    return [number for _, number in self.heard]
+                case Reorganised(kept):
+                    self.notices.append(step)
+                    self.heard = [item for item in self.heard if kept is not None and item[0] <= kept]
+                case LogBatch():
+                    self.heard += [(log.block, int.from_bytes(log.data, "big")) for log in step.logs]
+                    assert all(step.first <= log.block <= step.last.number and log.block_time for log in step.logs)
+            self.cursor = step.cursor
+        raise AssertionError("the follower does not come to rest")
+
+
+def follow(client: ChainClient, contract: Address, cursor: Cursor | None = None, depth: int = 1) -> LogFollower:
+    return LogFollower(client, WallClock(), [contract], [PING], cursor=cursor, depth=depth)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_reorganisation_is_told_and_replayed(kind: str) -> None:
+    async with node(kind) as chain:
+        contract, consumer = await pinger(chain), Consumer()
+        follower = follow(chain.client, contract)
+        for number in (1, 2, 3):
+            await ping(chain, contract, number)
+            await consumer.drain(follower)
+        assert await consumer.drain(follower) == [1, 2, 3] and not consumer.notices
+        await chain.drop(2)
+        assert await consumer.drain(follower) == [1]
+        assert [notice.kept for notice in consumer.notices] == [2]
+        await ping(chain, contract, 9)
+        assert await consumer.drain(follower) == [1, 9] and len(consumer.notices) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_restart_goes_on_where_the_cursor_stands_even_after_a_reorganisation(kind: str) -> None:
+    async with node(kind) as chain:
+        contract, consumer = await pinger(chain), Consumer()
+        for number in (1, 2):
+            await ping(chain, contract, number)
+            await consumer.drain(follow(chain.client, contract, consumer.cursor))
+        assert await consumer.drain(follow(chain.client, contract, consumer.cursor)) == [1, 2]
+        await chain.drop(1)
+        await ping(chain, contract, 3)
+        assert await consumer.drain(follow(chain.client, contract, consumer.cursor)) == [1, 3]
+        # Only the newest checkpoint survived: everything is told anew rather than guessed.
+        alone = Cursor(consumer.cursor.trail[-1:])
+        await chain.drop(1)
+        consumer.cursor = alone
+        assert await consumer.drain(follow(chain.client, contract, alone)) == [1]
+        assert consumer.notices[-1].kept is None
+
+
+async def test_nothing_above_depth_is_delivered() -> None:
+    async with node("devnet") as chain:
+        contract, consumer = await pinger(chain), Consumer()
+        follower = follow(chain.client, contract, depth=3)
+        await ping(chain, contract, 1)
+        assert await consumer.drain(follower) == []
+        await chain.mine()
+        assert await consumer.drain(follower) == []
+        await chain.mine()
+        assert await consumer.drain(follower) == [1]
+
+
+async def test_other_contracts_and_topics_are_left_out() -> None:
+    async with node("devnet") as chain:
+        contract, other, consumer = await pinger(chain), await pinger(chain), Consumer()
+        await ping(chain, other, 5)
+        assert await consumer.drain(follow(chain.client, contract)) == []
+        strange = LogFollower(chain.client, WallClock(), [other], [Hash32(bytes(32))])
+        assert await consumer.drain(strange) == []
+        either = LogFollower(chain.client, WallClock(), [contract, other], [[Hash32(bytes(32)), PING]])
+        assert await Consumer().drain(either) == [5]
+
+
+async def test_long_history_is_read_in_bounded_ranges() -> None:
+    async with node("devnet") as chain:
+        contract, consumer = await pinger(chain), Consumer()
+        await ping(chain, contract, 1)
+        await chain.mine(2500)
+        await ping(chain, contract, 2)
+        assert await consumer.drain(follow(chain.client, contract)) == [1, 2]
+        assert [checkpoint.number for checkpoint in consumer.cursor.trail] == [1999, 2503]
+
+
+async def test_batches_wait_for_a_node_that_is_away(unused_tcp_port: int) -> None:
+    async with aiohttp.ClientSession() as session:
+        client = ChainClient(Rpc(f"http://127.0.0.1:{unused_tcp_port}", session))
+        with pytest.raises(Unavailable):
+            await follow(client, Address(bytes(20))).step()
+
+
+async def test_batches_are_an_endless_iterator() -> None:
+    async with node("devnet") as chain:
+        contract = await pinger(chain)
+        await ping(chain, contract, 1)
+        found: list[int] = []
+        async for step in follow(chain.client, contract).batches():
+            assert isinstance(step, LogBatch)
+            found += [int.from_bytes(log.data, "big") for log in step.logs]
+            if len(found) < 3:
+                await ping(chain, contract, len(found) + 1)
+            else:
+                break
+        assert found == [1, 2, 3]
