@@ -4,17 +4,17 @@ import re
 import threading
 from pathlib import Path
 
+import docker
 import docker.errors
+
 from quorate_content.image_archive import (
     ImageInfo,
     loadable,
     read_archive,
     refuse_shell_command,
 )
-from quorate_protocol.refusals import Code, Refused, Unavailable
-
-import docker
 from quorate_node.adapters.docker_profile import ImageFacts
+from quorate_protocol.refusals import Code, Refused, Unavailable
 
 _PINNED = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:[0-9a-f]{64}")
 _INFOS_MAX = 256

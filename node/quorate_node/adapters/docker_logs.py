@@ -7,10 +7,9 @@ rest. What a container writes while no daemon is attached (between a crash and t
 import threading
 from pathlib import Path
 
+import docker
 import docker.errors
 import requests
-
-import docker
 
 LOG_BYTES_MAX = 1 << 20
 _CUT = b"\n[log cut at 1 MiB]\n"

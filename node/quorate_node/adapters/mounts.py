@@ -70,7 +70,8 @@ def unmount(target: Path) -> None:
 
 def is_mounted(target: Path) -> bool:
     """True when something is mounted exactly there. Read from the kernel's list: a bind mount of one file system onto itself
-    cannot be told by device numbers."""
+    cannot be told by device numbers.
+    """
     wanted = str(target).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011").replace("\n", "\\012")
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
         return any(line.split(" ")[4] == wanted for line in lines)

@@ -9,9 +9,8 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from quorate_protocol.refusals import Code, Refused
-
 from quorate_node.adapters.outputs import Allowance, OutputCaps, fresh_directory
+from quorate_protocol.refusals import Code, Refused
 
 _COPY_BYTES = 1 << 20
 _READ_MAX = 4 << 20

@@ -1,0 +1,312 @@
+"""The default executor: hardened containers of a Docker engine. The SDK blocks, so each call runs in a worker thread.
+
+The container's name is the lease id and its labels are the record: a daemon that restarts, or a second executor object, finds
+everything by asking the engine. Nothing is stopped when the daemon ends.
+"""
+
+import asyncio
+import os
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+import docker
+import docker.errors
+import requests
+
+from quorate_node.adapters import cgroups
+from quorate_node.adapters.cgroups import Counters
+from quorate_node.adapters.docker_image import Images
+from quorate_node.adapters.docker_logs import LogReaders
+from quorate_node.adapters.docker_places import (
+    HOLD_SUFFIX,
+    LeasePlaces,
+    OutputKind,
+    choose_kind,
+    remove_container,
+)
+from quorate_node.adapters.docker_profile import (
+    LABEL_LEASE,
+    LABEL_MAX_DURATION,
+    LABEL_OUTPUT_BYTES,
+    LABEL_OUTPUT_INODES,
+    LABEL_OWNER,
+    RUNTIME_GVISOR,
+    EngineFacts,
+    container_request,
+)
+from quorate_node.adapters.exit_status import exit_status
+from quorate_node.adapters.log_file import follow_file
+from quorate_node.adapters.outputs import OutputCaps
+from quorate_protocol.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Milliseconds, Seconds
+
+PREFIX = "quorate-"
+STOP_SECONDS = 5
+_LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
+_WAIT_SECONDS = 30.0
+_SAMPLE_SECONDS = 0.5
+_CALL_SECONDS = 60
+_CALLS_MAX = 16
+_COULD_NOT_START = (126, 127)
+_SECCOMP = Path(__file__).with_name("seccomp.json")
+Result = TypeVar("Result")
+Inspection = Mapping[str, "Mapping[str, object]"]
+
+
+class DockerExecutor:
+    """`Executor` on a Docker engine. `home` holds one folder per lease; `owner` labels this daemon's containers."""
+
+    def __init__(self, home: Path, owner: str, clock: Clock, engine_url: str | None = None, outputs: OutputKind | None = None) -> None:
+        self.sandbox = Sandbox.DOCKER_RUNC
+        self._owner = owner
+        self._clock = clock
+        self._api = docker.APIClient(base_url=engine_url, timeout=_CALL_SECONDS, version=None)
+        self._images = Images(self._api)
+        self._logs = LogReaders(self._api)
+        self._places = LeasePlaces(self._api, home, owner, outputs or choose_kind())
+        self._home = home
+        self._engine: EngineFacts | None = None
+        self._sampled: dict[str, Counters] = {}
+        self._pool = ThreadPoolExecutor(_CALLS_MAX, thread_name_prefix="docker")
+        self._starting = asyncio.Semaphore(2 * (os.cpu_count() or 1))  # more at once only lengthens each start
+
+    async def check(self) -> None:
+        """Asks the engine what it can do; gVisor is chosen by itself when the engine has it."""
+        engine = await self._call(self._facts)
+        self.sandbox = Sandbox.DOCKER_RUNSC if engine.runtime == RUNTIME_GVISOR else Sandbox.DOCKER_RUNC
+
+    async def start(self, task: Task) -> None:
+        """Loads the image, makes the lease's folders, creates and starts the container: each step only if it is not done."""
+        if not _LEASE_ID.fullmatch(task.lease_id):
+            raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a container")
+        async with self._starting:
+            await self._call(lambda: self._start(task))
+
+    async def state(self, lease_id: str) -> TaskState:
+        """What the engine says."""
+        return _state(await self._call(lambda: self._inspect(lease_id)))
+
+    async def wait(self, lease_id: str) -> Exit:
+        """Ends the container when its time is over. Unavailable when there is none, or the engine is away."""
+        while True:
+            found = await self._call(lambda: self._inspect(lease_id))
+            match _state(found):
+                case TaskState.ABSENT:
+                    raise Unavailable(f"lease {lease_id} has no container")
+                case TaskState.EXITED:
+                    assert found is not None, "an absent container has not exited"
+                    return await self._call(lambda found=found: self._exit(lease_id, found))  # type: ignore[misc]
+                case TaskState.RUNNING:
+                    assert found is not None, "an absent container does not run"
+                    await self._wait_on(lease_id, found)
+
+    async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
+        """The captured file; with `follow` until the container has ended."""
+        name = PREFIX + lease_id
+        async for chunk in follow_file(self._log_file(lease_id), self._clock, lambda: follow and self._logs.is_reading(name)):
+            yield chunk
+
+    async def collect(self, lease_id: str, destination: Path) -> None:
+        """Copies the outputs within the caps of the task, which the container's labels keep."""
+        found = await self._call(lambda: self._inspect(lease_id))
+        if found is None:
+            raise Unavailable(f"lease {lease_id} has no container")
+        labels = _labels(found)
+        caps = OutputCaps(int(labels[LABEL_OUTPUT_BYTES]), int(labels[LABEL_OUTPUT_INODES]))
+        await self._call(lambda: self._places.collect(lease_id, PREFIX + lease_id, destination, caps))
+
+    async def stop(self, lease_id: str) -> None:
+        """SIGTERM to the program, SIGKILL 5 s later."""
+        await self._call(lambda: self._ignoring_absent(lambda: self._api.stop(PREFIX + lease_id, timeout=STOP_SECONDS)))
+
+    async def remove(self, lease_id: str) -> None:
+        """Removes container, volume, mounts, folder and control groups."""
+        await self._call(lambda: self._remove(lease_id))
+
+    async def leases(self) -> Sequence[str]:
+        """From the engine's labels and the folders: a crash may have left either without the other."""
+        return await self._call(self._leases)
+
+    async def close(self) -> None:
+        """Closes the connections; containers run on."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._api.close()
+
+    # ------------------------------------------------------------------------------------------------- in worker threads
+
+    async def _call(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _translated, work)
+
+    def _facts(self) -> EngineFacts:
+        info = self._api.info()
+        if "name=seccomp" not in ",".join(info.get("SecurityOptions") or ()):
+            raise Unavailable("the container engine has no seccomp; strangers' programs are not run without it", 3600.0)
+        runtime = RUNTIME_GVISOR if RUNTIME_GVISOR in (info.get("Runtimes") or {}) else ""
+        parent = cgroups.PARENT if info.get("CgroupDriver") == "cgroupfs" else ""
+        self._engine = EngineFacts(_SECCOMP.read_text(), parent, runtime, bool(info.get("CDISpecDirs")))
+        return self._engine
+
+    def _start(self, task: Task) -> None:
+        name = PREFIX + task.lease_id
+        if _state(self._inspect(task.lease_id)) is not TaskState.ABSENT:
+            return
+        image = self._images.ensure(task.image, task.argv)
+        try:
+            places = self._places.prepare(task, name)
+            self._create(container_request(task, self._owner, self._engine or self._facts(), image, places), name)
+        except Refused:
+            self._remove(task.lease_id)
+            raise
+        self._logs.attach(name, self._log_file(task.lease_id))
+        try:
+            self._api.start(name)
+        except docker.errors.APIError:
+            found = self._inspect(task.lease_id)
+            if _state(found) is not TaskState.EXITED:
+                raise
+            # the program could not be started (not there, not executable): as with a shell, that is its exit status 127 or 126
+
+    def _create(self, body: dict[str, object], name: str) -> None:
+        try:
+            self._api.create_container_from_config(body, name)
+        except docker.errors.APIError as error:
+            if error.status_code != 409:
+                raise
+            # it exists: a crash came between create and start
+
+    def _exit(self, lease_id: str, found: Inspection) -> Exit:
+        state = found["State"]
+        limit = Seconds(int(_labels(found)[LABEL_MAX_DURATION]))
+        started, finished = _moment(state["StartedAt"]), _moment(state["FinishedAt"])
+        wall = Milliseconds(max(0, round((finished - started) * 1000)) if started else 0)
+        counters = cgroups.lease_counters(lease_id).at_least(self._sampled.get(lease_id, Counters()))
+        status = exit_status(_exit_code(state), wall, limit, bool(state.get("OOMKilled")))
+        usage = Usage(Milliseconds(min(wall, limit * 1000)), counters.cpu_ms, counters.peak_memory_bytes)
+        return Exit(status, usage)
+
+    def _remove(self, lease_id: str) -> None:
+        remove_container(self._api, PREFIX + lease_id)
+        self._places.remove(lease_id, PREFIX + lease_id)
+        cgroups.remove_lease_groups(lease_id)
+        self._logs.forget(PREFIX + lease_id)
+        self._sampled.pop(lease_id, None)
+
+    def _leases(self) -> Sequence[str]:
+        found = self._api.containers(all=True, filters={"label": f"{LABEL_OWNER}={self._owner}"})
+        held = {str(item["Labels"][LABEL_LEASE]) for item in found}
+        folders = {path.name for path in self._home.iterdir() if path.is_dir()} if self._home.is_dir() else set()
+        return sorted(held | folders)
+
+    def _inspect(self, lease_id: str) -> Inspection | None:
+        try:
+            return self._api.inspect_container(PREFIX + lease_id)
+        except docker.errors.NotFound:
+            return None  # the answer to the question
+
+    def _ignoring_absent(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except docker.errors.NotFound:
+            pass  # what is not there need not be stopped
+        except docker.errors.APIError as error:
+            if error.status_code != 409:
+                raise
+            # it has ended meanwhile
+
+    # ------------------------------------------------------------------------------------------------------------ waiting
+
+    async def _wait_on(self, lease_id: str, found: Inspection) -> None:
+        """Waits until the container ends, its time is over, or a while has passed; reads its log if nobody does."""
+        name = PREFIX + lease_id
+        await self._call(lambda: self._ignoring_absent(lambda: self._logs.attach(name, self._log_file(lease_id))))
+        limit = int(_labels(found)[LABEL_MAX_DURATION])
+        remaining = _moment(found["State"]["StartedAt"]) + limit - self._clock.now()
+        if remaining <= 0:
+            await self._call(lambda: self._ignoring_absent(lambda: self._api.kill(name, "SIGKILL")))
+            remaining = 1.0
+        is_sampled = self._engine is not None and not self._engine.cgroup_parent
+        if is_sampled:
+            self._sample(lease_id, found)
+        await self._exit_within(name, min(remaining, _SAMPLE_SECONDS if is_sampled else _WAIT_SECONDS))
+
+    def _sample(self, lease_id: str, found: Inspection) -> None:
+        pid = found["State"]["Pid"]
+        assert isinstance(pid, int), "the engine gives the process id as a number"
+        self._sampled[lease_id] = cgroups.process_counters(pid).at_least(self._sampled.get(lease_id, Counters()))
+
+    async def _exit_within(self, name: str, seconds: float) -> None:
+        """Returns at the exit or when the time is over. A thread of its own, not one of the pool: many leases wait at once, and a
+        cancelled wait must not keep the daemon from ending.
+        """
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+
+        def tell() -> None:
+            try:
+                loop.call_soon_threadsafe(ended.set)
+            except RuntimeError:
+                pass  # the loop was closed: nobody waits any more
+
+        def block() -> None:
+            try:
+                self._api.wait(name, timeout=max(seconds, 0.05))  # type: ignore[arg-type]  # fractions work
+            except (requests.exceptions.RequestException, docker.errors.DockerException):
+                pass  # a time-out (which the SDK gives many names) or an engine that is away: the caller asks the engine again
+            tell()
+
+        threading.Thread(target=block, name=f"wait-{name}", daemon=True).start()
+        await ended.wait()
+
+    def _log_file(self, lease_id: str) -> Path:
+        return self._places.folder(lease_id) / "log"
+
+
+def _translated(work: Callable[[], Result]) -> Result:
+    """Errors of the SDK as ours: whatever the engine refuses or fails at is the world failing; rules were checked before."""
+    try:
+        return work()
+    except docker.errors.APIError as error:
+        raise Unavailable(f"the container engine: {error.explanation}", 2.0) from error
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
+        raise Unavailable(f"the container engine cannot be reached ({error}); start it, or give this user access to its socket", 5.0) from error
+
+
+def _state(found: Inspection | None) -> TaskState:
+    if found is None:
+        return TaskState.ABSENT
+    match found["State"]["Status"]:
+        case "running" | "paused" | "restarting":
+            return TaskState.RUNNING
+        case "exited" | "dead":
+            return TaskState.EXITED
+        case "created" if found["State"]["ExitCode"] in _COULD_NOT_START:
+            return TaskState.EXITED
+        case _:
+            return TaskState.ABSENT  # created but never started (a crash came between), or being removed
+
+
+def _exit_code(state: Mapping[str, object]) -> int:
+    code = state["ExitCode"]
+    assert isinstance(code, int), "the engine gives the exit code as a number"
+    return code
+
+
+def _labels(found: Inspection) -> Mapping[str, str]:
+    labels = found["Config"]["Labels"]
+    assert isinstance(labels, dict), "every container of ours has labels"
+    return labels
+
+
+def _moment(text: object) -> float:
+    """The engine's RFC 3339 time with nanoseconds as Unix seconds; 0 for its zero time."""
+    value = str(text)
+    return 0.0 if value.startswith("0001-") else datetime.fromisoformat(value).timestamp()
+
+
+__all__ = ["HOLD_SUFFIX", "PREFIX", "DockerExecutor"]
