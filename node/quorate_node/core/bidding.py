@@ -6,13 +6,12 @@ Order matters only for the reason that is told: what can never fit comes before 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from quorate_node.core.terms import Terms
 from quorate_protocol.job import JobSpec, validate
 from quorate_protocol.messages import Assignment
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import DeclineReason
-
-from quorate_node.core.terms import Terms
 
 FETCH_SECONDS_MAX = 3600
 STORE_SECONDS_MAX = 3600

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 
-from quorate_protocol.messages import FreeSlots
-from quorate_protocol.units import Hash32, Small, UnixSeconds
-
 from quorate_node.core.jury import Duty
 from quorate_node.core.phases import Execution, Running
 from quorate_node.core.terms import Terms
+from quorate_protocol.messages import FreeSlots
+from quorate_protocol.units import Hash32, Small, UnixSeconds
 
 RECENT_RUNS = 16
 
@@ -33,7 +32,8 @@ def slot_frees_at(
     terms: Terms, host_class: Hash32, executions: Iterable[Execution], quoted_run: int, at: UnixSeconds
 ) -> UnixSeconds:
     """An estimate for `startBy` when every slot is taken: within the protocol's bound, because a longer wait would lose the place
-    for sure and a shorter one costs only a second Assignment."""
+    for sure and a shorter one costs only a second Assignment.
+    """
     ends = [_ends_at(item, quoted_run) for item in executions if item.occupies_slot and item.host_class == host_class]
     soonest = max(min(ends, default=at + 1), at + 1)
     return UnixSeconds(min(soonest, at + terms.limits.decline_ahead_max))

@@ -1,6 +1,6 @@
 """What the shell must do, as data. `key` makes each idempotent: doing it twice is doing it once.
 
-`lane` says what must not wait for each other: messages to one coordinator keep their order, leases do not delay each other.
+`lane` says what goes one after the other; leases do not delay each other.
 Messages are unsigned here; the shell signs them (RFC 6979, so the same message gives the same bytes).
 """
 
@@ -20,30 +20,61 @@ from quorate_protocol.units import (
 
 
 @dataclass(frozen=True, slots=True)
-class SendAccept:
-    """To the coordinator, until it took it or `give_up_at`."""
+class OfLease:
+    """An effect of one lease: in the lease's lane, once per lease unless a subclass says otherwise."""
 
     lease: Hash32
+
+    @property
+    def key(self) -> str:
+        """Idempotency key."""
+        return f"{type(self).__name__}/{self.lease.hex()}"
+
+    @property
+    def lane(self) -> str:
+        """The lease's own lane."""
+        return f"lease/{self.lease.hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class OfCase:
+    """An effect of one case: in the chain's lane, once per case unless a subclass says otherwise."""
+
+    case_id: Nonce
+
+    @property
+    def key(self) -> str:
+        """Idempotency key."""
+        return f"{type(self).__name__}/{self.case_id}"
+
+    @property
+    def lane(self) -> str:
+        """Transactions of one key go one after the other."""
+        return "chain"
+
+
+@dataclass(frozen=True, slots=True)
+class SendAccept(OfLease):
+    """To the coordinator, until it took it or `give_up_at`."""
+
     coordinator: Address
     accept: Accept
     give_up_at: UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)
-class SendDecline:
+class SendDecline(OfLease):
     """To the coordinator, until it took it or `give_up_at`."""
 
-    lease: Hash32
     coordinator: Address
     decline: Decline
     give_up_at: UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(OfLease):
     """Image and inputs into the content store, pinned for this lease, by `give_up_at`."""
 
-    lease: Hash32
     coordinator: Address
     spec: JobSpec
     sources: tuple[str, ...]
@@ -51,89 +82,91 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
-class StartTask:
+class StartTask(OfLease):
     """Start the container."""
 
-    lease: Hash32
     spec: JobSpec
     host_class: Hash32
 
 
 @dataclass(frozen=True, slots=True)
-class WatchTask:
+class WatchTask(OfLease):
     """Wait for the container's exit, and pass its log lines on."""
 
-    lease: Hash32
     coordinator: Address
 
 
 @dataclass(frozen=True, slots=True)
-class StopTask:
+class StopTask(OfLease):
     """End the container now."""
 
-    lease: Hash32
+    @property
+    def lane(self) -> str:
+        """Beside the lane of its WatchTask, which only ends by it."""
+        return f"stop/{self.lease.hex()}"
 
 
 @dataclass(frozen=True, slots=True)
-class Collect:
+class Collect(OfLease):
     """Take the outputs into the content store; the empty directory for a time-out, a memory kill and forbidden outputs."""
 
-    lease: Hash32
     coordinator: Address
     exit_status: ExitStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(OfLease):
     """Encrypt the output under the salt's key and keep the ciphertext in the content store."""
 
-    lease: Hash32
     output_digest: Hash32
     salt: Hash32
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class Upload(OfLease):
     """Put the ciphertext into the coordinator's staging store, by `give_up_at`."""
 
-    lease: Hash32
     coordinator: Address
     ciphertext: Hash32
     give_up_at: UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)
-class SendCommit:
+class SendCommit(OfLease):
     """To the coordinator. `attempt` tells repeats apart, so that each is sent."""
 
-    lease: Hash32
     coordinator: Address
     commit: Commit
     attempt: int
 
+    @property
+    def key(self) -> str:
+        """Idempotency key."""
+        return f"{type(self).__name__}/{self.lease.hex()}/{self.attempt}"
+
 
 @dataclass(frozen=True, slots=True)
-class SendReveal:
+class SendReveal(OfLease):
     """To the coordinator; `closed_at` tells the deliveries of one set signed again apart."""
 
-    lease: Hash32
     coordinator: Address
     reveal: Reveal
     closed_at: UnixSeconds
 
+    @property
+    def key(self) -> str:
+        """Idempotency key."""
+        return f"{type(self).__name__}/{self.lease.hex()}/{self.closed_at}"
+
 
 @dataclass(frozen=True, slots=True)
-class RemoveTask:
+class RemoveTask(OfLease):
     """Remove container and mounts, release inputs and image."""
 
-    lease: Hash32
-
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(OfLease):
     """Unpin what was kept for the lease; nobody can ask for it any more."""
-
-    lease: Hash32
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,31 +176,48 @@ class SendOffer:
     seq: Sequence
     expires: UnixSeconds
 
+    @property
+    def key(self) -> str:
+        """Idempotency key."""
+        return f"{type(self).__name__}/{self.seq}"
+
+    @property
+    def lane(self) -> str:
+        """Name of the queue."""
+        return "offer"
+
 
 @dataclass(frozen=True, slots=True)
-class Reexecute:
+class Reexecute(OfCase):
     """Repeat one execution of a case and report its digest."""
 
-    case_id: Nonce
     index: int
     spec_hash: Hash32
     host_class: Hash32
     give_up_at: UnixSeconds
 
+    @property
+    def key(self) -> str:
+        """Idempotency key."""
+        return f"{type(self).__name__}/{self.case_id}/{self.index}"
+
+    @property
+    def lane(self) -> str:
+        """Name of the queue."""
+        return f"case/{self.case_id}"
+
 
 @dataclass(frozen=True, slots=True)
-class SendVote:
+class SendVote(OfCase):
     """Vote in the court."""
 
-    case_id: Nonce
     ballot: Hash32
 
 
 @dataclass(frozen=True, slots=True)
-class SendJuryReveal:
+class SendJuryReveal(OfCase):
     """Open the ballot in the court."""
 
-    case_id: Nonce
     digests: tuple[Hash32, ...]
     salt: Hash32
 
@@ -179,6 +229,16 @@ class SendClaim:
     coordinator: Address
     epoch: Sequence
     final: Amount
+
+    @property
+    def key(self) -> str:
+        """Idempotency key."""
+        return f"{type(self).__name__}/{self.coordinator.hex()}/{self.epoch}"
+
+    @property
+    def lane(self) -> str:
+        """Name of the queue."""
+        return "chain"
 
 
 LeaseEffect = (
@@ -198,38 +258,3 @@ LeaseEffect = (
 )
 CourtEffect = Reexecute | SendVote | SendJuryReveal
 Effect = LeaseEffect | CourtEffect | SendOffer | SendClaim
-
-
-def key(effect: Effect) -> str:
-    """Idempotency key."""
-    name = type(effect).__name__
-    match effect:
-        case SendOffer():
-            return f"{name}/{effect.seq}"
-        case SendClaim():
-            return f"{name}/{effect.coordinator.hex()}/{effect.epoch}"
-        case Reexecute():
-            return f"{name}/{effect.case_id}/{effect.index}"
-        case SendVote() | SendJuryReveal():
-            return f"{name}/{effect.case_id}"
-        case SendCommit():
-            return f"{name}/{effect.lease.hex()}/{effect.attempt}"
-        case SendReveal():
-            return f"{name}/{effect.lease.hex()}/{effect.closed_at}"
-        case _:
-            return f"{name}/{effect.lease.hex()}"
-
-
-def lane(effect: Effect) -> str:
-    """Effects of one lane are done one after the other."""
-    match effect:
-        case SendOffer():
-            return "offer"
-        case SendClaim() | SendVote() | SendJuryReveal():
-            return "chain"
-        case Reexecute():
-            return f"case/{effect.case_id}"
-        case StopTask():
-            return f"stop/{effect.lease.hex()}"  # beside the lane of its WatchTask, which only ends by it
-        case _:
-            return f"lease/{effect.lease.hex()}"

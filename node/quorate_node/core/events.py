@@ -177,13 +177,21 @@ class CaseExecution:
 
 
 @dataclass(frozen=True, slots=True)
-class JuryDrawn:
-    """A jury was drawn; only those with this provider in it reach the machine."""
+class CaseOpened:
+    """A case was opened; what its jury will have to repeat. Only host classes offered here are of interest."""
 
     case_id: Nonce
+    accused: Address
     executions: tuple[CaseExecution, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JuryDrawn:
+    """A jury was drawn, or its empty seats were drawn again."""
+
+    case_id: Nonce
+    jurors: tuple[Address, ...]
     vote_by: UnixSeconds
-    reveal_by: UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +212,10 @@ class VoteStood:
 
 @dataclass(frozen=True, slots=True)
 class VotingEnded:
-    """Every juror voted, or the window has passed: ballots may be opened."""
+    """Every juror voted, or the window has passed: ballots may be opened until `reveal_by`."""
 
     case_id: Nonce
+    reveal_by: UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +246,7 @@ LeaseEvent = (
     AcceptDelivered | Fetched | Started | Failed | Exited | Collected | Sealed | Uploaded | CommitSetArrived | VerdictArrived | StopArrived
 )
 ExecutionEvent = LeaseEvent | ReceiptArrived | Tick
+OwnEvent = OfferDue | DrainRequested | EpochFinal | ClaimStood
 JuryEvent = Reexecuted | VoteStood | VotingEnded | CaseDecided
 Event = (
     AssignmentArrived
@@ -256,6 +266,7 @@ Event = (
     | Tick
     | OfferDue
     | DrainRequested
+    | CaseOpened
     | JuryDrawn
     | Reexecuted
     | VoteStood

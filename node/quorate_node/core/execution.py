@@ -8,23 +8,6 @@ never two sets with different members. A machine that fails says nothing rather 
 from dataclasses import replace
 from typing import assert_never
 
-from quorate_protocol.beacon import round_at, round_time
-from quorate_protocol.classes import determinism_class
-from quorate_protocol.commitment import commitment, result_digest
-from quorate_protocol.eip712 import digest
-from quorate_protocol.job import image_digest
-from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN, DAY
-from quorate_protocol.messages import (
-    Accept,
-    Commit,
-    CommitEntry,
-    CommitSet,
-    Decline,
-    Reveal,
-)
-from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Hash32, Round, Seconds, UnixSeconds
-
 from quorate_node.core import bidding, effects, events
 from quorate_node.core.effects import LeaseEffect
 from quorate_node.core.phases import (
@@ -47,6 +30,22 @@ from quorate_node.core.phases import (
     Uploading,
 )
 from quorate_node.core.terms import Terms
+from quorate_protocol.beacon import round_at, round_time
+from quorate_protocol.classes import determinism_class
+from quorate_protocol.commitment import commitment, result_digest
+from quorate_protocol.eip712 import digest
+from quorate_protocol.job import image_digest
+from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN, DAY
+from quorate_protocol.messages import (
+    Accept,
+    Commit,
+    CommitEntry,
+    CommitSet,
+    Decline,
+    Reveal,
+)
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, Hash32, Round, Seconds, UnixSeconds
 
 KEEP_SECONDS = 7 * DAY  # ciphertext past the verdict (PROTOCOL §4); also the wait for a verdict that never comes
 DECLINED_KEEP_SECONDS = 600  # long enough for every repeat of its assignment
@@ -60,7 +59,9 @@ Stepped = tuple[Execution, tuple[LeaseEffect, ...]]
 # ------------------------------------------------------------------------------------------------------------- beginning
 
 
-def begin(event: events.AssignmentArrived, at: UnixSeconds, no: bidding.No | None, start_by: UnixSeconds, quoted_run: int, terms: Terms) -> Stepped:
+def begin(
+    event: events.AssignmentArrived, at: UnixSeconds, no: bidding.No | None, start_by: UnixSeconds, quoted_run: int, terms: Terms
+) -> Stepped:
     """Accepts, or declines for the reason given; `start_by` > 0 is when a taken run slot will be free."""
     assignment, lease = event.assignment.message, digest(terms.domain, event.assignment.message)
     if no is not None:

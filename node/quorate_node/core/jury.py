@@ -7,12 +7,11 @@ juror that restarts can still open its ballot. The chain pays; nothing is claime
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from quorate_node.core import effects, events
+from quorate_node.core.effects import CourtEffect
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, DAY
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Nonce, UnixSeconds
-
-from quorate_node.core import effects, events
-from quorate_node.core.effects import CourtEffect
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +44,11 @@ class Voted:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The ballot is being opened on chain."""
+    """The ballot is being opened on chain, by `reveal_by`."""
 
     digests: tuple[Hash32, ...]
     salt: Hash32
+    reveal_by: UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,7 @@ class Served:
     """Decided, or too late for this juror (`why`)."""
 
     why: str
+    forget_at: UnixSeconds
 
 
 Phase = Waiting | Repeating | Voting | Voted | Opening | Served
@@ -69,7 +70,6 @@ class Duty:
     juror: Address
     executions: tuple[events.CaseExecution, ...]
     vote_by: UnixSeconds
-    reveal_by: UnixSeconds
     phase: Phase
 
     @property
@@ -93,6 +93,7 @@ class Duty:
 
 
 Stepped = tuple[Duty, tuple[CourtEffect, ...]]
+KEEP_SECONDS = 7 * DAY
 
 
 def ballot(case_id: Nonce, juror: Address, salt: Hash32, digests: tuple[Hash32, ...]) -> Hash32:
@@ -101,10 +102,10 @@ def ballot(case_id: Nonce, juror: Address, salt: Hash32, digests: tuple[Hash32, 
     return hash_tuple(case_id, juror, salt, *padded)
 
 
-def summoned(event: events.JuryDrawn, juror: Address) -> Duty:
+def summoned(case: events.CaseOpened, vote_by: UnixSeconds, juror: Address) -> Duty:
     """A new duty, waiting for a run slot."""
-    assert 1 <= len(event.executions) <= CASE_EXECUTIONS_MAX, "a case names two or three executions"
-    return Duty(event.case_id, juror, event.executions, event.vote_by, event.reveal_by, Waiting())
+    assert 1 <= len(case.executions) <= CASE_EXECUTIONS_MAX, "a case names two or three executions"
+    return Duty(case.case_id, juror, case.executions, vote_by, Waiting())
 
 
 def begin(duty: Duty) -> Stepped:
@@ -132,15 +133,18 @@ def duties(duty: Duty) -> tuple[CourtEffect, ...]:
 
 def next_due(duty: Duty) -> UnixSeconds:
     """When a Tick changes something."""
-    match duty.phase:
+    phase = duty.phase
+    match phase:
         case Waiting() | Repeating() | Voting():
             return UnixSeconds(duty.vote_by + 1)
         case Voted():
-            return UnixSeconds(duty.vote_by + 1)
+            return UnixSeconds(duty.vote_by + KEEP_SECONDS)
         case Opening():
-            return UnixSeconds(duty.reveal_by + 1)
+            return UnixSeconds(phase.reveal_by + 1)
         case Served():
-            return UnixSeconds(duty.reveal_by + DAY)
+            return phase.forget_at
+        case _:
+            assert_never(phase)
 
 
 def step(duty: Duty, event: events.JuryEvent | events.Tick, at: UnixSeconds, random: bytes) -> Stepped:
@@ -151,9 +155,9 @@ def step(duty: Duty, event: events.JuryEvent | events.Tick, at: UnixSeconds, ran
         case events.VoteStood():
             return _enter(duty, Voted(duty.phase.digests, duty.phase.salt)) if isinstance(duty.phase, Voting) else (duty, ())
         case events.VotingEnded():
-            return _open(duty)
+            return _open(duty, event.reveal_by, at)
         case events.CaseDecided():
-            return duty.to(Served("decided")), ()
+            return (duty, ()) if duty.is_ended else _serve(duty, "decided", at)
         case events.Tick():
             return _tick(duty, at)
         case _:
@@ -163,6 +167,10 @@ def step(duty: Duty, event: events.JuryEvent | events.Tick, at: UnixSeconds, ran
 def _enter(duty: Duty, phase: Phase) -> Stepped:
     moved = duty.to(phase)
     return moved, duties(moved)
+
+
+def _serve(duty: Duty, why: str, at: UnixSeconds) -> Stepped:
+    return duty.to(Served(why, UnixSeconds(at + KEEP_SECONDS))), ()
 
 
 def _reexecuted(duty: Duty, event: events.Reexecuted, random: bytes) -> Stepped:
@@ -176,13 +184,13 @@ def _reexecuted(duty: Duty, event: events.Reexecuted, random: bytes) -> Stepped:
     return _enter(duty, Voting(digests, Hash32(random)))
 
 
-def _open(duty: Duty) -> Stepped:
-    """A ballot opens only when voting has ended: before, others could copy it."""
+def _open(duty: Duty, reveal_by: UnixSeconds, at: UnixSeconds) -> Stepped:
+    """A ballot opens only when the court says that voting has ended: before, others could copy it."""
     match duty.phase:
         case Voted(digests, salt) | Voting(digests, salt):
-            return _enter(duty, Opening(digests, salt))
+            return _enter(duty, Opening(digests, salt, reveal_by))
         case Waiting() | Repeating():
-            return duty.to(Served("voting ended before this juror was ready")), ()
+            return _serve(duty, "voting ended before this juror was ready", at)
         case _:
             return duty, ()
 
@@ -192,12 +200,14 @@ def _tick(duty: Duty, at: UnixSeconds) -> Stepped:
         return duty, ()
     match duty.phase:
         case Waiting() | Repeating():
-            return duty.to(Served("the voting window passed")), ()
+            return _serve(duty, "the voting window passed", at)
         case Voting():
-            return duty.to(Served("the vote did not come on chain in time")), ()
-        case Voted(digests, salt):
-            return _enter(duty, Opening(digests, salt))
+            return _serve(duty, "the vote did not come on chain in time", at)
+        case Voted():
+            return _serve(duty, "the court never opened the ballots", at)
         case Opening():
-            return duty.to(Served("the reveal window passed")), ()
+            return _serve(duty, "the reveal window passed", at)
         case Served():
             return duty, ()
+        case _:
+            assert_never(duty.phase)

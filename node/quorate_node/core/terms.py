@@ -36,7 +36,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Who this provider is, on which deployment, with which slots. `statement_keys` maps each coordinator it serves to the key that signs for it."""
+    """Who this provider is, on which deployment, with which slots.
+
+    `statement_keys` maps each coordinator it serves to the key that signs for it.
+    """
 
     provider: Address
     domain: Domain
