@@ -68,7 +68,8 @@ def slot_index(draw_seed: Hash32, attempt: int, length: int) -> int:
 def draw(
     draw_seed: Hash32, list_length: int, eligible: dict[int, StakeSlot], excluded: Sequence[StakeSlot], first: int = 0
 ) -> Iterator[Drawn]:
-    """Yields auditors in order of the tries, from try `first`: eligible, and distinct in owner, payout and network from `excluded` and from each other.
+    """Yields auditors in order of the tries, from try `first`: eligible, and distinct in owner, payout and network from `excluded`
+    and from each other.
 
     A caller that skips a drawn auditor (no answer) simply takes the next; distinctness counts the skipped one too, so a
     coordinator gains nothing by inventing silence.

@@ -13,13 +13,14 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import WIRE_TYPES
 
 T = TypeVar("T")
+R = TypeVar("R")
 SAFE_INTEGER = 2**53
 DEPTH_MAX = 32
 Json = Any  # a JSON tree; the one place of the rules where the type cannot be told beforehand
@@ -55,6 +56,11 @@ def parse(data: bytes, bytes_max: int) -> Json:
     except (ValueError, RecursionError) as error:
         raise Refused(Code.MALFORMED, f"not JSON: {error}") from error
     return tree
+
+
+def memo(build: Callable[[Any], R]) -> Callable[[Any], R]:
+    """`functools.cache` for builders keyed by a type: one entry per declared message, so it needs no bound."""
+    return cache(build)
 
 
 def to_json(value: object) -> Json:
@@ -99,7 +105,7 @@ def _bad(path: str, expected: str, got: object) -> Refused:
     return Refused(Code.MALFORMED, f"{path or 'document'}: expected {expected}, got {str(got)[:64]!r}")
 
 
-@lru_cache(maxsize=None)
+@memo
 def _hints(cls: type) -> Mapping[str, Any]:
     return get_type_hints(cls, include_extras=True)
 
@@ -108,7 +114,7 @@ CUSTOM: dict[Any, tuple[Callable[[Any], Encoder], Callable[[Any], Decoder]]] = {
 """Generic types with a form of their own (the envelope): origin -> (encoder of, decoder of) its type argument."""
 
 
-@lru_cache(maxsize=None)
+@memo
 def _encoder(kind: Any) -> Encoder:
     if hasattr(kind, "__supertype__"):
         return _encoder(kind.__supertype__)
@@ -180,7 +186,7 @@ def _union_encoder(kind: Any) -> Encoder:
     return run
 
 
-@lru_cache(maxsize=None)
+@memo
 def _decoder(kind: Any) -> Decoder:
     if hasattr(kind, "__supertype__"):
         return _newtype_decoder(kind)

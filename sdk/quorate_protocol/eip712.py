@@ -10,7 +10,7 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from quorate_protocol.codec import camel
+from quorate_protocol.codec import camel, memo
 from quorate_protocol.hashing import keccak256, word
 from quorate_protocol.units import WIRE_TYPES, Address, Hash32
 
@@ -54,9 +54,9 @@ def type_string(kind: type) -> str:
     return head + "".join(nested[name] for name in sorted(nested))
 
 
-def _own_type(kind: type, nested: dict[str, str]) -> str:
+def _own_type(kind: Any, nested: dict[str, str]) -> str:
     hints = get_type_hints(kind)
-    members = ",".join(f"{_solidity(hints[f.name], nested)} {camel(f.name)}" for f in fields(kind))  # type: ignore[arg-type]
+    members = ",".join(f"{_solidity(hints[f.name], nested)} {camel(f.name)}" for f in fields(kind))
     return f"{kind.__name__}({members})"
 
 
@@ -66,7 +66,7 @@ def _solidity(hint: Any, nested: dict[str, str]) -> str:
     if is_dataclass(hint):
         name = hint.__name__  # type: ignore[union-attr]
         if name not in nested:
-            nested[name] = _own_type(hint, nested)  # type: ignore[arg-type]
+            nested[name] = _own_type(hint, nested)
         return str(name)
     if hint is bool:
         return "bool"
@@ -75,7 +75,7 @@ def _solidity(hint: Any, nested: dict[str, str]) -> str:
     return WIRE_TYPES[hint.__name__][0]
 
 
-@lru_cache(maxsize=None)
+@memo
 def _hasher(kind: Any) -> Callable[[Any], Hash32]:
     type_hash = keccak256(type_string(kind).encode())
     hints = get_type_hints(kind)

@@ -10,6 +10,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Signature
 
 M = TypeVar("M", covariant=True)
+S = TypeVar("S")
 ENVELOPE_BYTES_MAX = 1 << 20
 HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
 
@@ -35,7 +36,7 @@ class Envelope(Generic[M]):
 AnyEnvelope = Envelope[Message]
 
 
-def seal(domain: eip712.Domain, message: M, sign: Sign) -> Envelope[M]:
+def seal(domain: eip712.Domain, message: S, sign: Sign) -> Envelope[S]:
     """Signs a message."""
     return Envelope(message, sign(eip712.digest(domain, message)))
 

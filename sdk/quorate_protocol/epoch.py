@@ -76,7 +76,8 @@ def prove(leaves: Sequence[Leaf], account: Address) -> tuple[Leaf, Proof]:
     found = [position for position, leaf in enumerate(ordered) if leaf.account == account]
     if not found:
         raise KeyError(account.hex())
-    position, siblings = found[0], []
+    position = found[0]
+    siblings: list[Node] = []
     for level in _levels(leaves)[:-1]:
         siblings.append(level[(position >> len(siblings)) ^ 1])
     return ordered[position], Proof(position, tuple(siblings))

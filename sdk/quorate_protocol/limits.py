@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from quorate_protocol.units import Amount, Ppm, Seconds, Small, VerifyTier
+from quorate_protocol.units import Amount, Ppm, Seconds, VerifyTier
 
 HOUR = 3600
 DAY = 24 * HOUR

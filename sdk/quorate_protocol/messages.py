@@ -308,4 +308,4 @@ Message = (
     | JuryReveal
 )
 
-MESSAGE_TYPES: dict[str, type] = {kind.__name__: kind for kind in Message.__args__}  # type: ignore[attr-defined]
+MESSAGE_TYPES: dict[str, type] = {kind.__name__: kind for kind in Message.__args__}

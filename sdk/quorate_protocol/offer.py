@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from quorate_protocol import codec
 from quorate_protocol.classes import HostClass
-from quorate_protocol.envelope import Envelope, Recover, signer
 from quorate_protocol.eip712 import Domain
+from quorate_protocol.envelope import Envelope, Recover, signer
 from quorate_protocol.hashing import sha256
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages import SignedOffer

@@ -130,7 +130,9 @@ class Executor(Protocol):
         """Raises Unavailable with the remedy when the engine cannot be used."""
 
     async def start(self, task: Task) -> None:
-        """Starts the task unless its container already runs or has exited. Refused(UNSUPPORTED) names the field; an image that does not exist is Refused(UNKNOWN)."""
+        """Starts the task unless its container already runs or has exited. Refused(UNSUPPORTED) names the field; an image that does
+        not exist is Refused(UNKNOWN).
+        """
 
     async def state(self, lease_id: str) -> TaskState:
         """What is observed now."""
@@ -142,7 +144,9 @@ class Executor(Protocol):
         """Standard output and error as written, capped at 1 MiB a lease; never part of the result."""
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """Copies the outputs of an exited task into a new directory: regular files and directories only, capped. Refused(OVERSIZE | MALFORMED) names the path; the caller then commits the empty directory."""
+        """Copies the outputs of an exited task into a new directory: regular files and directories only, capped.
+        Refused(OVERSIZE | MALFORMED) names the path; the caller then commits the empty directory.
+        """
 
     async def stop(self, lease_id: str) -> None:
         """Ends it now (SIGTERM, then SIGKILL after 5 s)."""
@@ -167,7 +171,9 @@ class Peers(Protocol):
     """Signed request/response between two named peers (PROTOCOL flow, DESIGN §11). At-least-once; handlers deduplicate."""
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """Sends one frame (at most 1 MiB) and waits for the answer. Unavailable when the peer is not connected or silent; Refused as the peer answered."""
+        """Sends one frame (at most 1 MiB) and waits for the answer. Unavailable when the peer is not connected or silent;
+        Refused as the peer answered.
+        """
 
     def connected(self) -> frozenset[Address]:
         """Peers that can be reached now."""

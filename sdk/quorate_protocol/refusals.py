@@ -76,7 +76,7 @@ MEANINGS: dict[Code, Meaning] = {
     Code.BAD_AMOUNT: Meaning(422, "amount", "The amount is not one the rules allow."),
     Code.UNSUPPORTED: Meaning(501, "", "This coordinator or provider does not offer that."),
     Code.NO_OFFER: Meaning(409, "", "No live offer fits; relax the named limit."),
-    Code.TOO_FEW_OWNERS: Meaning(409, "owners", "Too few owners to verify by redundancy; set acceptUnverified or choose another host class."),
+    Code.TOO_FEW_OWNERS: Meaning(409, "owners", "Too few owners to verify by redundancy; set acceptUnverified or another host class."),
     Code.NOT_REGISTERED: Meaning(403, "registered", "The account is not registered on chain."),
     Code.FROZEN: Meaning(403, "frozen", "The account is frozen while a case is open or for strikes."),
     Code.BUSY: Meaning(429, "", "Too many requests; retry later."),
