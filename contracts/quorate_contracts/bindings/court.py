@@ -1,0 +1,163 @@
+"""Cases before a drawn jury: opening with evidence, votes, reveals, decision (PROTOCOL §5)."""
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from enum import IntEnum
+from typing import ClassVar, NewType
+
+from quorate_contracts.bindings.call import Call, Contract, Query, words
+from quorate_protocol.envelope import Envelope
+from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.limits import CASE_EXECUTIONS_MAX, JURORS, Limits
+from quorate_protocol.messages import Assignment, Commit, JuryReveal, JuryVote, Order, Reveal, Session
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Nonce, Round, Seconds, UnixSeconds
+
+CaseId = NewType("CaseId", int)  # from 1
+
+
+class Phase(IntEnum):
+    """Where a case stands."""
+
+    NONE = 0
+    DRAWING = 1  # waits for its beacon round
+    VOTING = 2
+    REVEALING = 3
+    DECIDING = 4  # all reveals are in; the accused's commitments are to be opened
+    DECIDED = 5
+
+
+class CaseOutcome(IntEnum):
+    """How a case ended."""
+
+    OPEN = 0
+    CONVICTED = 1
+    ACQUITTED = 2
+    VOID = 3  # too few jurors or reveals, or half of them found something unavailable
+    UNOPENED = 4  # nobody opened the accused's commitments
+    NO_BEACON = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CaseExecution:
+    """Evidence of one execution. `index` and `blind` open its assignmentId."""
+
+    session: Envelope[Session]
+    order: Envelope[Order]
+    index: int
+    blind: Hash32
+    assignment: Envelope[Assignment]
+    commit: Envelope[Commit]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A case as it stands on chain."""
+
+    phase: Phase
+    executions: int
+    jurors: tuple[Address, ...]
+    voted: int  # bit per seat; seats are the jurors' order unless some were replaced
+    revealed: int
+    is_redrawn: bool
+    outcome: CaseOutcome
+    deadline: UnixSeconds  # of the phase
+    max_durations: Seconds  # of all executions together
+    round: Round  # that draws the jury
+    accused: Address
+    accuser: Address
+    host_class: Hash32
+    bond: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Court(Contract):
+    """The only way to take stake for a wrong result."""
+
+    NAME: ClassVar[str] = "Court"
+
+    def open_case(self, executions: Sequence[CaseExecution]) -> Call:
+        """Needs an approval of `case_bond`. Two executions for different clients, or three."""
+        assert 2 <= len(executions) <= CASE_EXECUTIONS_MAX, "a case names two or three executions"
+        return self._call("open_case", 450_000 + 90_000 * len(executions), [_evidence(each) for each in executions])
+
+    def draw_jury(self, case: CaseId) -> Call:
+        """Once the case's round is proven in Beacon."""
+        return self._call("draw_jury", 700_000, case)
+
+    def vote(self, case: CaseId, votes: Sequence[Envelope[JuryVote]]) -> Call:
+        """Votes of one or more jurors, each signed by its operator key."""
+        listed = [(vote.message.juror, vote.message.ballot, words(vote.sig)) for vote in votes]
+        return self._call("vote", 120_000 + 60_000 * len(listed), case, listed)
+
+    def reveal(self, case: CaseId, reveals: Sequence[JuryReveal]) -> Call:
+        """Opens ballots of one or more jurors."""
+        listed = [(each.juror, each.salt, padded(each.digests)) for each in reveals]
+        return self._call("reveal", 120_000 + 110_000 * len(listed), case, listed)
+
+    def advance(self, case: CaseId) -> Call:
+        """Past a deadline that nobody met: redraw, go on with those who voted, or give up a missing beacon round."""
+        return self._call("advance", 250_000, case)
+
+    def decide(self, case: CaseId, reveals: Sequence[Reveal]) -> Call:
+        """Ends the case with the accused's reveals, in the case's order; without them only one window after the reveals."""
+        listed = [(each.assignment_hash, each.exit_status, each.output_digest, each.salt) for each in reveals]
+        return self._call("decide", 700_000, case, listed)
+
+    def withdraw(self, account: Address) -> Call:
+        """Pays an account's credit to its payout address."""
+        return self._call("withdraw", 150_000, account)
+
+    def case(self, case: CaseId) -> Query[Case]:
+        """One case; phase NONE when it was never opened."""
+        return self._query("case_of", _case, case)
+
+    def case_count(self) -> Query[int]:
+        """Number of the newest case."""
+        return self._query("case_count", int)
+
+    def credit_of(self, account: Address) -> Query[Amount]:
+        """What `withdraw` would pay."""
+        return self._query("credit_of", Amount, account)
+
+    def burned(self) -> Query[Amount]:
+        """Everything the court has burned so far."""
+        return self._query("burned", Amount)
+
+
+def case_bond(executions: Sequence[CaseExecution], limits: Limits) -> Amount:
+    """What the accuser puts up: a whole jury's pay at the longest durations, and its gas (PROTOCOL §5)."""
+    assignments = [each.assignment.message for each in executions]
+    runs = sum(each.price_per_hour * each.max_duration // 3600 for each in assignments)
+    return Amount(JURORS * (runs + limits.jury_gas_fee))
+
+
+def ballot(case: CaseId, juror: Address, salt: Hash32, digests: Sequence[Hash32]) -> Hash32:
+    """H(caseId, juror, salt, digests): what a JuryVote commits to, digests padded to three with zeros."""
+    return hash_tuple(case, juror, salt, *padded(digests))
+
+
+def jury_vote(case: CaseId, juror: Address, salt: Hash32, digests: Sequence[Hash32]) -> JuryVote:
+    """The vote that a later `JuryReveal(case, juror, digests, salt)` opens."""
+    return JuryVote(Nonce(case), juror, ballot(case, juror, salt, digests))
+
+
+def padded(digests: Sequence[Hash32]) -> tuple[Hash32, ...]:
+    """Digests in the case's order, filled up to three with zeros."""
+    assert len(digests) <= CASE_EXECUTIONS_MAX, "at most three digests"
+    return (*digests, *[ZERO_HASH] * (CASE_EXECUTIONS_MAX - len(digests)))
+
+
+def _evidence(each: CaseExecution) -> tuple[object, ...]:
+    signed = (each.session, each.order)
+    heads = [part for envelope in signed for part in (astuple(envelope.message), words(envelope.sig))]
+    tails = [part for envelope in (each.assignment, each.commit) for part in (astuple(envelope.message), words(envelope.sig))]
+    return (*heads, each.index, each.blind, *tails)
+
+
+def _case(state: tuple[int, ...], accused: Address, accuser: Address, host_class: Hash32, bond: int, jurors: tuple[Address, ...]) -> Case:
+    phase, count, _, voted, revealed, redrawn, outcome, _, deadline, duration, _, round_ = state
+    return Case(
+        phase=Phase(phase), executions=count, jurors=jurors, voted=voted, revealed=revealed, is_redrawn=redrawn == 1,
+        outcome=CaseOutcome(outcome), deadline=UnixSeconds(deadline), max_durations=Seconds(duration), round=Round(round_),
+        accused=accused, accuser=accuser, host_class=host_class, bond=Amount(bond),
+    )  # fmt: skip

@@ -1,0 +1,309 @@
+"""Events of the contracts as dataclasses, and `decode_log`. Field names are the contracts' in snake_case; amounts in token units."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from re import sub
+
+from quorate_contracts.artifact import artifact
+from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Round, Seconds, UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Stakes: a provider."""
+
+    account: Address
+    index: int
+    operator_key: Address
+    payout: Address
+    peer_key: Hash32
+    box_key: Hash32
+    network: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRegistered:
+    """Stakes: a coordinator."""
+
+    account: Address
+    index: int
+    statement_key: Address
+    posting_key: Address
+
+
+@dataclass(frozen=True, slots=True)
+class ClientEnrolled:
+    """Stakes: a client got its index at its first deposit."""
+
+    account: Address
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRotated:
+    """Stakes: a new operator or statement key."""
+
+    account: Address
+    key: Address
+
+
+@dataclass(frozen=True, slots=True)
+class PayoutChanged:
+    """Stakes: where a provider's money goes."""
+
+    account: Address
+    payout: Address
+
+
+@dataclass(frozen=True, slots=True)
+class PostingKeyChanged:
+    """Stakes: who posts a coordinator's epochs."""
+
+    account: Address
+    key: Address
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOpened:
+    """Stakes: drawn from `from_block` on."""
+
+    host_class: Hash32
+    account: Address
+    place: int
+    from_block: BlockNumber
+
+
+@dataclass(frozen=True, slots=True)
+class SlotClosed:
+    """Stakes: not drawn from `until_block` on."""
+
+    host_class: Hash32
+    account: Address
+    place: int
+    until_block: BlockNumber
+
+
+@dataclass(frozen=True, slots=True)
+class Unbonded:
+    """Stakes: stake or bond paid back."""
+
+    account: Address
+    amount: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """Stakes: open cases against an account changed."""
+
+    account: Address
+    cases: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slashed:
+    """Stakes: stake taken by Court; all slots up to `out_block` are closed."""
+
+    account: Address
+    amount: Amount
+    out_block: BlockNumber
+
+
+@dataclass(frozen=True, slots=True)
+class Deposited:
+    """Escrow: a client's tokens came in."""
+
+    client: Address
+    amount: Amount
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """Escrow: put aside for a coordinator."""
+
+    client: Address
+    coordinator: Address
+    amount: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequested:
+    """Escrow: the coordinator should count on `amount` less from `ready_at` on."""
+
+    client: Address
+    coordinator: Address
+    amount: Amount
+    ready_at: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Escrow: an allocation became free deposit again."""
+
+    client: Address
+    coordinator: Address
+    amount: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawalRequested:
+    """Escrow: a withdrawal was announced."""
+
+    client: Address
+    amount: Amount
+    ready_at: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """Escrow: a client's tokens went out."""
+
+    client: Address
+    amount: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPosted:
+    """Epochs: a root; `charged` is what vouchers have brought into the pool so far."""
+
+    coordinator: Address
+    epoch: int
+    root: Hash32
+    sum_final: Amount
+    sum_held: Amount
+    charged: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Epochs: a claim was paid."""
+
+    coordinator: Address
+    account: Address
+    receiver: Address
+    amount: Amount
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundProven:
+    """Beacon: a round is on chain."""
+
+    round: Round
+    randomness: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOpened:
+    """Court: lists hold three entries, in the case's order, zero past the last execution."""
+
+    case_id: int
+    accused: Address
+    accuser: Address
+    host_class: Hash32
+    round: Round
+    bond: Amount
+    spec_hashes: tuple[Hash32, ...]
+    input_roots: tuple[Hash32, ...]
+    assignment_hashes: tuple[Hash32, ...]
+    commitments: tuple[Hash32, ...]
+    max_durations: tuple[Seconds, ...]
+    pays: tuple[Amount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JuryDrawn:
+    """Court: who judges, and until when they may vote. After a redraw the list holds the kept and the new jurors."""
+
+    case_id: int
+    jurors: tuple[Address, ...]
+    vote_by: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Voted:
+    """Court: a ballot is in."""
+
+    case_id: int
+    juror: Address
+    ballot: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class RevealsOpen:
+    """Court: voting is over; jurors open their ballots."""
+
+    case_id: int
+    reveal_by: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Revealed:
+    """Court: a juror's result digests, zero = void."""
+
+    case_id: int
+    juror: Address
+    digests: tuple[Hash32, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Redraw:
+    """Court: no-shows are replaced by a draw with this round."""
+
+    case_id: int
+    round: Round
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Court: the end of a case; `outcome` is a `court.CaseOutcome`."""
+
+    case_id: int
+    accused: Address
+    convicted: bool
+    outcome: int
+    slashed: Amount
+    burned: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Credited:
+    """Court: an account can withdraw."""
+
+    account: Address
+    case_id: int
+    amount: Amount
+
+
+StakesEvent = (
+    Registered
+    | CoordinatorRegistered
+    | ClientEnrolled
+    | KeyRotated
+    | PayoutChanged
+    | PostingKeyChanged
+    | SlotOpened
+    | SlotClosed
+    | Unbonded
+    | Frozen
+    | Slashed
+)
+EscrowEvent = Deposited | Allocated | ReleaseRequested | Released | WithdrawalRequested | Withdrawn
+CourtEvent = CaseOpened | JuryDrawn | Voted | RevealsOpen | Revealed | Redraw | Decided | Credited
+Event = StakesEvent | EscrowEvent | EpochPosted | Claimed | RoundProven | CourtEvent
+EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
+
+
+def decode_log(contracts: Mapping[Address, str], address: Address, topics: Sequence[bytes], data: bytes) -> Event | None:
+    """The event in a log of one of `contracts` (address to artifact name); None for a stranger's log and for token transfers."""
+    name = contracts.get(address)
+    if name is None or not topics:
+        return None
+    kind = artifact(name).events.get(Hash32(topics[0]))
+    if kind is None or kind.name not in EVENTS:
+        return None
+    return EVENTS[kind.name](**{_snake(key): value for key, value in kind.decode(topics, data).items()})
+
+
+def _snake(name: str) -> str:
+    return sub(r"([A-Z])", lambda match: "_" + match[1].lower(), name)

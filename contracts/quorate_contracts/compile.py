@@ -1,0 +1,48 @@
+"""Compiles the contracts and writes `abi/*.json`. Development only: the one module that imports the compiler.
+
+`python -m quorate_contracts.compile` after a change of a .vy file; a test compares what is committed with a fresh compilation.
+Settings: the pragma's version, the legacy pipeline and the default `gas` optimisation (the experimental pipeline has known bugs).
+"""
+
+import json
+from pathlib import Path
+
+from vyper.compiler import compile_from_file_input
+from vyper.compiler.input_bundle import FileInput, FilesystemInputBundle
+from vyper.compiler.settings import OptimizationLevel, Settings
+
+from quorate_contracts.artifact import CONTRACTS, FOLDER
+
+SOURCES = Path(__file__).parent / "vyper"
+FORMATS = ["abi", "bytecode", "bytecode_runtime", "integrity"]
+
+
+def compiled(name: str) -> dict[str, object]:
+    """What is committed for one contract: ABI, creation code, size of the runtime code, integrity hash of all its sources."""
+    bundle = FilesystemInputBundle([SOURCES])
+    source = bundle.load_file(f"{name}.vy")
+    assert isinstance(source, FileInput)
+    settings = Settings(optimize=OptimizationLevel.GAS, experimental_codegen=False)
+    out = compile_from_file_input(source, input_bundle=bundle, settings=settings, output_formats=FORMATS)
+    return {
+        "abi": out["abi"],
+        "bytecode": out["bytecode"],
+        "runtime_bytes": len(out["bytecode_runtime"]) // 2 - 1,
+        "integrity": out["integrity"],
+    }
+
+
+def text(name: str) -> str:
+    """The artifact's file content: stable, so that equal sources give equal files."""
+    return json.dumps(compiled(name), indent=1, sort_keys=True) + "\n"
+
+
+def main() -> None:
+    """Writes every artifact."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in CONTRACTS:
+        (FOLDER / f"{name}.json").write_text(text(name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Deployment: a pure list of creation transactions, and `Deployment`, what everybody must know about one.
+
+The contracts name each other before they exist: addresses follow from the deployer and its nonces. So there is no owner, no
+wiring call and no moment in which a half-wired deployment could be misused.
+"""
+
+from dataclasses import dataclass
+
+from quorate_contracts.artifact import artifact
+from quorate_contracts.bindings.beacon import BeaconContract
+from quorate_contracts.bindings.court import Court
+from quorate_contracts.bindings.epochs import Epochs
+from quorate_contracts.bindings.escrow import Escrow
+from quorate_contracts.bindings.events import Event, decode_log
+from quorate_contracts.bindings.stakes import Stakes
+from quorate_contracts.bindings.token import Token
+from quorate_protocol import codec
+from quorate_protocol.eip712 import Domain
+from quorate_protocol.hashing import keccak256
+from quorate_protocol.limits import BY_NAME, Limits
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds
+from quorate_runtime.bls import public_key_words, words_bytes
+from quorate_runtime.chain.transactions import rlp
+
+ORDER = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
+GAS = {"TestToken": 700_000, "Stakes": 3_200_000, "Escrow": 1_600_000, "Epochs": 1_700_000, "Beacon": 1_300_000, "Court": 5_200_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One deployment. `limits` names the constants that its contracts were built with."""
+
+    chain_id: int
+    start_block: BlockNumber  # no event is older
+    limits: str
+    token: Address
+    stakes: Address
+    escrow: Address
+    epochs: Address
+    beacon: Address
+    court: Address
+    beacon_key: bytes  # 96-byte compressed G2 point
+    beacon_period: Seconds
+    beacon_genesis: int
+
+    def domain(self) -> Domain:
+        """EIP-712 domain of every message."""
+        return Domain(self.chain_id, self.stakes)
+
+    def constants(self) -> Limits:
+        """The limits by their name."""
+        return BY_NAME[self.limits]
+
+    def beacon_info(self) -> BeaconInfo:
+        """What everybody must agree on about the beacon."""
+        return BeaconInfo(self.beacon_key, self.beacon_period, self.beacon_genesis)
+
+    def names(self) -> dict[Address, str]:
+        """Artifact name of each contract by its address."""
+        addresses = (self.token, self.stakes, self.escrow, self.epochs, self.beacon, self.court)
+        return dict(zip(addresses, ORDER, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Contracts:
+    """Typed faces of one deployment's contracts."""
+
+    deployment: Deployment
+    token: Token
+    stakes: Stakes
+    escrow: Escrow
+    epochs: Epochs
+    beacon: BeaconContract
+    court: Court
+
+    @classmethod
+    def of(cls, deployment: Deployment) -> "Contracts":
+        """The faces at a deployment's addresses."""
+        d = deployment
+        faces = (Token(d.token), Stakes(d.stakes), Escrow(d.escrow), Epochs(d.epochs), BeaconContract(d.beacon), Court(d.court))
+        return cls(d, *faces)
+
+    def event(self, address: Address, topics: tuple[Hash32, ...], data: bytes) -> Event | None:
+        """The event in a log; None for a stranger's log and for token transfers."""
+        return decode_log(self.deployment.names(), address, topics, data)
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A contract-creating transaction. It must be sent with this nonce, or the addresses do not fit."""
+
+    name: str
+    address: Address
+    nonce: int
+    data: bytes
+    gas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to send, in order, and what it will be."""
+
+    creations: tuple[Creation, ...]
+    deployment: Deployment
+
+
+def plan(deployer: Address, nonce: int, chain_id: int, start_block: BlockNumber, limits: Limits, beacon: BeaconInfo, faucet: bool) -> Plan:
+    """A whole deployment from `deployer`, whose next nonce is given. With `faucet` everybody mints the token: devnets only."""
+    assert beacon.period == limits.beacon_period, "the beacon's period is a constant of the deployment"
+    places = {name: created_address(deployer, nonce + i) for i, name in enumerate(ORDER)}
+    arguments = _arguments(places, limits, beacon, faucet)
+    creations = tuple(
+        Creation(name, places[name], nonce + i, artifact(name).creation(arguments[name]), GAS[name]) for i, name in enumerate(ORDER)
+    )
+    deployment = Deployment(
+        chain_id=chain_id, start_block=start_block, limits=limits.name,
+        token=places["TestToken"], stakes=places["Stakes"], escrow=places["Escrow"],
+        epochs=places["Epochs"], beacon=places["Beacon"], court=places["Court"],
+        beacon_key=beacon.public_key, beacon_period=beacon.period, beacon_genesis=beacon.genesis_time,
+    )  # fmt: skip
+    return Plan(creations, deployment)
+
+
+def _arguments(places: dict[str, Address], limits: Limits, beacon: BeaconInfo, faucet: bool) -> dict[str, tuple[object, ...]]:
+    """Constructor arguments: every constant comes from `limits`."""
+    token, stakes, escrow, epochs, beacon_place, court = (places[name] for name in ORDER)
+    jury = (limits.jury_owners_min, limits.jury_slot_age, limits.jury_rounds_ahead, limits.jury_beacon_missing, limits.jury_window)
+    return {
+        "TestToken": (faucet, 0),
+        "Stakes": (token, court, escrow, limits.slot_stake, limits.coordinator_bond, limits.unbond_after),
+        "Escrow": (token, stakes, epochs, limits.allocation_release, limits.withdrawal_delay),
+        "Epochs": (stakes, escrow, limits.challenge_window),
+        "Beacon": (words_bytes(public_key_words(beacon.public_key)), beacon.genesis_time, beacon.period),
+        "Court": (
+            token,
+            stakes,
+            escrow,
+            beacon_place,
+            *jury,
+            limits.jury_gas_fee,
+            limits.case_evidence_age,
+            limits.case_allocation_age,
+        ),
+    }
+
+
+def created_address(deployer: Address, nonce: int) -> Address:
+    """Where a contract comes to stand (Yellow Paper, equation 87): the last 20 bytes of keccak256(rlp([deployer, nonce]))."""
+    return Address(keccak256(rlp([bytes(deployer), nonce]))[12:])
+
+
+def encode(deployment: Deployment) -> bytes:
+    """Canonical JSON of a deployment."""
+    return codec.encode(deployment)
+
+
+def decode(data: bytes) -> Deployment:
+    """A deployment from its canonical JSON."""
+    return codec.decode(Deployment, data)

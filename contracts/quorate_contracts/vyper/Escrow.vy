@@ -1,0 +1,236 @@
+# pragma version 0.4.3
+"""
+@title Escrow
+@notice Clients' money: deposits, allocations per coordinator, and the coordinators' pools that vouchers fill and claims empty
+        (PROTOCOL §4, §6). One deposit cannot be promised twice: orders and vouchers are bounded by the allocation.
+@dev tokens here = free deposits + (allocated - charged) of every allocation + (charged - paid) of every pool. No owner.
+"""
+
+interface Token:
+    def transferFrom(owner: address, receiver: address, amount: uint256) -> bool: nonpayable
+    def transfer(receiver: address, amount: uint256) -> bool: nonpayable
+    def balanceOf(owner: address) -> uint256: view
+
+interface Stakes:
+    def enroll(account: address) -> uint256: nonpayable
+    def role_of(account: address) -> uint256: view
+
+struct Allocation:
+    allocated: uint256  # put aside so far, less what was released
+    charged: uint256  # cumulative debt by vouchers; never above `allocated`
+    since: uint256  # seconds, the first allocation
+    releasing: uint256  # amount of the pending release
+    releaseAt: uint256  # when it can be finished; 0 = none
+
+struct Pool:
+    allocated: uint256  # of all clients, charged or not
+    charged: uint256  # what vouchers brought in
+    paid: uint256  # what claims took out
+
+struct Charge:
+    client: address
+    cumulative: uint256
+
+event Deposited:
+    client: indexed(address)
+    amount: uint256
+    index: uint256
+
+event Allocated:
+    client: indexed(address)
+    coordinator: indexed(address)
+    amount: uint256
+
+event ReleaseRequested:
+    client: indexed(address)
+    coordinator: indexed(address)
+    amount: uint256
+    readyAt: uint256
+
+event Released:
+    client: indexed(address)
+    coordinator: indexed(address)
+    amount: uint256
+
+event WithdrawalRequested:
+    client: indexed(address)
+    amount: uint256
+    readyAt: uint256
+
+event Withdrawn:
+    client: indexed(address)
+    amount: uint256
+
+COORDINATOR: constant(uint256) = 2
+CHARGES_MAX: constant(uint256) = 128
+MASK48: constant(uint256) = 2**48 - 1
+MASK104: constant(uint256) = 2**104 - 1
+MASK128: constant(uint256) = 2**128 - 1
+
+TOKEN: public(immutable(address))
+STAKES: public(immutable(address))
+EPOCHS: public(immutable(address))
+RELEASE_DELAY: public(immutable(uint256))
+WITHDRAWAL_DELAY: public(immutable(uint256))
+
+free_of: public(HashMap[address, uint256])  # deposited, not allocated
+allocations: HashMap[address, HashMap[address, uint256]]  # client -> coordinator -> allocated(104) | charged(104) | since(48)
+releases: HashMap[address, HashMap[address, uint256]]  # amount(128) | readyAt(48)
+withdrawals: HashMap[address, uint256]  # amount(128) | readyAt(48)
+allocated_to: HashMap[address, uint256]
+pools: HashMap[address, uint256]  # charged(128) | paid(128)
+
+
+@deploy
+def __init__(token: address, stakes: address, epochs: address, releaseDelay: uint256, withdrawalDelay: uint256):
+    """Epochs is named before it exists; its address follows from the deployer's nonces."""
+    TOKEN = token
+    STAKES = stakes
+    EPOCHS = epochs
+    RELEASE_DELAY = releaseDelay
+    WITHDRAWAL_DELAY = withdrawalDelay
+
+
+# ------------------------------------------------------------------------------------------------------------- clients
+
+
+@external
+@nonreentrant
+def deposit(amount: uint256):
+    """Takes tokens from the sender; the first deposit gives it a registration index."""
+    assert amount > 0 and amount <= MASK104, "amount"
+    self.free_of[msg.sender] += amount
+    before: uint256 = staticcall Token(TOKEN).balanceOf(self)
+    assert extcall Token(TOKEN).transferFrom(msg.sender, self, amount, default_return_value=True), "token"
+    assert staticcall Token(TOKEN).balanceOf(self) == before + amount, "amount"
+    index: uint256 = extcall Stakes(STAKES).enroll(msg.sender)
+    log Deposited(client=msg.sender, amount=amount, index=index)
+
+
+@external
+def allocate(coordinator: address, amount: uint256):
+    """Puts free deposit aside for one coordinator."""
+    assert amount > 0 and self.free_of[msg.sender] >= amount, "amount"
+    assert staticcall Stakes(STAKES).role_of(coordinator) == COORDINATOR, "unknown"
+    word: uint256 = self.allocations[msg.sender][coordinator]
+    since: uint256 = word & MASK48
+    if since == 0:
+        since = block.timestamp
+    allocated: uint256 = (word >> 152) + amount
+    assert allocated <= MASK104, "amount"
+    self.free_of[msg.sender] -= amount
+    self.allocations[msg.sender][coordinator] = (allocated << 152) | (word & (MASK104 << 48)) | since
+    self.allocated_to[coordinator] += amount
+    log Allocated(client=msg.sender, coordinator=coordinator, amount=amount)
+
+
+@external
+def request_release(coordinator: address, amount: uint256):
+    """Announces that up to `amount` of an allocation goes back; a newer request replaces it and its delay starts anew."""
+    assert amount > 0 and amount <= MASK104, "amount"
+    ready: uint256 = block.timestamp + RELEASE_DELAY
+    self.releases[msg.sender][coordinator] = (amount << 48) | ready
+    log ReleaseRequested(client=msg.sender, coordinator=coordinator, amount=amount, readyAt=ready)
+
+
+@external
+def finish_release(coordinator: address):
+    """After the delay: what the vouchers left of the announced amount is free again."""
+    request: uint256 = self.releases[msg.sender][coordinator]
+    assert request != 0 and block.timestamp >= request & MASK48, "early"
+    word: uint256 = self.allocations[msg.sender][coordinator]
+    amount: uint256 = min(request >> 48, (word >> 152) - ((word >> 48) & MASK104))
+    self.releases[msg.sender][coordinator] = 0
+    self.allocations[msg.sender][coordinator] = word - (amount << 152)
+    self.allocated_to[coordinator] -= amount
+    self.free_of[msg.sender] += amount
+    log Released(client=msg.sender, coordinator=coordinator, amount=amount)
+
+
+@external
+def request_withdrawal(amount: uint256):
+    """Announces a withdrawal of free deposit; a newer request replaces it and its delay starts anew."""
+    assert amount > 0 and amount <= MASK104, "amount"
+    ready: uint256 = block.timestamp + WITHDRAWAL_DELAY
+    self.withdrawals[msg.sender] = (amount << 48) | ready
+    log WithdrawalRequested(client=msg.sender, amount=amount, readyAt=ready)
+
+
+@external
+@nonreentrant
+def finish_withdrawal():
+    """After the delay: pays what is free of the announced amount."""
+    request: uint256 = self.withdrawals[msg.sender]
+    assert request != 0 and block.timestamp >= request & MASK48, "early"
+    amount: uint256 = min(request >> 48, self.free_of[msg.sender])
+    self.withdrawals[msg.sender] = 0
+    self.free_of[msg.sender] -= amount
+    assert extcall Token(TOKEN).transfer(msg.sender, amount, default_return_value=True), "token"
+    log Withdrawn(client=msg.sender, amount=amount)
+
+
+# -------------------------------------------------------------------------------------------------------------- epochs
+
+
+@external
+def charge(coordinator: address, charges: DynArray[Charge, CHARGES_MAX]) -> Pool:
+    """Epochs only: cumulative vouchers move money from allocations to the coordinator's pool; returns the pool afterwards."""
+    assert msg.sender == EPOCHS, "epochs"
+    pool: uint256 = self.pools[coordinator]
+    for each: Charge in charges:
+        word: uint256 = self.allocations[each.client][coordinator]
+        charged: uint256 = (word >> 48) & MASK104
+        assert each.cumulative >= charged, "stale"
+        assert each.cumulative <= word >> 152, "allocation"
+        difference: uint256 = each.cumulative - charged
+        self.allocations[each.client][coordinator] = word + (difference << 48)
+        pool += difference << 128
+    if len(charges) > 0:
+        self.pools[coordinator] = pool
+    return Pool(allocated=self.allocated_to[coordinator], charged=pool >> 128, paid=pool & MASK128)
+
+
+@external
+@nonreentrant
+def pay(coordinator: address, receiver: address, amount: uint256):
+    """Epochs only: a claim. Never more leaves a pool than vouchers brought in."""
+    assert msg.sender == EPOCHS, "epochs"
+    pool: uint256 = self.pools[coordinator] + amount
+    assert pool & MASK128 <= pool >> 128, "pool"
+    self.pools[coordinator] = pool
+    assert extcall Token(TOKEN).transfer(receiver, amount, default_return_value=True), "token"
+
+
+# --------------------------------------------------------------------------------------------------------------- views
+
+
+@external
+@view
+def allocation(client: address, coordinator: address) -> Allocation:
+    """One client's allocation for one coordinator."""
+    word: uint256 = self.allocations[client][coordinator]
+    request: uint256 = self.releases[client][coordinator]
+    return Allocation(allocated=word >> 152, charged=(word >> 48) & MASK104, since=word & MASK48, releasing=request >> 48, releaseAt=request & MASK48)
+
+
+@external
+@view
+def withdrawal(client: address) -> (uint256, uint256):
+    """Announced amount and when it can be finished; zeros when there is none."""
+    request: uint256 = self.withdrawals[client]
+    return request >> 48, request & MASK48
+
+
+@external
+@view
+def pool(coordinator: address) -> Pool:
+    """One coordinator's pool."""
+    word: uint256 = self.pools[coordinator]
+    return Pool(allocated=self.allocated_to[coordinator], charged=word >> 128, paid=word & MASK128)
+
+
+@external
+@view
+def allocated_since(client: address, coordinator: address) -> uint256:
+    """When this client first allocated to this coordinator; 0 = never. The court asks how old a client is."""
+    return self.allocations[client][coordinator] & MASK48
