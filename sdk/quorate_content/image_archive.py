@@ -24,7 +24,7 @@ LABEL_PYTHON = "quorate.python"
 LABEL_SHELL = "quorate.shell"
 SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
 _SHELL_PATHS = frozenset({"bin/sh", "usr/bin/sh"})
-_ENV_PATHS = frozenset({"usr/bin/env", "bin/env"})
+_ENV_PATHS = frozenset({"usr/bin/env"})
 _READ_MAX = 4 << 20
 _COPY_BYTES = 1 << 20
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -45,7 +45,7 @@ class ImageLimits:
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What an image says of itself. `config_digest` is hex and is the id that an engine gives it. `env_path` is where `env` stands."""
+    """What an image says of itself. `config_digest` is hex and is the id that an engine gives it. `has_env`: it has /usr/bin/env."""
 
     config_digest: str
     architecture: str
@@ -67,7 +67,10 @@ class ImageInfo:
 
 
 def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
-    """Reads and checks the whole archive. Refused(MALFORMED | OVERSIZE | UNSUPPORTED) says where it is wrong, Refused(UNKNOWN) that it is not there."""
+    """Reads and checks the whole archive.
+
+    Refused(MALFORMED | OVERSIZE | UNSUPPORTED) says where it is wrong, Refused(UNKNOWN) that it is not there.
+    """
     limits = limits or ImageLimits()
     with _open(path, limits) as archive:
         members = _members(archive, limits, "archive")
@@ -99,10 +102,11 @@ def loadable(path: Path, info: ImageInfo) -> Iterator[bytes]:
     """The archive as an engine may load it: config, layers, and a manifest without tags, under our own names."""
     with tarfile.open(path, "r:") as archive:
         members = {_clean(member.name): member for member in archive.getmembers()}
-        manifest = [{"Config": f"{info.config_digest}.json", "Layers": [f"{index}/layer.tar" for index in range(len(info.layers))], "RepoTags": None}]
+        names = [f"{index}/layer.tar" for index in range(len(info.layers))]
+        manifest = [{"Config": f"{info.config_digest}.json", "Layers": names, "RepoTags": None}]
         yield from _emit(f"{info.config_digest}.json", archive, _target(members, info.config_name))
-        for index, name in enumerate(info.layers):
-            yield from _emit(f"{index}/layer.tar", archive, _target(members, name))
+        for name, layer in zip(names, info.layers, strict=True):
+            yield from _emit(name, archive, _target(members, layer))
         body = json.dumps(manifest).encode()
         yield _header("manifest.json", len(body)) + body + _padding(len(body)) + bytes(2 * tarfile.BLOCKSIZE)
 
@@ -127,8 +131,10 @@ def _padding(size: int) -> bytes:
 
 
 class _Bounded(io.RawIOBase):
-    """A seekable reader that refuses single reads and positions beyond a bound: the tar module reads extended headers whole, and a
-    compressed layer may expand without end."""
+    """A seekable reader that refuses single reads and positions beyond a bound.
+
+    The tar module reads extended headers whole, and a compressed layer may expand without end.
+    """
 
     def __init__(self, source: IO[bytes], position_max: int) -> None:
         self._source = source
@@ -165,7 +171,7 @@ def _open(path: Path, limits: ImageLimits) -> Iterator[tarfile.TarFile]:
         size = path.stat().st_size
         if size > limits.archive_bytes:
             raise Refused(Code.OVERSIZE, f"archive has {size} bytes, at most {limits.archive_bytes}")
-        with path.open("rb") as file, tarfile.open(fileobj=_Bounded(file, size), mode="r:") as archive:  # type: ignore[call-overload]
+        with path.open("rb") as file, tarfile.open(fileobj=_Bounded(file, size), mode="r:") as archive:
             yield archive
     except FileNotFoundError as error:
         raise Refused(Code.UNKNOWN, f"no image archive at {path.name}") from error
@@ -273,7 +279,7 @@ def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: set[str
         raise Refused(Code.UNSUPPORTED, f"{member.name}: zstd layers are not supported; save the image uncompressed or with gzip")
     plain: IO[bytes] = gzip.GzipFile(fileobj=source) if magic[:2] == _GZIP_MAGIC else source  # type: ignore[assignment]
     entries = 0
-    with tarfile.open(fileobj=_Bounded(plain, limits.unpacked_bytes), mode="r:") as layer:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=_Bounded(plain, limits.unpacked_bytes), mode="r:") as layer:
         for entry in layer:
             entries += 1
             if entries > budget:
@@ -310,7 +316,13 @@ def _notice(entry: tarfile.TarInfo, seen: set[str]) -> None:
 
 
 def _info(
-    config: dict[str, object], digest: str, config_name: str, layers: tuple[str, ...], diff_ids: tuple[str, ...], seen: set[str], limits: ImageLimits
+    config: dict[str, object],
+    digest: str,
+    config_name: str,
+    layers: tuple[str, ...],
+    diff_ids: tuple[str, ...],
+    seen: set[str],
+    limits: ImageLimits,
 ) -> ImageInfo:
     inner = _object(config.get("config") or {}, "config")
     labels = _object(inner.get("Labels") or {}, "Labels")

@@ -174,7 +174,7 @@ class DockerExecutor:
 
     def _create(self, body: dict[str, object], name: str) -> None:
         try:
-            self._api.create_container_from_config(body, name)
+            self._api.create_container_from_config(body, name)  # type: ignore[no-untyped-call]
         except docker.errors.APIError as error:
             if error.status_code != 409:
                 raise
@@ -205,9 +205,10 @@ class DockerExecutor:
 
     def _inspect(self, lease_id: str) -> Inspection | None:
         try:
-            return self._api.inspect_container(PREFIX + lease_id)
+            found: Inspection = self._api.inspect_container(PREFIX + lease_id)
         except docker.errors.NotFound:
             return None  # the answer to the question
+        return found
 
     def _ignoring_absent(self, work: Callable[[], object]) -> None:
         try:
@@ -274,7 +275,8 @@ def _translated(work: Callable[[], Result]) -> Result:
     except docker.errors.APIError as error:
         raise Unavailable(f"the container engine: {error.explanation}", 2.0) from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-        raise Unavailable(f"the container engine cannot be reached ({error}); start it, or give this user access to its socket", 5.0) from error
+        remedy = "start it, or give this user access to its socket"
+        raise Unavailable(f"the container engine cannot be reached ({error}); {remedy}", 5.0) from error
 
 
 def _state(found: Inspection | None) -> TaskState:

@@ -57,7 +57,7 @@ class Images:
 
     def _load(self, path: Path, info: ImageInfo) -> None:
         try:
-            for event in self._api.load_image(loadable(path, info)):
+            for event in self._api.load_image(loadable(path, info)):  # type: ignore[no-untyped-call]
                 if "error" in event:
                     raise Refused(Code.MALFORMED, f"image: the engine refuses the archive: {event['error']}")
         except docker.errors.APIError as error:
@@ -87,6 +87,7 @@ class Images:
 
     def _inspect(self, reference: str) -> dict[str, dict[str, list[str] | None]] | None:
         try:
-            return self._api.inspect_image(reference)
+            found: dict[str, dict[str, list[str] | None]] = self._api.inspect_image(reference)  # type: ignore[no-untyped-call]
         except docker.errors.ImageNotFound:
             return None  # the answer to the question
+        return found

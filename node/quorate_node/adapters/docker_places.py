@@ -94,7 +94,7 @@ class LeasePlaces:
         if not source.exists():
             raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
         if not source.stat().st_mode & _READABLE_BY_ALL:
-            raise Refused(Code.UNSUPPORTED, f"mounts: {mount.target} is not readable by the container's user; the store must make files 0644")
+            raise Refused(Code.UNSUPPORTED, f"mounts: {mount.target} must be readable by all (mode 0644) for the container's user")
         if os.geteuid() != 0:
             return source
         view = folder / "inputs" / str(index)
@@ -117,7 +117,7 @@ class LeasePlaces:
             },
         }  # fmt: skip
         try:
-            self._api.create_container_from_config(body, container + HOLD_SUFFIX)
+            self._api.create_container_from_config(body, container + HOLD_SUFFIX)  # type: ignore[no-untyped-call]
         except docker.errors.APIError as error:
             if error.status_code != 409:
                 raise
@@ -128,9 +128,9 @@ class LeasePlaces:
     def _hold_image(self) -> str:
         digest, archive = hold_image()
         try:
-            self._api.inspect_image(f"sha256:{digest}")
+            self._api.inspect_image(f"sha256:{digest}")  # type: ignore[no-untyped-call]
         except docker.errors.ImageNotFound:
-            for event in self._api.load_image(archive):
+            for event in self._api.load_image(archive):  # type: ignore[no-untyped-call]
                 assert "error" not in event, event
         return f"sha256:{digest}"
 
@@ -167,7 +167,8 @@ def hold_image() -> tuple[str, bytes]:
     layer = _tar({"hold": (_waiting_program(), 0o755)})
     config = json.dumps(
         {
-            "architecture": "amd64", "os": "linux", "created": "1970-01-01T00:00:00Z", "config": {"Entrypoint": ["/hold"], "User": "65534:65534"},
+            "architecture": "amd64", "os": "linux", "created": "1970-01-01T00:00:00Z",
+            "config": {"Entrypoint": ["/hold"], "User": "65534:65534"},
             "history": [{"created": "1970-01-01T00:00:00Z"}],
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
         }, sort_keys=True,

@@ -58,7 +58,7 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where inputs and outputs come from: `outputs` is a host folder or the name of a volume, `outputs_in_memory` bytes of it count in memory."""
+    """Where inputs and outputs come from: `outputs` is a host folder or a volume's name; `outputs_in_memory` bytes count in memory."""
 
     inputs: tuple[tuple[str, str], ...]  # (host path, target)
     outputs: str
@@ -147,7 +147,8 @@ def _restorer(hidden: Mapping[str, str], image: ImageFacts) -> list[str]:
         return []
     if image.has_env is False:
         raise Refused(
-            Code.UNSUPPORTED, f"image: sets {', '.join(sorted(hidden))}, which is hidden from the engine, and has no {_ENV_PROGRAM} to restore it"
+            Code.UNSUPPORTED,
+            f"image: sets {', '.join(sorted(hidden))}, which is hidden from the engine, and has no {_ENV_PROGRAM} to restore it",
         )
     return [_ENV_PROGRAM, *(f"{name}={hidden[name]}" for name in sorted(hidden))]
 

@@ -21,7 +21,7 @@ def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) ->
     with fresh_directory(destination) as partial:
         allowance = Allowance(caps)
         try:
-            with tarfile.open(fileobj=_Stream(chunks), mode="r|") as archive:  # type: ignore[call-overload]
+            with tarfile.open(fileobj=_Stream(chunks), mode="r|") as archive:
                 for member in archive:
                     _take(archive, member, partial, allowance)
                     archive.members = []  # type: ignore[attr-defined]  # the module keeps every header otherwise

@@ -28,6 +28,7 @@ from quorate_protocol.units import Milliseconds, Seconds
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _PYTHON = re.compile(r"(?:/usr/local/bin/|/usr/bin/)?python(?:3(?:\.\d+)?)?")
+_ONLY = "without one, only images of `quorate image build --python` can be run, by the host's own interpreter"
 _FOLDERS = ("inputs", "outputs", "scratch")
 _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _POLL_SECONDS = 0.02
@@ -89,10 +90,8 @@ class ProcessExecutor:
 
     async def stop(self, lease_id: str) -> None:
         """Asks the supervisor to end the program: SIGTERM, then SIGKILL after 5 s. Returns when it has ended."""
-        supervisor = self._supervisor(lease_id)
-        if supervisor is not None:
-            _signal(supervisor, signal.SIGTERM)
         while self._state(lease_id) is TaskState.RUNNING:
+            (self._folder(lease_id) / "stop").touch()
             await self._clock.sleep(_POLL_SECONDS)
 
     async def remove(self, lease_id: str) -> None:
@@ -117,9 +116,6 @@ class ProcessExecutor:
             return TaskState.RUNNING
         # asked again: it may have ended between the two questions
         return TaskState.EXITED if (folder / "exit.json").exists() else TaskState.ABSENT
-
-    def _supervisor(self, lease_id: str) -> int | None:
-        return supervisor_of(self._folder(lease_id))
 
     def _start(self, task: Task) -> None:
         info = _python_image(task)
@@ -193,19 +189,17 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def supervisor_of(folder: Path) -> int | None:
-    """Process id of the living supervisor; the lock says that the number in the file is still its own."""
-    if not is_locked(folder):
-        return None
-    text = (folder / "lock").read_text()
-    return int(text) if text else None
-
-
 def end_lease(folder: Path) -> None:
-    """Kills the supervisor, and so its program (by the parent-death signal), and deletes the folder."""
-    supervisor = supervisor_of(folder)
-    if supervisor is not None:
-        _signal(supervisor, signal.SIGKILL)
+    """Kills the program, its process group and the supervisor, and deletes the folder.
+
+    While the lock is held, the process ids in the files are still those of the lease.
+    """
+    for name, kill in (("group", os.killpg), ("lock", os.kill)):
+        if is_locked(folder) and (text := _text(folder / name)):
+            try:
+                kill(int(text), signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ended just now
     delete_tree(folder)
 
 
@@ -223,19 +217,19 @@ def _spawn(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
+def _text(path: Path) -> str:
     try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass  # it ended just now
+        return path.read_text()
+    except FileNotFoundError:
+        return ""  # not written yet
 
 
 def _python_image(task: Task) -> ImageInfo:
     if not isinstance(task.image, Path):
-        raise Refused(Code.UNSUPPORTED, "image: without a container engine only images of `quorate image build --python` can stand for the host's Python")
+        raise Refused(Code.UNSUPPORTED, f"image: registry images need a container engine; {_ONLY}")
     info = read_archive(task.image)
     if info.label(LABEL_PYTHON) is None:
-        raise Refused(Code.UNSUPPORTED, "image: it was not made by `quorate image build --python`, and no container engine is here to run it")
+        raise Refused(Code.UNSUPPORTED, f"image: it needs a container engine; {_ONLY}")
     return info
 
 

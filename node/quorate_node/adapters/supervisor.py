@@ -2,7 +2,7 @@
 
 Run as a script with the lease's folder as its only argument; needs nothing but the standard library. It holds a lock on the folder
 as long as it lives, so whoever looks can tell "running" from "gone" without trusting a process id. `plan.json` says what to run,
-`exit.json` (written atomically) how it ended.
+`exit.json` (written atomically) how it ended; a file named `stop` asks for the end.
 """
 
 import ctypes
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 LOG_BYTES_MAX = 1 << 20
@@ -46,7 +45,7 @@ class Supervised:
 
         self.process = subprocess.Popen(
             plan["argv"], cwd=plan["cwd"], env=plan["env"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, preexec_fn=prepare,
+            start_new_session=True, preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
         )  # fmt: skip
 
     def signal_group(self, number: signal.Signals) -> None:
@@ -56,8 +55,11 @@ class Supervised:
         except ProcessLookupError:
             pass  # it ended just now
 
-    def enforce(self) -> None:
-        """Ends the program when its time or memory is over, or when a stop was not heeded."""
+    def enforce(self, is_stop_asked: bool) -> None:
+        """Ends the program when its time or memory is over, or when it was asked to stop: politely first."""
+        if is_stop_asked and self.stop_at is None:
+            self.signal_group(signal.SIGTERM)
+            self.stop_at = time.monotonic() + STOP_SECONDS
         if time.monotonic() - self.started >= self.plan["max_duration"]:
             self.signal_group(signal.SIGKILL)
         if self.stop_at is not None and time.monotonic() >= self.stop_at:
@@ -94,15 +96,11 @@ def main(folder: Path) -> None:
         program = Supervised(plan)
     except OSError as error:
         (folder / "log").write_text(f"{plan['argv'][0]}: {error.strerror}\n")
-        record(folder, {"code": 127 if isinstance(error, FileNotFoundError) else 126, "wall_ms": 0, "cpu_ms": 0, "peak": 0, "memory_kill": False})
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        record(folder, {"code": code, "wall_ms": 0, "cpu_ms": 0, "peak": 0, "memory_kill": False})
         return
-
-    def on_stop(_number: int, _frame: FrameType | None) -> None:
-        program.signal_group(signal.SIGTERM)
-        program.stop_at = time.monotonic() + STOP_SECONDS
-
-    signal.signal(signal.SIGTERM, on_stop)
-    status, usage = watch(program, folder / "log")
+    (folder / "group").write_text(str(program.process.pid))
+    status, usage = watch(program, folder)
     ended = time.monotonic()
     program.signal_group(signal.SIGKILL)  # what it left behind in its group
     code = os.waitstatus_to_exitcode(status)
@@ -139,13 +137,13 @@ class CappedLog:
         return True
 
 
-def watch(program: Supervised, path: Path) -> tuple[int, resource.struct_rusage]:
+def watch(program: Supervised, folder: Path) -> tuple[int, resource.struct_rusage]:
     """Copies output to the log until the program ends; a child of its own that keeps the pipe open is not waited for."""
     assert program.process.stdout is not None, "opened as a pipe"
     pipe = program.process.stdout.fileno()
     os.set_blocking(pipe, False)
     ending = os.pidfd_open(program.process.pid)
-    log = CappedLog(path)
+    log = CappedLog(folder / "log")
     is_open = True
     while True:
         select.select([ending, pipe] if is_open else [ending], [], [], POLL_SECONDS)
@@ -155,7 +153,7 @@ def watch(program: Supervised, path: Path) -> tuple[int, resource.struct_rusage]
             log.copy(pipe)
             program.process.returncode = os.waitstatus_to_exitcode(status)
             return status, usage
-        program.enforce()
+        program.enforce((folder / "stop").exists())
 
 
 def record(folder: Path, ended: dict[str, Any]) -> None:

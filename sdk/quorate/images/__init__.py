@@ -3,13 +3,12 @@
 Needs the standard library only: a laptop that submits jobs has no container engine.
 """
 
+from quorate.images.builder import BuiltImage, build_python_image
 from quorate_content.image_archive import (
     ImageInfo,
     ImageLimits,
     read_archive,
     refuse_shell_command,
 )
-
-from quorate.images.builder import BuiltImage, build_python_image
 
 __all__ = ["BuiltImage", "ImageInfo", "ImageLimits", "build_python_image", "read_archive", "refuse_shell_command"]

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_content.image_archive import LABEL_PYTHON, LABEL_SHELL
-
 from quorate.images.contents import Contents, python_contents
+from quorate_content.image_archive import LABEL_PYTHON, LABEL_SHELL
 
 _EPOCH = "1970-01-01T00:00:00Z"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -26,7 +25,8 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 @dataclass(frozen=True, slots=True)
 class BuiltImage:
     """What was written. `config_digest` (hex) is the engine's image id; `missing` maps a file to libraries that only the host can
-    provide (a GPU driver)."""
+    provide (a GPU driver).
+    """
 
     path: Path
     config_digest: str

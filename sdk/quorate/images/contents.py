@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_protocol.refusals import Code, Refused
-
 from quorate.images.libraries import find_library, library_closure, library_folder
 from quorate.images.wheels import wheel_closure
+from quorate_protocol.refusals import Code, Refused
 
 _LEFT_OUT_FOLDERS = frozenset({
     "__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages", "dist-packages",
