@@ -56,18 +56,15 @@ def calldata(signature: str, *words: int) -> bytes:
     return keccak256(signature.encode())[:4] + b"".join(word.to_bytes(32, "big") for word in words)
 
 
-@dataclass(frozen=True, slots=True)
 class Key:
     """A development account as a `Signer`."""
 
-    index: int = 0
-
-    @property
-    def address(self) -> Address:
-        return Address(dev_address(self.index))
+    def __init__(self, index: int) -> None:
+        self.address = Address(dev_address(index))
+        self._key = coincurve.PrivateKey(dev_account(index))
 
     def sign(self, digest: bytes) -> Signature:
-        raw = coincurve.PrivateKey(dev_account(self.index)).sign_recoverable(digest, hasher=None)
+        raw = self._key.sign_recoverable(digest, hasher=None)
         return Signature(raw[:64] + bytes([27 + raw[64]]))
 
 

@@ -1,15 +1,12 @@
 """Logs followed through reorganisations and restarts."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import aiohttp
 import pytest
-from chain_support import Key, Node, WallClock, calldata, node, pinger_code
 
+from chain_support import Key, Node, WallClock, calldata, node, pinger_code
 from quorate_protocol.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import Address, BlockNumber, Hash32
+from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower, Reorganised, Rpc
 from quorate_runtime.chain.transactions import Transaction, sign
 

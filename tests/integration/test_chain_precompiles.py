@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
+from eth._utils.address import force_bytes_to_address
 from eth.exceptions import VMError
 from eth.vm.forks.prague.computation import PRAGUE_PRECOMPILES
-from eth._utils.address import force_bytes_to_address
 from py_arkworks_bls12381 import G1Point, G2Point, Scalar
 
 from quorate_devnet.chain.precompiles import NATIVE, NativeComputation

@@ -4,14 +4,15 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
-from chain_support import Key, Node, WallClock, calldata, node, pinger_code
 from eth_account import Account
 
+from chain_support import Key, Node, WallClock, calldata, node, pinger_code
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
@@ -178,7 +179,7 @@ async def test_a_stuck_transaction_is_raised_by_an_eighth(tmp_path: Path) -> Non
             await sender.send("slow", SINK, b"", value=1, deadline_seconds=0.6)
         entry = await sender._prepare(Entry("slow", -1, SINK, b"", 1, 21_000, ()))
         fees = [attempt.fee_max for attempt in entry.attempts]
-        assert len(fees) >= 2 and all(later * 8 >= fee * 9 for fee, later in zip(fees, fees[1:], strict=False))
+        assert len(fees) >= 2 and all(later * 8 >= fee * 9 for fee, later in pairwise(fees))
         assert len({attempt.tip_max for attempt in entry.attempts}) == len(fees)
         async with mining(chain):
             receipt = await sender.send("slow", SINK, b"", value=1, deadline_seconds=10)

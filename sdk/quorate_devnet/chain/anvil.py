@@ -22,7 +22,7 @@ def anvil_path() -> str | None:
 
 @contextlib.asynccontextmanager
 async def start_anvil(port: int = 0, block_seconds: int | None = 1, host: str = "127.0.0.1") -> AsyncIterator[str]:
-    """Runs anvil until the context ends and gives its URL. `block_seconds` None = blocks only by evm_mine. Unavailable when it does not start."""
+    """Runs anvil until the context ends; gives its URL. `block_seconds` None = blocks only by evm_mine. Unavailable: it does not start."""
     program = anvil_path()
     if program is None:
         raise Unavailable("anvil is not on PATH")
@@ -41,7 +41,8 @@ async def start_anvil(port: int = 0, block_seconds: int | None = 1, host: str = 
 
 
 def _flags(host: str, port: int, block_seconds: int | None) -> list[str]:
-    # anvil's newest rules reprice modexp (600 gas a beacon round); prague equals py-evm exactly. The gas cap is EIP-7825's.
+    # anvil's newest rules reprice modexp (600 gas a beacon round); prague equals py-evm exactly. EIP-7825's gas cap is switched on
+    # for the anvils that heed it under prague (1.7.1 does so only under osaka).
     flags = ["--host", host, "--port", str(port), "--silent", "--hardfork", "prague", "--enable-tx-gas-limit"]
     flags += ["--chain-id", str(CHAIN_ID), "--mnemonic", MNEMONIC]
     flags += ["--accounts", str(FUNDED), "--balance", str(BALANCE_WEI // 10**18), "--order", "fifo"]

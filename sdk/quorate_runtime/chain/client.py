@@ -39,7 +39,7 @@ class ChainClient:
         return found
 
     async def logs(self, first: BlockNumber, last: BlockNumber, addresses: Sequence[Address], topics: Topics = ()) -> tuple[RawLog, ...]:
-        """Logs of a range of blocks, both ends included, in order, with the time of their block. RpcFailure when the node finds the range too large."""
+        """Logs of a range of blocks (both ends included), in order, with their time. RpcFailure when the node finds the range too large."""
         query: dict[str, Json] = {"fromBlock": hex(first), "toBlock": hex(last), "address": [_hex(address) for address in addresses]}
         if topics:
             query["topics"] = [_topic(place) for place in topics]

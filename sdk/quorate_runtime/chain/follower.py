@@ -13,6 +13,7 @@ from quorate_runtime.chain.types import BlockHead, RawLog
 
 RANGE_MAX = 2000
 TRAIL_MAX = 64
+GENESIS = BlockNumber(0)
 
 _logger = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class LogFollower:
 
     def __init__(
         self, client: ChainClient, clock: Clock, addresses: Sequence[Address], topics: Topics = (), *,
-        cursor: Cursor | None = None, start: BlockNumber = BlockNumber(0), depth: int = 1, poll_seconds: float = 0.5,
+        cursor: Cursor | None = None, start: BlockNumber = GENESIS, depth: int = 1, poll_seconds: float = 0.5,
     ) -> None:  # fmt: skip
         assert depth >= 1, "a block at the head has depth 1"
         self._client = client

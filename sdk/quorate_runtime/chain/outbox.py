@@ -139,7 +139,8 @@ class Outbox:
 
     def _select(self, condition: str, *values: str | int) -> tuple[Entry, ...]:
         # `condition` is one of the two literals above, never input.
-        query = f"SELECT purpose, nonce, destination, data, value, gas, receipt, reason FROM sends WHERE domain=? AND account=? AND {condition}"
+        columns = "purpose, nonce, destination, data, value, gas, receipt, reason"
+        query = f"SELECT {columns} FROM sends WHERE domain=? AND account=? AND {condition}"
         rows = self._db.execute(query, (*self._key, *values)).fetchall()
         return tuple(self._entry(*row) for row in rows)
 

@@ -43,7 +43,7 @@ class Rpc:
                 raw = await _bounded(response)
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"chain node {self._url}, {method}: {error or type(error).__name__}") from error
+            raise Unavailable(f"chain node {self._url}, {method}: {str(error) or type(error).__name__}") from error
         try:
             tree = json.loads(raw)
         except ValueError as error:

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import TypeAlias
 
 from quorate_protocol.hashing import keccak256
 from quorate_protocol.ports import Signer
 from quorate_protocol.units import Address, Hash32
 
 DYNAMIC_FEE = b"\x02"
-Item = Union[bytes, int, Sequence["Item"]]
+Item: TypeAlias = "bytes | int | Sequence[Item]"
 
 
 @dataclass(frozen=True, slots=True)

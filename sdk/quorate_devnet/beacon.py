@@ -1,0 +1,132 @@
+"""The devnet's beacon: rounds in drand's format and HTTP form, signed by a local key, never before their time.
+
+`python -m quorate_devnet.beacon --port 0 --seed HEX --genesis UNIX --period 2 --ready-file PATH`. Whoever holds the seed
+knows every round beforehand: for development only.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+from aiohttp import web
+
+from quorate_devnet.ready import write_ready
+from quorate_protocol.beacon import round_at
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.units import Round, Seconds
+from quorate_runtime import bls
+from quorate_runtime.beacon import SCHEME
+
+ROUND_DIGITS_MAX = 18
+
+
+@dataclass(frozen=True, slots=True)
+class BeaconConfig:
+    """How the local beacon runs. `seed`: at least 16 bytes; the same seed gives the same rounds."""
+
+    seed: bytes
+    genesis: int
+    period: Seconds = Seconds(2)
+    host: str = "127.0.0.1"
+    port: int = 0
+
+
+class LocalBeacon:
+    """Signs rounds whose time has come."""
+
+    def __init__(self, config: BeaconConfig, clock: Callable[[], float] = time.time) -> None:
+        self._secret = bls.keygen(config.seed)
+        self.info = BeaconInfo(bls.public_key(self._secret), config.period, config.genesis)
+        self._clock = clock
+        self._signed = lru_cache(maxsize=1024)(self._sign)
+
+    def latest(self) -> Round:
+        """The newest round; 0 before the first."""
+        return round_at(self.info, int(self._clock()))
+
+    def form(self, number: Round) -> dict[str, object] | None:
+        """A round as drand writes it; None when there is no such round yet."""
+        return self._signed(number) if 1 <= number <= self.latest() else None
+
+    def info_form(self) -> dict[str, object]:
+        """/info as drand writes it."""
+        facts = self.info.public_key + self.info.period.to_bytes(4, "big") + self.info.genesis_time.to_bytes(8, "big")
+        return {
+            "public_key": self.info.public_key.hex(),
+            "period": int(self.info.period),
+            "genesis_time": self.info.genesis_time,
+            "hash": sha256(facts).hexdigest(),
+            "groupHash": sha256(b"group" + facts).hexdigest(),
+            "schemeID": SCHEME,
+            "metadata": {"beaconID": "quorate-devnet"},
+        }
+
+    def _sign(self, number: Round) -> dict[str, object]:
+        made = bls.beacon_round(self._secret, number)
+        return {"round": int(number), "randomness": made.randomness.hex(), "signature": made.signature.hex()}
+
+
+@contextlib.asynccontextmanager
+async def running_beacon(config: BeaconConfig, clock: Callable[[], float] = time.time) -> AsyncIterator[str]:
+    """Serves a beacon until the context ends; gives its URL."""
+    runner = web.AppRunner(_application(LocalBeacon(config, clock)), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, config.host, config.port).start()
+        yield f"http://{config.host}:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def _application(beacon: LocalBeacon) -> web.Application:
+    async def info(_: web.Request) -> web.Response:
+        return web.json_response(beacon.info_form())
+
+    async def public(request: web.Request) -> web.Response:
+        wanted = request.match_info["round"]
+        number = beacon.latest() if wanted == "latest" else Round(int(wanted))
+        form = beacon.form(number)
+        return web.json_response({"error": "no such round yet"}, status=404) if form is None else web.json_response(form)
+
+    application = web.Application(client_max_size=1024)
+    application.router.add_get("/info", info)
+    application.router.add_get(f"/public/{{round:latest|[0-9]{{1,{ROUND_DIGITS_MAX}}}}}", public)
+    return application
+
+
+async def _run(config: BeaconConfig, ready_file: Path | None) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with running_beacon(config) as url:
+        info = LocalBeacon(config).info_form()
+        write_ready(ready_file, {"url": url, "public_key": str(info["public_key"]), "info": json.dumps(info, sort_keys=True)})
+        await stop.wait()
+
+
+def main() -> None:
+    """Reads the flags and runs."""
+    parser = argparse.ArgumentParser(prog="python -m quorate_devnet.beacon", description="A drand-format beacon for development.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8546, help="0 picks a free one")
+    parser.add_argument("--seed", type=bytes.fromhex, required=True, help="at least 16 bytes of hex")
+    parser.add_argument("--genesis", type=int, required=True, help="unix seconds of round 1")
+    parser.add_argument("--period", type=int, default=2, help="seconds between rounds")
+    parser.add_argument("--ready-file", type=Path, help='written as {"url": ..., "public_key": ...} once the beacon answers')
+    options = parser.parse_args()
+    if len(options.seed) < 16 or options.period < 1:
+        parser.error("the seed has at least 16 bytes and the period at least one second")
+    config = BeaconConfig(options.seed, options.genesis, Seconds(options.period), options.host, options.port)
+    asyncio.run(_run(config, options.ready_file))
+
+
+if __name__ == "__main__":
+    main()
