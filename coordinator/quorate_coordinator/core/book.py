@@ -112,7 +112,7 @@ def candidates(turn: Turn, job: Job) -> list[Candidate]:
     order = job.submission.order.message
     host_class = job.ack.message.host_class
     found = []
-    for owner in sorted(owners_of(turn, host_class) or frozenset(turn.state.providers)):
+    for owner in sorted(owners_of(turn, host_class) or turn.state.providers.keys()):
         provider = turn.state.providers.get(owner)
         if provider is None or owner in job.refused_by or not provider.is_alive(turn.at) or provider.offer is None:
             continue

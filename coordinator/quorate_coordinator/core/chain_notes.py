@@ -22,7 +22,7 @@ from quorate_coordinator.core.events import (
 )
 from quorate_coordinator.core.state import Case, Client, HostList, Provider
 from quorate_coordinator.core.turn import Turn
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Nonce
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Nonce
 
 
 def on_block(turn: Turn, event: ChainAdvanced) -> None:
@@ -110,8 +110,8 @@ def _change_case(turn: Turn, case_id: Nonce, **changes: object) -> Case | None:
     return changed
 
 
-def _freeze(turn: Turn, owner: bytes, is_frozen: bool) -> None:
-    provider = turn.state.providers.get(owner)  # type: ignore[arg-type]
+def _freeze(turn: Turn, owner: Address, is_frozen: bool) -> None:
+    provider = turn.state.providers.get(owner)
     if provider is not None:
         turn.state.providers[provider.owner] = replace(provider, is_frozen=is_frozen)
 

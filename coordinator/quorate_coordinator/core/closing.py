@@ -7,13 +7,14 @@ from quorate_protocol import verdict as verdicts
 from quorate_protocol import wire
 from quorate_protocol.audit import is_held
 from quorate_protocol.eip712 import struct_hash
+from quorate_protocol.envelope import Envelope
 from quorate_protocol.hashing import hash_list
 from quorate_protocol.lease import Lease
-from quorate_protocol.messages import CommitEntry, CommitSet, Verdict
+from quorate_protocol.messages import Commit, CommitEntry, CommitSet, Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, Label, Outcome, Round, Sequence, Small, UnixSeconds
 
-from quorate_coordinator.core import draws, faults, ledger, placing
+from quorate_coordinator.core import draws, faults, ledger, placing, receipts
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import RevealReceived
 from quorate_coordinator.core.orders import trust_of
@@ -70,7 +71,7 @@ def _sign_set(turn: Turn, job: Job, phase: Running, members: list[Lease]) -> Non
     turn.note(job, "closed", f"batch {phase.batch}: {len(members)} commitments are in, results open now")
 
 
-def _commit_of(lease: Lease) -> leases.Envelope[leases.Commit]:
+def _commit_of(lease: Lease) -> Envelope[Commit]:
     phase = lease.phase
     assert isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent), f"{type(phase).__name__} has no commit"
     return phase.commit
@@ -154,7 +155,7 @@ def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> N
     ledger.settle(turn, job, group)
     if rule is not Label.UNVERIFIED:
         faults.judge(turn, turn.state.jobs[job.id], group if audited else [], faulted)
-    _tell(turn, job, verdict, group + faulted)
+    _tell(turn, receipts.publish(turn, turn.state.jobs[job.id], committed_leases(turn, job)), verdict, group + faulted)
 
 
 def _unresolved(turn: Turn, job: Job, members: list[Lease], is_clients_doing: bool) -> None:
@@ -166,10 +167,10 @@ def _unresolved(turn: Turn, job: Job, members: list[Lease], is_clients_doing: bo
     ledger.settle(turn, job, ran if is_clients_doing else [])
     if not is_clients_doing:
         ledger.pay_from_fund(turn, turn.state.jobs[job.id], ran)
-    _tell(turn, job, verdict, members)
+    _tell(turn, receipts.publish(turn, turn.state.jobs[job.id], members), verdict, members)
 
 
-def _sign_verdict(turn: Turn, job: Job, outcome: Outcome, group: list[Lease], faulted: list[Lease]) -> leases.Envelope[Verdict]:
+def _sign_verdict(turn: Turn, job: Job, outcome: Outcome, group: list[Lease], faulted: list[Lease]) -> Envelope[Verdict]:
     seq = Sequence(turn.state.own.verdict_seq + 1)
     turn.books(verdict_seq=seq)
     revealed = [lease.phase.reveal for lease in committed_leases(turn, job) if isinstance(lease.phase, leases.Revealed)]
@@ -187,7 +188,7 @@ def _sign_verdict(turn: Turn, job: Job, outcome: Outcome, group: list[Lease], fa
     return turn.seal(message)
 
 
-def _tell(turn: Turn, job: Job, verdict: leases.Envelope[Verdict], members: list[Lease]) -> None:
+def _tell(turn: Turn, job: Job, verdict: Envelope[Verdict], members: list[Lease]) -> None:
     for lease in members:
         frame = wire.VerdictSent(lease.hash, verdict)
         turn.emit(Send(f"verdict-{lease.hash.hex()}", lease.provider, frame, UnixSeconds(turn.at + RESEND_SECONDS)))

@@ -5,7 +5,7 @@ from typing import assert_never
 
 from quorate_protocol import lease as leases
 from quorate_protocol.step import Input, Outcome
-from quorate_protocol.units import Round, UnixSeconds
+from quorate_protocol.units import Hash32, Round, UnixSeconds
 
 from quorate_coordinator.core import book, chain_notes, closing, draws, epochs, ledger, orders, placing
 from quorate_coordinator.core import events as ev
@@ -52,7 +52,7 @@ class Coordinator:
         return sorted(
             {
                 phase.round
-                for phase in (self.state.jobs[job_id].phase for job_id in self.state.live.keys())  # noqa: SIM118
+                for phase in (self.state.jobs[job_id].phase for job_id in self.state.live)
                 if isinstance(phase, AwaitingRound)
             }
         )
@@ -136,7 +136,7 @@ def _tick_job(turn: Turn, job: Job) -> None:
             assert_never(job.phase)
 
 
-def _due_leases(turn: Turn, job: Job) -> list[leases.Hash32]:
+def _due_leases(turn: Turn, job: Job) -> list[Hash32]:
     open_phases = (leases.Assigned, leases.Accepted, leases.Closed)
     return [digest for digest in job.leases[-16:] if isinstance(turn.state.leases[digest].phase, open_phases)]
 
@@ -144,7 +144,7 @@ def _due_leases(turn: Turn, job: Job) -> list[leases.Hash32]:
 def match_waiting(turn: Turn) -> None:
     """Places drawn auditors first, then waiting primaries, clients in turn: whoever has the fewest executions running goes first."""
     waiting: list[Job] = []
-    for job_id in turn.state.live.keys():  # noqa: SIM118 - as in placing
+    for job_id in turn.state.live:
         job = turn.state.jobs[job_id]
         if isinstance(job.phase, Matching) and turn.at >= job.phase.not_before:
             waiting.append(job)
@@ -169,7 +169,7 @@ def _anybody_free(turn: Turn) -> bool:
             held = len(turn.state.occupied.get(provider.owner) or ())
             if held < sum(slot.count for slot in provider.offer.slots):
                 return True
-    return any(turn.at >= turn.state.jobs[job_id].submission.order.message.expiry for job_id in turn.state.live.keys())  # noqa: SIM118
+    return any(turn.at >= turn.state.jobs[job_id].submission.order.message.expiry for job_id in turn.state.live)
 
 
 def _finish_held(turn: Turn) -> None:

@@ -29,7 +29,7 @@ def build_if_due(turn: Turn) -> None:
     turn.state.epochs[number] = record
     turn.books(epoch=number, last_epoch_at=turn.at, is_dirty=False)
     turn.emit(PostEpoch(f"epoch-{number}-{turn.at}", number, root, vouchers))
-    for old in [item for item in turn.state.epochs.keys() if item <= number - EPOCHS_KEPT]:  # noqa: SIM118 - as in placing
+    for old in [item for item in turn.state.epochs if item <= number - EPOCHS_KEPT]:
         del turn.state.epochs[old]
 
 

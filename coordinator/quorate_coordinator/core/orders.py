@@ -14,7 +14,7 @@ from quorate_protocol.messages import Ack, Order, Session
 from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.trust import Trust
-from quorate_protocol.units import Hash32, Label, Sequence, usd
+from quorate_protocol.units import Address, Amount, Hash32, Label, Sequence, usd
 
 from quorate_coordinator.core import book
 from quorate_coordinator.core.effects import StoreDocument
@@ -51,7 +51,7 @@ def on_order(turn: Turn, submission: Submission) -> Job:
     turn.state.nonces[nonce_key] = True
     turn.state.clients[order.client] = replace(
         client,
-        reserved=client.reserved + worst,
+        reserved=Amount(client.reserved + worst),
         sessions=_with_session(client, submission.session),
         jobs=(*client.jobs, job_id)[-JOBS_KEPT_PER_CLIENT:],
     )
@@ -144,9 +144,9 @@ def _state_root(turn: Turn, submission: Submission, host_class: Hash32) -> Hash3
     return merkle_root(frozenset(leaves))
 
 
-def trust_of(turn: Turn, job: Job, owner: bytes) -> Trust:
+def trust_of(turn: Turn, job: Job, owner: Address) -> Trust:
     """A provider's trust in the job's class."""
-    trusts = turn.state.trust.get(owner)  # type: ignore[arg-type]
+    trusts = turn.state.trust.get(owner)
     return (trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()
 
 

@@ -91,6 +91,7 @@ def on_accept(turn: Turn, event: AcceptReceived) -> None:
     lease = lease_of(turn, event.accept.message.assignment_hash, event.key)
     moved, _ = move(turn, lease, leases.AcceptReceived(event.accept))
     if moved is not lease:
+        turn.state.accepts[lease.hash] = event.accept
         turn.note(turn.state.jobs[lease.job_id], "accepted", f"execution {lease.index}")
 
 
@@ -175,7 +176,7 @@ def on_witness(turn: Turn, event: WitnessReceived) -> None:
 
 
 def _job_of_commit(turn: Turn, commit_hash: Hash32) -> Job:
-    for job_id in turn.state.live.keys():  # noqa: SIM118 - a Table iterates by keys()
+    for job_id in turn.state.live:
         job = turn.state.jobs[job_id]
         if isinstance(job.phase, AwaitingRound) and job.leases:
             for place in job.phase.committed:

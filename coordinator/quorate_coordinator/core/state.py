@@ -7,7 +7,7 @@ from quorate_protocol.classes import HostClass
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.epoch import Leaf
 from quorate_protocol.lease import Lease
-from quorate_protocol.messages import Ack, CommitSet, Session, Verdict, Voucher, Witness
+from quorate_protocol.messages import Accept, Ack, CommitSet, Session, Verdict, Voucher, Witness
 from quorate_protocol.offer import Offer
 from quorate_protocol.order import Submission
 from quorate_protocol.settlement import NOTHING, Split
@@ -279,6 +279,7 @@ class State(Tables):
         self.live: Table[Hash32, bool] = Table(Hash32, bool)
         self.held: Table[Hash32, bool] = Table(Hash32, bool)
         self.leases: Table[Hash32, Lease] = Table(Hash32, Lease)
+        self.accepts: Table[Hash32, Envelope[Accept]] = Table(Hash32, Envelope[Accept])
         self.occupied: Table[Address, tuple[Hash32, ...]] = Table(Address, tuple[Hash32, ...])
         self.nonces: Table[Hash32, bool] = Table(Hash32, bool)
         self.trust: Table[Address, Trusts] = Table(Address, Trusts)

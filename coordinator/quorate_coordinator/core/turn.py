@@ -30,6 +30,7 @@ class Rules:
     limits: Limits
     fee_bps: Bps
     beacon_genesis: int
+    beacon_key: bytes
     sources: tuple[str, ...]  # gateway base URLs given to providers
 
 

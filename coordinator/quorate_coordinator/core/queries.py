@@ -1,0 +1,178 @@
+"""Read-only views over the state, for the API. Pure: (state, ...) -> view."""
+
+from quorate_protocol import lease as leases
+from quorate_protocol import settlement
+from quorate_protocol.job import JobSpec
+from quorate_protocol.lease import Lease
+from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    Hash32,
+    Label,
+    Nonce,
+    Price,
+    UnixSeconds,
+)
+from quorate_protocol.views import (
+    AccountView,
+    CaseView,
+    ExecutionView,
+    OfferView,
+    PlanView,
+    ProviderView,
+    RunView,
+    SealedOutput,
+)
+
+from quorate_coordinator.core import book
+from quorate_coordinator.core.state import Client, Decided, Job, Provider, State
+from quorate_coordinator.core.turn import Rules, Turn
+
+
+def run_view(state: State, job: Job, is_client: bool) -> RunView:
+    """One run; who executes is shown once the CommitSet published it, the output to its client after the verdict (I8)."""
+    verdict = job.phase.verdict if isinstance(job.phase, Decided) else None
+    published = {digest for batch in job.batches for digest in batch.members}
+    shown = tuple(_execution(state, job, state.leases[digest], digest in published) for digest in job.leases)
+    return RunView(
+        job_id=job.id,
+        client=job.submission.order.message.client,
+        name=job.submission.spec.name,
+        phase=type(job.phase).__name__.lower(),
+        rule=job.ack.message.rule,
+        created_at=job.created_at,
+        executions=shown,
+        verdict=verdict,
+        charged=job.split.charged,
+        budget=job.submission.order.message.budget,
+        receipt_cid=job.receipt_cid,
+        is_final=isinstance(job.phase, Decided) and job.phase.is_final,
+        output=_output(state, job) if is_client else None,
+    )
+
+
+def _execution(state: State, job: Job, lease: Lease, is_published: bool) -> ExecutionView:
+    phase = lease.phase
+    verdict = job.phase.verdict.message if isinstance(job.phase, Decided) else None
+    commit = phase.commit.message if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent) else None
+    reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
+    role = "unknown"
+    if is_published:
+        role = "primary" if lease.batch == 0 and job.batches[0].members[0] == lease.hash else "auditor"
+    pay = next((credit.amount for credit in job.split.credits if credit.assignment_hash == lease.hash), None)
+    return ExecutionView(
+        assignment_hash=lease.hash,
+        provider=lease.provider if is_published else Address(bytes(20)),
+        role=role,
+        batch=lease.batch,
+        phase=type(phase).__name__.lower(),
+        usage_ms=commit.usage_ms if commit else None,
+        exit_status=reveal.exit_status if reveal and verdict else None,
+        output_digest=reveal.output_digest if reveal and verdict else None,
+        agreed=(lease.hash in verdict.group) if verdict and is_published else None,
+        pay=pay,
+    )
+
+
+def _output(state: State, job: Job) -> SealedOutput | None:
+    if not isinstance(job.phase, Decided):
+        return None
+    wanted = job.phase.verdict.message.group or tuple(digest for batch in job.batches for digest in batch.members)
+    for digest in wanted:
+        phase = state.leases[digest].phase
+        if isinstance(phase, leases.Revealed):
+            reveal = phase.reveal
+            return SealedOutput(phase.commit.message.encrypted_output, reveal.salt, reveal.output_digest, reveal.exit_status)
+    return None
+
+
+def job_of(state: State, job_id: Hash32) -> Job:
+    """A job, or Refused(UNKNOWN)."""
+    job = state.jobs.get(job_id)
+    if job is None:
+        raise Refused(Code.UNKNOWN, f"run 0x{job_id.hex()}")
+    return job
+
+
+def offer_views(state: State, now: UnixSeconds) -> list[OfferView]:
+    """All offers known, live or not."""
+    views = []
+    for provider in state.providers.values():
+        if provider.offer is not None:
+            held = len(state.occupied.get(provider.owner) or ())
+            count = sum(slot.count for slot in provider.offer.slots)
+            strikes, passed = _record(state, provider, now)
+            views.append(OfferView(provider.offer, max(0, count - held), strikes, passed, provider.is_alive(now)))
+    return views
+
+
+def _record(state: State, provider: Provider, now: UnixSeconds) -> tuple[int, int]:
+    trusts = state.trust.get(provider.owner)
+    if trusts is None:
+        return 0, 0
+    return sum(item.live_strikes(now) for item in trusts.by_class.values()), sum(item.passed for item in trusts.by_class.values())
+
+
+def provider_view(state: State, owner: Address, now: UnixSeconds) -> ProviderView:
+    """One provider's standing and money."""
+    provider = state.providers.get(owner)
+    if provider is None:
+        raise Refused(Code.UNKNOWN, f"provider 0x{owner.hex()}")
+    strikes, passed = _record(state, provider, now)
+    return ProviderView(owner, provider.is_alive(now), strikes, passed, provider.final, provider.held, provider.is_frozen)
+
+
+def account_view(state: State, account: Address) -> AccountView:
+    """A client's money here."""
+    client = state.clients.get(account) or Client(account)
+    floor = client.voucher.message.nonce_floor if client.voucher else Nonce(0)
+    used = [state.jobs[job_id].submission.order.message.nonce for job_id in client.jobs]
+    following = Nonce(max([*used, floor], default=0) + 1)
+    return AccountView(account, client.allocation, client.reserved, client.charged, client.vouched, floor, following)
+
+
+def case_views(state: State) -> list[CaseView]:
+    """All cases known."""
+    return [
+        CaseView(int(case.case_id or 0), case.accused, case.jobs, case.phase, case.jurors, case.is_convicted, case.slashed)
+        for case in state.cases.values()
+    ]
+
+
+def plan_view(state: State, rules: Rules, now: UnixSeconds, spec: JobSpec, price_max: Price, accepts_unverified: bool) -> PlanView:
+    """What an order for this spec would meet now; `nearest` says which limit to relax when nothing fits."""
+    turn = Turn(state, rules, now, ZERO_HASH)
+    classes = book.classes_for(turn, ZERO_HASH, spec, price_max)
+    if not classes:
+        return PlanView(ZERO_HASH, Label.NONE, 0, 0, None, 0, Amount(0), rules.fee_bps, _nearest(turn, spec, price_max))
+    host_class = classes[0]
+    owners = len(book.owners_of(turn, host_class))
+    prices = []
+    for provider in state.providers.values():
+        slot = book.slot_offer(provider.offer, host_class) if provider.offer else None
+        if slot and provider.offer and provider.is_alive(now) and book.price_of(slot) <= price_max and book.fits(provider.offer, spec):
+            prices.append(book.price_of(slot))
+    rule = Label.ADAPTIVE if owners >= OWNERS_MIN_ADAPTIVE and rules.limits.name == "mainnet" else Label.QUORUM_2
+    nearest = ""
+    if owners < OWNERS_MIN_QUORUM:
+        rule = Label.UNVERIFIED
+        nearest = "" if accepts_unverified else f"only {owners} staked owners in this class; at least {OWNERS_MIN_QUORUM} verify"
+    priced = settlement.executions_priced(rule)
+    one = price_max * spec.max_duration * 1000 // 3_600_000
+    worst = Amount(one * priced + one * priced * rules.fee_bps // 10_000)
+    return PlanView(host_class, rule, owners, len(prices), min(prices, default=None), priced, worst, rules.fee_bps, nearest)
+
+
+def _nearest(turn: Turn, spec: JobSpec, price_max: Price) -> str:
+    live = [provider.offer for provider in turn.state.providers.values() if provider.is_alive(turn.at) and provider.offer]
+    if not live:
+        return "no provider is alive"
+    fitting = [offer for offer in live if book.fits(offer, spec)]
+    if not fitting:
+        biggest = max(offer.hardware.memory_bytes for offer in live)
+        return f"no live offer has the resources; the largest has {biggest} bytes of memory: relax resources"
+    cheapest = min((book.price_of(slot) for offer in fitting for slot in offer.slots if book.price_of(slot)), default=Price(0))
+    return f"the cheapest offer that fits costs {cheapest} micro-USD an hour, above maxPricePerHour {price_max}: relax max_price"

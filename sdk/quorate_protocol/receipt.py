@@ -1,0 +1,260 @@
+"""Receipts: all signed evidence of one job, content-addressed; anyone can recheck one without asking anybody (PROTOCOL §3, §7).
+
+Every byte of the body is covered by a signature or hash inside it, or is marked `taken_from_chain`. `verify` reports each check
+by name, so that a flipped byte names the signature or hash that it breaks.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from quorate_protocol import audit, cids, codec
+from quorate_protocol.audit import StakeSlot
+from quorate_protocol.commitment import assignment_id, commitment, result_digest, secret_hash
+from quorate_protocol.eip712 import Domain, digest, struct_hash
+from quorate_protocol.envelope import AnyEnvelope, Envelope, Recover, check_signature_form
+from quorate_protocol.hashing import hash_list, sha256
+from quorate_protocol.job import JobSpec
+from quorate_protocol.messages import (
+    Accept,
+    Ack,
+    Assignment,
+    Commit,
+    CommitSet,
+    Order,
+    Reveal,
+    Session,
+    Verdict,
+    Witness,
+)
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import PPM_ONE, Address, Hash32, Label, Outcome, Round
+
+RECEIPT_BYTES_MAX = 4 << 20
+VerifyRound = Callable[[bytes, int, bytes], bool]
+"""(public key, round, signature) -> whether the beacon signed that round."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionEvidence:
+    """Everything signed for one committed execution. `operator_key` is taken from the chain."""
+
+    index: int
+    assignment: Envelope[Assignment]
+    accept: Envelope[Accept]
+    commit: Envelope[Commit]
+    reveal: Reveal | None
+    operator_key: Address
+
+
+@dataclass(frozen=True, slots=True)
+class BeaconEvidence:
+    """One round that decided a draw."""
+
+    round: Round
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFromChain:
+    """What only the chain can vouch for; `quorate verify` compares it when online."""
+
+    block: int
+    list_length: int
+    eligible: tuple[StakeSlot, ...]
+    operator_keys: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The body. `batches` in order; executions in CommitSet order over all batches."""
+
+    chain_id: int
+    stakes: Address
+    beacon_key: bytes
+    coordinator_key: Address
+    spec: JobSpec
+    session: Envelope[Session]
+    order: Envelope[Order]
+    ack: Envelope[Ack]
+    batches: tuple[Envelope[CommitSet], ...]
+    beacons: tuple[BeaconEvidence, ...]
+    executions: tuple[ExecutionEvidence, ...]
+    witness: Envelope[Witness] | None
+    verdict: Envelope[Verdict]
+    taken_from_chain: TakenFromChain
+    version: int = 1
+
+    def encode(self) -> bytes:
+        """Canonical bytes."""
+        return codec.encode(self)
+
+    def cid(self) -> str:
+        """CIDv1 raw of the canonical bytes."""
+        return cids.document_cid(self.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One named check and how it went."""
+
+    name: str
+    is_good: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All checks; valid when every one is good. `chain_checked` is false: nothing here asks the chain."""
+
+    checks: tuple[Check, ...]
+    chain_checked: bool = False
+
+    @property
+    def valid(self) -> bool:
+        """True when every check is good."""
+        return bool(self.checks) and all(check.is_good for check in self.checks)
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The checks that failed."""
+        return tuple(check for check in self.checks if not check.is_good)
+
+
+def document(receipt: Receipt) -> bytes:
+    """The file `{body, cid}`."""
+    return codec.canonical({"body": codec.to_json(receipt), "cid": receipt.cid()})
+
+
+def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
+    """Rechecks a receipt file. Never raises for bad content: what cannot be read is one failed check named `form`."""
+    try:
+        tree = codec.parse(data, RECEIPT_BYTES_MAX)
+        if not isinstance(tree, dict) or set(tree) != {"body", "cid"} or codec.canonical(tree) != data.strip():
+            raise Refused(Code.MALFORMED, "a receipt is canonical JSON with exactly body and cid")
+        receipt = codec.from_json(Receipt, tree["body"])
+        cid = str(tree["cid"])
+    except Refused as refused:
+        return Report((Check("form", False, refused.detail or refused.code.value),))
+    # A re-encoding that differs from what was read would hide bytes from every hash below.
+    whole = Check("cid", codec.canonical(tree["body"]) == receipt.encode() and cid == receipt.cid(), "cid of the body")
+    try:
+        return Report((whole, *_checks(receipt, recover, verify_round)))
+    except (Refused, KeyError, IndexError, AssertionError) as error:
+        # A body that is well-formed but inconsistent (missing members) ends here: reported, never raised to the caller.
+        return Report((whole, Check("consistency", False, str(error)[:200])))
+
+
+def _checks(receipt: Receipt, recover: Recover, verify_round: VerifyRound) -> Iterator[Check]:
+    domain = Domain(receipt.chain_id, receipt.stakes)
+    yield from _signatures(receipt, domain, recover)
+    yield from _orders(receipt, domain)
+    yield from _executions(receipt, domain)
+    yield from _draws(receipt, domain, verify_round)
+    yield from _verdict(receipt)
+
+
+def _signed(name: str, envelope: AnyEnvelope, expected: Address, domain: Domain, recover: Recover) -> Check:
+    try:
+        check_signature_form(envelope.sig)
+        actual = recover(envelope.digest(domain), envelope.sig)
+    except Refused as refused:
+        return Check(f"signature:{name}", False, refused.detail or refused.code.value)
+    return Check(f"signature:{name}", actual == expected, f"signed by 0x{actual.hex()}, expected 0x{expected.hex()}")
+
+
+def _signatures(receipt: Receipt, domain: Domain, recover: Recover) -> Iterator[Check]:
+    session = receipt.session.message
+    yield _signed("session", receipt.session, session.client, domain, recover)
+    yield _signed("order", receipt.order, session.session_key, domain, recover)
+    for name, envelope in (("ack", receipt.ack), ("verdict", receipt.verdict)):
+        yield _signed(name, envelope, receipt.coordinator_key, domain, recover)
+    for number, batch in enumerate(receipt.batches):
+        yield _signed(f"commitSet[{number}]", batch, receipt.coordinator_key, domain, recover)
+    for number, item in enumerate(receipt.executions):
+        yield _signed(f"assignment[{number}]", item.assignment, receipt.coordinator_key, domain, recover)
+        yield _signed(f"accept[{number}]", item.accept, item.operator_key, domain, recover)
+        yield _signed(f"commit[{number}]", item.commit, item.operator_key, domain, recover)
+    if receipt.witness is not None:
+        order = receipt.order.message
+        key = order.witness if order.witness != bytes(20) else session.session_key
+        yield _signed("witness", receipt.witness, key, domain, recover)
+
+
+def _orders(receipt: Receipt, domain: Domain) -> Iterator[Check]:
+    order, ack = receipt.order.message, receipt.ack.message
+    yield Check("hash:spec", sha256(receipt.spec.encode()) == order.spec_hash, "spec document against order.specHash")
+    yield Check("hash:jobId", digest(domain, order) == ack.job_id == receipt.verdict.message.job_id, "order digest")
+    yield Check("order:session", order.client == receipt.session.message.client, "order and session name one client")
+    chain = receipt.taken_from_chain
+    yield Check("hash:eligibleRoot", audit.eligible_root(chain.eligible) == ack.eligible_root, "eligible slots against the Ack")
+    for number, batch in enumerate(receipt.batches):
+        good = secret_hash(batch.message.secret) == ack.secret_hash
+        yield Check(f"hash:secret[{number}]", good, "x against Ack.secretHash")
+
+
+def _executions(receipt: Receipt, domain: Domain) -> Iterator[Check]:
+    entries = [entry for batch in receipt.batches for entry in batch.message.ordered]
+    blinds = [blind for batch in receipt.batches for blind in batch.message.blinds]
+    yield Check("commitSet:members", len(entries) == len(blinds) == len(receipt.executions), "one execution an entry")
+    job_id = receipt.ack.message.job_id
+    for number, (entry, blind, item) in enumerate(zip(entries, blinds, receipt.executions, strict=False)):
+        assignment, commit = item.assignment.message, item.commit.message
+        hashed = digest(domain, assignment)
+        yield Check(f"hash:assignment[{number}]", hashed == entry.assignment_hash == commit.assignment_hash, "assignment digest")
+        yield Check(f"hash:accept[{number}]", item.accept.message.assignment_hash == hashed, "accept is for this assignment")
+        yield Check(f"hash:commit[{number}]", digest(domain, commit) == entry.commit_hash, "commit digest against CommitSet")
+        yield Check(f"hash:blind[{number}]", assignment_id(job_id, item.index, blind) == assignment.assignment_id, "blind")
+        yield Check(f"provider[{number}]", entry.provider == assignment.provider, "provider of the entry")
+        if item.reveal is not None:
+            result = result_digest(item.reveal.exit_status, item.reveal.output_digest)
+            opened = commitment(hashed, assignment.provider, item.reveal.salt, result)
+            same = item.reveal.provider == assignment.provider and item.reveal.assignment_hash == hashed
+            yield Check(f"hash:reveal[{number}]", same and opened == commit.commitment, "reveal opens the commitment")
+
+
+def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Iterator[Check]:
+    randomness = {}
+    for number, beacon in enumerate(receipt.beacons):
+        good = verify_round(receipt.beacon_key, beacon.round, beacon.signature)
+        randomness[beacon.round] = sha256(beacon.signature)
+        yield Check(f"signature:beacon[{number}]", good, f"round {beacon.round}")
+    slots = {slot.index: slot for slot in receipt.taken_from_chain.eligible}
+    position = 0
+    for number, batch in enumerate(receipt.batches):
+        message = batch.message
+        owners = [entry.provider for entry in message.ordered]
+        position += len(owners)
+        if message.beacon_round not in randomness:
+            yield Check(f"draw[{number}]", False, f"beacon round {message.beacon_round} is missing")
+            continue
+        seed = audit.seed(randomness[message.beacon_round], message.job_id, message.secret, message.batch)
+        audited = audit.is_audited(seed, message.audit_ppm) or message.batch > 0
+        length = receipt.taken_from_chain.list_length
+        drawn = [slots[index].owner for index in (audit.slot_index(seed, i, length) for i in message.slots) if index in slots]
+        expected = sorted(owners[1:] if message.batch == 0 else owners)
+        yield Check(f"draw[{number}]", sorted(drawn) == expected and len(drawn) == len(message.slots), "drawn slots are the auditors")
+        is_rate_whole = receipt.ack.message.rule is not Label.QUORUM_2 or message.audit_ppm == PPM_ONE
+        yield Check(f"rate[{number}]", is_rate_whole and (audited or not message.slots), f"auditPpm {message.audit_ppm}")
+    if receipt.witness is not None and receipt.executions:
+        primary = digest(domain, receipt.executions[0].commit.message)
+        yield Check("witness:commit", receipt.witness.message.commit_hash == primary, "witness is for the primary's commit")
+
+
+def _verdict(receipt: Receipt) -> Iterator[Check]:
+    verdict = receipt.verdict.message
+    reveals = [item.reveal for item in receipt.executions if item.reveal is not None]
+    hashed = hash_list(tuple(struct_hash(reveal) for reveal in reveals))
+    yield Check("hash:evidence", hashed == verdict.evidence_hash, "reveals against Verdict.evidenceHash")
+    results: dict[Hash32, Hash32] = {}
+    for reveal in reveals:
+        results[reveal.assignment_hash] = result_digest(reveal.exit_status, reveal.output_digest)
+    members = {item.commit.message.assignment_hash for item in receipt.executions}
+    yield Check("verdict:members", set(verdict.group) | set(verdict.faulted) <= members, "group and faulted are executions")
+    yield Check("verdict:label", verdict.label is receipt.ack.message.rule, "label is the Ack's rule")
+    if verdict.outcome is Outcome.ACCEPTED:
+        agreed = {results.get(item) for item in verdict.group}
+        good = len(agreed) == 1 and None not in agreed
+        outside = all(results.get(item) not in agreed for item in verdict.faulted)
+        enough = verdict.label is not Label.QUORUM_2 or len(verdict.group) >= 2
+        whole = set(verdict.group) | set(verdict.faulted) == members
+        yield Check("verdict:group", good and outside and enough and whole, "the group agrees, the faulted differ")
