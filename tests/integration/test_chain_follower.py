@@ -1,7 +1,11 @@
 """Logs followed through reorganisations and restarts."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import aiohttp
 import pytest
+from aiohttp import web
 
 from chain_support import Key, Node, WallClock, calldata, node, pinger_code
 from quorate_protocol.hashing import keccak256
@@ -127,6 +131,50 @@ async def test_long_history_is_read_in_bounded_ranges() -> None:
         await ping(chain, contract, 2)
         assert await consumer.drain(follow(chain.client, contract)) == [1, 2]
         assert [checkpoint.number for checkpoint in consumer.cursor.trail] == [1999, 2503]
+
+
+@asynccontextmanager
+async def stingy(chain: Node, blocks_max: int) -> AsyncIterator[tuple[ChainClient, list[int]]]:
+    """A relay that refuses log queries over more than `blocks_max` blocks, and the widths it gave."""
+    given: list[int] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        tree = await request.json()
+        if tree["method"] == "eth_getLogs":
+            width = int(tree["params"][0]["toBlock"], 16) - int(tree["params"][0]["fromBlock"], 16) + 1
+            if width > blocks_max:
+                error = {"code": -32005, "message": "query returned more than 10000 results"}
+                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "error": error})
+            given.append(width)
+        async with aiohttp.ClientSession() as session, session.post(chain.url, json=tree) as response:
+            return web.json_response(await response.json())
+
+    application = web.Application()
+    application.router.add_post("/", handle)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with aiohttp.ClientSession() as session:
+        yield ChainClient(Rpc(f"http://127.0.0.1:{runner.addresses[0][1]}", session)), given
+    await runner.cleanup()
+
+
+async def test_a_node_with_narrow_ranges_is_asked_for_less() -> None:
+    async with node("devnet") as chain:
+        contract, consumer = await pinger(chain), Consumer()
+        for number in range(1, 20):
+            await ping(chain, contract, number)
+        async with stingy(chain, 4) as (client, given):
+            follower = follow(client, contract)
+            for _ in range(60):
+                await consumer.drain(follower)
+            assert [number for _, number in consumer.heard] == list(range(1, 20))
+            assert given and max(given) <= 4
+        async with stingy(chain, 0) as (client, _):
+            narrow = follow(client, contract)
+            with pytest.raises(Unavailable, match="block 0"):
+                for _ in range(20):
+                    await narrow.step()
 
 
 async def test_batches_wait_for_a_node_that_is_away(unused_tcp_port: int) -> None:

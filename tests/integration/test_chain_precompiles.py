@@ -1,6 +1,8 @@
 """The native EIP-2537 functions against py-evm's own: same output, same gas, same refusals."""
 
+import time
 from dataclasses import dataclass, field
+from hashlib import sha256
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,10 @@ from eth.exceptions import VMError
 from eth.vm.forks.prague.computation import PRAGUE_PRECOMPILES
 from py_arkworks_bls12381 import G1Point, G2Point, Scalar
 
+from chain_support import node
 from quorate_devnet.chain.precompiles import NATIVE, NativeComputation
+from quorate_protocol.units import Address
+from quorate_runtime import bls
 
 PAIRING, MAP_G1, MAP_G2, MSM_G1, MSM_G2 = b"\x0f", b"\x10", b"\x11", b"\x0c", b"\x0e"
 MODULUS = 0x1A0111EA397FE69A4B1BA7B6434BACD764774B84F38512BF6730D2A0F6B0F6241EABFFFEB153FFFFB9FEFFFFFFFFAAAB
@@ -85,6 +90,23 @@ def test_native_equals_pure_python(address: bytes, data: bytes) -> None:
     native = NATIVE[address]
     assert native is not pure
     assert run(native, data) == run(pure, data)
+
+
+async def test_a_quicknet_round_is_checked_on_chain_in_milliseconds() -> None:
+    key = bytes.fromhex(
+        "83cf0f2896adee7eb8b5f01fcad3912212c437e0073e911fb90022d3e760183c8c4b450b6a0a6c3ac6a5776a2d106451"
+        "0d1fec758c921cc22b0e17e63aaf4bcb5ed66304de9cf809bd274ca73bab4af5a6e9c76a4bc09e76eae8991ef5ece45a"
+    )
+    signature = bytes.fromhex("b713718a38ae728dfd477991af2822e08d2f305e47718cef9f7848ce4050e7be41076862b98fad56e91a6b85b89cd97b")
+    message = padded(G1Point.hash_to_curve(sha256((657413).to_bytes(8, "big")).digest(), bls.DOMAIN).to_xy_bytes_be())
+    minus_one = padded((-G2Point()).to_xy_bytes_be())
+    point, key_point = bls.words_bytes(bls.signature_words(signature)), bls.words_bytes(bls.public_key_words(key))
+    address = Address(force_bytes_to_address(PAIRING))
+    async with node("devnet") as chain:
+        started = time.perf_counter()
+        assert int.from_bytes(await chain.client.call(address, point + minus_one + message + key_point), "big") == 1
+        assert int.from_bytes(await chain.client.call(address, message + minus_one + message + key_point), "big") == 0
+        assert time.perf_counter() - started < 0.4  # pure Python takes 1.5 s
 
 
 def test_the_machine_uses_them() -> None:

@@ -16,7 +16,11 @@ async def _run(config: ChainConfig, ready_file: Path | None) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with running_chain(config) as chain:
         write_ready(ready_file, {"url": chain.url})
-        await stop.wait()
+        waits: set[asyncio.Task[object]] = {asyncio.create_task(stop.wait())}
+        if chain.ticker is not None:
+            waits.add(chain.ticker)
+        # A chain that cannot make blocks any more ends with its error rather than answer from the past.
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
 
 
 def main() -> None:

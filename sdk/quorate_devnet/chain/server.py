@@ -39,6 +39,7 @@ class RunningChain:
 
     url: str
     ledger: Ledger
+    ticker: asyncio.Task[None] | None  # ends only when mining fails
 
 
 @contextlib.asynccontextmanager
@@ -56,7 +57,7 @@ async def running_chain(config: ChainConfig, clock: Callable[[], float] = time.t
         # Not a TaskGroup: it would wrap whatever the body raises.
         ticker = asyncio.create_task(_tick(ledger, config.block_seconds, clock)) if config.block_seconds else None
         try:
-            yield RunningChain(f"http://{config.host}:{port}", ledger)
+            yield RunningChain(f"http://{config.host}:{port}", ledger, ticker)
         finally:
             if ticker is not None:
                 ticker.cancel()

@@ -7,7 +7,7 @@ up, at depth k, by something else. Nodes are asked through `ChainClient`; while 
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quorate_protocol.ports import Clock, Signer
@@ -75,12 +75,13 @@ class Sender:
                 receipt, in_block = await self._look(entry)
                 if receipt is not None:
                     return receipt
-                if not in_block and (sent_at is None or now - sent_at >= self._policy.resend_seconds):
-                    await self._send_up_to(entry)
-                    sent_at, bumped_at = now, bumped_at or now
-                if not in_block and bumped_at is not None and now - bumped_at >= self._policy.bump_seconds:
-                    await self._bump(entry)
+                bumped_at = now if bumped_at is None else bumped_at
+                if not in_block and now - bumped_at >= self._policy.bump_seconds:
+                    entry = await self._bump(entry)
                     sent_at, bumped_at = None, now
+                if not in_block and (sent_at is None or now - sent_at >= self._policy.resend_seconds):
+                    await self._send_up_to(entry, again=sent_at is not None)
+                    sent_at = now
             except Unavailable as error:
                 # The node is away or confused: the deadline decides how long that is borne.
                 _logger.warning("%s waits for the chain: %s", purpose, error)
@@ -183,12 +184,14 @@ class Sender:
         out_of_gas = receipt.gas_used >= entry.gas
         return "out of gas" if out_of_gas else "reverted, but not when called again after its block"
 
-    async def _send_up_to(self, entry: Entry) -> None:
-        """Hands over this entry and everything before it that has not ended, so that no gap holds it up."""
+    async def _send_up_to(self, entry: Entry, again: bool) -> None:
+        """Hands over this entry and what is before it, so that no gap holds it up: what no node has taken yet, or (`again`) all."""
         await self._fill_gaps(entry)
         outbox, _ = await self._open()
         for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce):
-            await self._hand_over(outbox, waiting, is_own=waiting.purpose == entry.purpose)
+            is_own = waiting.purpose == entry.purpose
+            if is_own or again or not waiting.attempts[-1].taken:
+                await self._hand_over(outbox, waiting, is_own)
 
     async def _hand_over(self, outbox: Outbox, entry: Entry, is_own: bool) -> None:
         attempt = entry.attempts[-1]
@@ -244,7 +247,7 @@ class Sender:
                 attempt = await self._sign(filler, gap, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei)
                 await asyncio.to_thread(outbox.add, Entry(filler.purpose, gap, filler.to, b"", 0, TRANSFER_GAS, (attempt,)))
 
-    async def _bump(self, entry: Entry) -> None:
+    async def _bump(self, entry: Entry) -> Entry:
         """One more attempt at the same nonce for 12.5 % more, or today's price if that is more; none past the cap."""
         outbox, _ = await self._open()
         fees = await self._client.fees()
@@ -253,10 +256,11 @@ class Sender:
         fee = max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip)
         if min(fee, self._policy.fee_cap_wei) < _raised(last.fee_max):
             _logger.warning("%s: the fee cap of %d wei is reached", entry.purpose, self._policy.fee_cap_wei)
-            return
+            return entry
         attempt = await self._sign(entry, entry.nonce, fee, tip)
         await asyncio.to_thread(outbox.attempt, entry, attempt)
         _logger.info("%s: fee raised to %d wei", entry.purpose, attempt.fee_max)
+        return replace(entry, attempts=(*entry.attempts, attempt))
 
 
 def _raised(wei: int) -> int:
