@@ -7,12 +7,11 @@ written (`dups=y`), so one DAG has exactly one CAR.
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from quorate_protocol.refusals import Refused
-
 from quorate_content.bounds import BadSource, Bounds, Cut
 from quorate_content.cid import V0_BYTES, V1_BYTES, Cid, parse_prefix
 from quorate_content.varint import VARINT_BYTES_MAX, encode_varint
 from quorate_content.walk import Block, Expected, Walk
+from quorate_protocol.refusals import Refused
 
 HEADER_BYTES_MAX = 1 << 16
 Supply = Callable[[Expected], Block | None]
@@ -46,10 +45,13 @@ def frame_head(cid: Cid, size: int) -> bytes:
     return encode_varint(len(raw) + size) + raw
 
 
-def write_car(walk: Walk, root: Cid, supply: Supply, wanted: Callable[[Expected], bool] | None = None) -> Iterator[Block]:
+def write_car(
+    walk: Walk, root: Cid, supply: Supply, wanted: Callable[[Expected], bool] | None = None, trusts_supply: bool = False
+) -> Iterator[Block]:
     """The CAR's bytes in pieces: each block is taken from `supply`, verified and fed to the walk. Unwanted subtrees are left out.
 
-    `BadSource` when the supply no longer has a block: the content was changed or removed meanwhile.
+    `BadSource` when the supply no longer has a block: the content was changed or removed meanwhile. `trusts_supply` leaves the
+    hashing of blocks to whoever reads the CAR; for objects of the store, which were verified when they came.
     """
     yield header(root)
     while (expected := walk.expected) is not None:
@@ -59,7 +61,7 @@ def write_car(walk: Walk, root: Cid, supply: Supply, wanted: Callable[[Expected]
         block = supply(expected)
         if block is None:
             raise BadSource(f"block {expected.cid} is not here")
-        walk.feed(block)
+        walk.feed(block, verified=trusts_supply)
         yield frame_head(expected.cid, len(block))
         yield block
 
@@ -139,11 +141,8 @@ def read_car(
     while walk.expected is not None:
         frame = reader.next()
         if frame is None:
-            while (expected := walk.expected) is not None:
-                if known is None or (block := known(expected)) is None:
-                    raise Cut(f"the CAR ends before block {expected.cid}")
-                walk.feed(block)
-            break
+            _finish(walk, known)
+            return
         cid, block = frame[0], frame[1]
         if not _advance(walk, cid, known):
             skipped += len(block)
@@ -168,6 +167,15 @@ def read_exact_car(source: ByteReader, root: Cid, walk: Walk, bounds: Bounds) ->
         walk.feed(frame[1])
     if not reader.at_end():
         raise BadSource("bytes after the last block")
+
+
+def _finish(walk: Walk, known: Supply | None) -> None:
+    """After the CAR's end only repeated blocks may be missing."""
+    while (expected := walk.expected) is not None:
+        block = known(expected) if known is not None else None
+        if block is None:
+            raise Cut(f"the CAR ends before block {expected.cid}")
+        walk.feed(block)
 
 
 def _advance(walk: Walk, cid: Cid, known: Supply | None) -> bool:

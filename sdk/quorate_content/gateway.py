@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
-from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
 
 from quorate_content.cid import Cid, parse
 from quorate_content.store import ContentStore, Lease
+from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
 
 RAW_TYPE = "application/vnd.ipld.raw"
 CAR_TYPE = "application/vnd.ipld.car"
@@ -37,7 +37,7 @@ def add_gateway_routes(app: web.Application, store: ContentStore, prefix: str = 
 def refusal_response(error: Refused | Unavailable) -> web.Response:
     """How both errors look over HTTP: {"code", "detail"}."""
     if isinstance(error, Refused):
-        return web.json_response({"code": error.code.value, "detail": str(error)}, status=MEANINGS[error.code].status)
+        return web.json_response({"code": error.code.value, "detail": error.detail}, status=MEANINGS[error.code].status)
     headers = {"Retry-After": str(max(1, round(error.retry_after)))}
     return web.json_response({"code": "unavailable", "detail": str(error)}, status=503, headers=headers)
 

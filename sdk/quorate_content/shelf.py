@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from quorate_protocol.refusals import Code, Refused, Unavailable
-
 from quorate_content.bounds import Bounds
 from quorate_content.cid import Cid, parse
 from quorate_content.index import Entry, Index
@@ -29,6 +27,7 @@ from quorate_content.tree import (
     sync_directory,
     sync_tree,
 )
+from quorate_protocol.refusals import Code, Refused, Unavailable
 
 EVICT_BATCH = 256
 PUT_PREFIX = "put-"
@@ -146,20 +145,20 @@ class Shelf:
         return max(0, before - self.index.used())
 
     def _remove(self, cid: Cid) -> None:
-        # The index forgets first: after a crash between the two the object is found again and adopted, never the reverse.
+        # Nodes go first: a tree that a kill left half removed has none, and is not taken for a whole one.
+        self._nodes_path(cid).unlink(missing_ok=True)
         self.index.forget(str(cid.as_v1()))
         remove_tree(self.path(cid))
-        self._nodes_path(cid).unlink(missing_ok=True)
 
     def _recover(self) -> None:
         """Puts index and files in step after a kill: forgets rows without objects, adopts objects, drops abandoned puts."""
         for name in self.index.all_cids():
-            if not self.has(parse(name)):
+            if not self.has(parse(name)) or not self._nodes_path(parse(name)).exists():
                 self.index.forget(name)
         known = set(self.index.all_cids())
         for path in (self.root / "objects").glob("*/*"):
             if path.name not in known:
-                self._adopt(parse(path.name), path)
+                self._adopt_if_idle(parse(path.name))
         for folder in list((self.root / "tmp").iterdir()):
             if folder.name.startswith(PUT_PREFIX):
                 self._discard_if_idle(folder.name)
@@ -167,20 +166,25 @@ class Shelf:
             if not (self.root / "tmp" / work).exists():
                 self._discard_if_idle(work)
 
-    def _adopt(self, cid: Cid, path: Path) -> None:
+    def adopt(self, cid: Cid) -> None:
+        """Enters an object that the index lost, or removes the rest of an eviction that was killed. The caller holds the exclusive lock."""
+        path, nodes = self.path(cid), self._nodes_path(cid)
+        name = str(cid.as_v1())
+        if self.index.find(name) is not None:
+            return
+        if nodes.exists():  # published before the object and removed before it
+            size = _tree_bytes(path)
+            self.index.add(name, cid.digest, size, size + nodes.stat().st_size, name)
+        else:
+            remove_tree(path)
+
+    def _adopt_if_idle(self, cid: Cid) -> None:
         lock = self.try_lock(str(cid), is_shared=False)
-        if lock is None:
-            return  # its maker is alive and about to enter it
-        try:
-            is_whole = path.is_file() or self._nodes_path(cid).exists()
-            if is_whole:
-                nodes = self._nodes_path(cid)
-                size = _tree_bytes(path)
-                self.index.add(str(cid), cid.digest, size, size + (nodes.stat().st_size if nodes.exists() else 0), str(cid))
-            else:
-                remove_tree(path)  # the rest of an eviction that was killed
-        finally:
-            lock.release()
+        if lock is not None:  # else its maker is alive and about to enter it
+            try:
+                self.adopt(cid)
+            finally:
+                lock.release()
 
     def _discard_if_idle(self, work: str) -> None:
         lock = self.try_lock(work, is_shared=False)

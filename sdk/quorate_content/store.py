@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
-from quorate_protocol.refusals import Code, Refused, Unavailable
-
 from quorate_content.bounds import MIB, BadSource, Bounds
 from quorate_content.car import Progress, read_car, write_car
 from quorate_content.cid import Cid, parse
@@ -28,10 +26,10 @@ from quorate_content.threads import Stop, StreamReader, in_thread
 from quorate_content.tree import LocalBlocks, Nodes, TreeWriter, build_path, dump_nodes, keep_nodes, load_nodes, remove_tree, resume_walk
 from quorate_content.unixfs import V1_2025, Built, FileBuilder
 from quorate_content.walk import Expected, NullSink, Role, Walk
+from quorate_protocol.refusals import Code, Refused, Unavailable
 
 THREADS = 16
 DAY_SECONDS = 86_400.0
-RESERVE_STEP = 16 * MIB
 SPARE_BYTES = 64 * MIB
 LOCK_PAUSE_SECONDS = 0.02
 ENSURE_TRIES = 16
@@ -211,19 +209,27 @@ class ContentStore:
 
     async def _ensure(self, cid: Cid, make: Callable[[], None] | None, stop: Stop) -> tuple[FileLock, Entry]:
         """A shared lock on the object, made first if it is absent; only one maker at a time, over all processes."""
-        name = str(cid.as_v1())
-        for _ in range(ENSURE_TRIES):
-            lock = await self._lock(name, True, stop) if make is None else self._shelf.try_lock(name, is_shared=True)
-            if lock is not None:
+        name, tries = str(cid.as_v1()), ENSURE_TRIES
+        while tries:
+            stop.check()
+            is_here = self._shelf.has(cid)
+            if not is_here and make is None:
+                raise Refused(Code.NOT_STORED, str(cid))
+            if is_here and (lock := self._shelf.try_lock(name, is_shared=True)) is not None:
                 entry = await in_thread(self._threads, lambda: self._shelf.entry(cid))
                 if entry is not None:
                     return lock, entry
                 lock.release()
-            if make is None:
-                raise Refused(Code.NOT_STORED, str(cid))
-            maker = await self._lock(name, False, stop)
+            # Looked at anew after every pause: a waiter for the exclusive lock would never get it from lease holders.
+            maker = self._shelf.try_lock(name, is_shared=False)
+            if maker is None:
+                await asyncio.sleep(LOCK_PAUSE_SECONDS)
+                continue
+            tries -= 1
             try:
-                if await in_thread(self._threads, lambda: self._shelf.entry(cid)) is None:
+                if self._shelf.has(cid):
+                    await in_thread(self._threads, lambda: self._shelf.adopt(cid))
+                elif make is not None:
                     await in_thread(self._threads, make, stop)
             finally:
                 maker.release()
@@ -282,17 +288,14 @@ class _Put:
         return _Finished(root, walk.bytes_opened, writer.nodes)
 
     def _copy(self, reader: StreamReader, write: Callable[[memoryview], int | None], builder: FileBuilder) -> Built:
-        buffer, reserved, total = memoryview(bytearray(V1_2025.chunk_bytes)), 0, 0
+        buffer, total = memoryview(bytearray(V1_2025.chunk_bytes)), 0
         while filled := _fill(reader, buffer):
             total += filled
-            if total > reserved:
-                reserved += RESERVE_STEP if filled == len(buffer) else filled
-                self._reserve(reserved)
+            self._reserve(total)
             builder.add(buffer[:filled])
             written = 0
             while written < filled:
                 written += write(buffer[written:filled]) or 0
-        self._reserve(total)
         return builder.finish()
 
     def _writer(self) -> TreeWriter:
@@ -360,7 +363,7 @@ def _fill(reader: StreamReader, buffer: memoryview) -> int:
 
 
 def _car_pieces(cid: Cid, path: Path, nodes: Nodes, from_byte: int, only_root: bool) -> Iterator[bytes]:
-    """The CAR in pieces of about 1 MiB; blocks that changed on the disk end it with `BadSource`."""
+    """The CAR in pieces of about 1 MiB. Not hashed again: every reader does that."""
 
     def wanted(expected: Expected) -> bool:
         if only_root and (expected.path or expected.role is not Role.ENTRY):
@@ -370,7 +373,7 @@ def _car_pieces(cid: Cid, path: Path, nodes: Nodes, from_byte: int, only_root: b
     blocks = LocalBlocks(path, nodes)
     pending = bytearray()
     try:
-        for piece in write_car(Walk(cid, NullSink(), Bounds()), cid, blocks.supply, wanted):
+        for piece in write_car(Walk(cid, NullSink(), Bounds()), cid, blocks.supply, wanted, trusts_supply=True):
             pending += piece
             if len(pending) >= MIB:
                 yield bytes(pending)

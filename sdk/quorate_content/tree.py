@@ -12,14 +12,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
-from quorate_protocol.units import Hash32
-
 from quorate_content.bounds import MIB, BadSource, Bounds, malformed, oversize
 from quorate_content.cid import Cid, Codec
 from quorate_content.dagpb import leaf_block
 from quorate_content.unixfs import V1_2025, Built, Emit, FileBuilder, Profile, build_directory
 from quorate_content.varint import decode_varint, encode_varint
 from quorate_content.walk import Block, Expected, Role, Sink, TreePath, Walk, check_name
+from quorate_protocol.units import Hash32
 
 FILE_MODE, DIRECTORY_MODE = 0o444, 0o555
 LOCATED_MAX = 1 << 16  # leaves whose place is remembered for CARs that leave repeated blocks out

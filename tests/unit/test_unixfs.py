@@ -56,7 +56,7 @@ def write_tree(tree: dict[str, object], root: Path) -> None:
 
 
 def parameters() -> list[object]:
-    found = []
+    found: list[object] = []
     for case in CASES:
         marks = [pytest.mark.slow] if case.get("size", 0) >= SLOW_FROM else []
         found.append(pytest.param(case, id=f"{case['profile']}: {case['name']}", marks=marks))
