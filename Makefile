@@ -1,0 +1,43 @@
+# make demo · make test · make check · make sim · make bench. Each makes .venv by itself, once.
+#   make demo ARGS=--json      the demo's own options; its last line on stdout is the demo's
+#   make test ARGS="-k lease"  pytest's options
+#   make sim SEEDS=1000        how many seeds the simulator runs
+SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check sim bench
+
+ARGS ?=
+SEEDS ?= 300
+export PYTHON
+
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+SIMULATE := PYTHONPATH=tests $(BIN)/python -m sim.run
+
+help:
+	@sed -n '1,/^SHELL/{s/^# *//p}' Makefile
+
+.venv/installed-%: pyproject.toml constraints.txt .ci/make-venv
+	@.ci/make-venv $*
+
+demo: .venv/installed-devnet
+	@exec $(BIN)/quorate devnet demo $(ARGS)
+
+test: .venv/installed-dev
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+# What CI runs first; under a minute once its caches are warm.
+check: .venv/installed-dev
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(PYTEST) -q tests/style tests/unit
+	@if [[ -f tests/sim/run.py ]]; then $(SIMULATE) --seeds 50; fi
+
+sim: .venv/installed-dev
+	@$(SIMULATE) --seeds $(SEEDS) $(ARGS)
+
+bench: .venv/installed-dev
+	@$(PYTEST) -q -s tests/bench $(ARGS)

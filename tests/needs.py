@@ -1,0 +1,74 @@
+"""What a test needs from the machine: `require("docker")` skips it, named and with the reason, where the thing is missing.
+
+Where the environment variable QUORATE_REQUIRE names the thing (a comma list; CI does), a missing thing is a failure instead, so
+that nothing is skipped in silence. Marking a test `@pytest.mark.docker` calls `require("docker")` before its fixtures.
+"""
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def _docker() -> str | None:
+    import docker  # only where a test asks: the SDK takes a quarter of a second to import
+
+    try:
+        client = docker.from_env(timeout=5)
+        try:
+            client.ping()
+        finally:
+            client.close()
+    except docker.errors.DockerException as error:  # absence is the answer here, not an error
+        return f"no container engine answers ({str(error).splitlines()[0][:120]})"
+    return None
+
+
+def _anvil() -> str | None:
+    return None if shutil.which("anvil") else "anvil is not on PATH"
+
+
+def _postgres() -> str | None:
+    found = shutil.which("postgres") or any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    return None if found else "PostgreSQL's server is not installed"
+
+
+def _registry() -> str | None:
+    """Asks pip, which knows its own index, proxy and find-links."""
+    probe = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", "--retries", "0", "--timeout", "10"]
+    arguments = ["install", "--dry-run", "--no-deps", "--ignore-installed", "hatchling>=1.27"]
+    done = subprocess.run([*probe, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return None if done.returncode == 0 else "pip reaches no package index"
+
+
+PROBES: dict[str, Callable[[], str | None]] = {"docker": _docker, "anvil": _anvil, "postgres": _postgres, "registry": _registry}
+
+
+@functools.cache
+def missing(what: str) -> str | None:
+    """Why `what` is missing, or None where it is there. Probed once a run."""
+    return PROBES[what]()
+
+
+def required() -> frozenset[str]:
+    """What QUORATE_REQUIRE names. A name without a probe is a mistake in the environment."""
+    names = frozenset(name.strip() for name in os.environ.get("QUORATE_REQUIRE", "").split(",") if name.strip())
+    unknown = names - PROBES.keys()
+    if unknown:
+        raise pytest.UsageError(f"QUORATE_REQUIRE names {', '.join(sorted(unknown))}; known: {', '.join(sorted(PROBES))}")
+    return names
+
+
+def require(what: str) -> None:
+    """Skips the calling test where `what` is missing; fails it where QUORATE_REQUIRE names it."""
+    reason = missing(what)
+    if reason is None:
+        return
+    if what in required():
+        pytest.fail(f"{what} is required (QUORATE_REQUIRE) but missing: {reason}", pytrace=False)
+    pytest.skip(f"{what}: {reason}")
