@@ -1,0 +1,229 @@
+"""A small market on one machine: a deployment, keys, providers, clients, a coordinator, and signed evidence."""
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import coincurve
+from contracts.evm import Evm
+
+from quorate_contracts.bindings.court import CaseExecution
+from quorate_contracts.bindings.epochs import SignedVoucher
+from quorate_contracts.deploy import Contracts, Plan, plan
+from quorate_protocol.commitment import assignment_id, commitment, result_digest
+from quorate_protocol.eip712 import Domain, digest
+from quorate_protocol.envelope import Envelope, seal
+from quorate_protocol.hashing import keccak256
+from quorate_protocol.limits import DEVNET, USD, Limits
+from quorate_protocol.messages import Assignment, Commit, Order, Reveal, Session, Voucher
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.units import (
+    ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Bps, Comparator, ExitStatus, Hash32, Milliseconds, Nonce, Price, Round, Seconds,
+    Signature, Small, UnixSeconds, VerifyTier,
+)  # fmt: skip
+from quorate_runtime.bls import beacon_round, keygen, public_key
+
+CHAIN_ID = 31337
+SECRET = keygen(b"contract tests, local beacon")
+CLASS = keccak256(b"host class")
+START = 10**12  # token units everybody has
+
+
+@dataclass(frozen=True)
+class Key:
+    """A secp256k1 key with its address."""
+
+    secret: bytes
+    address: Address
+
+    def sign(self, message: Hash32) -> Signature:
+        raw = coincurve.PrivateKey(self.secret).sign_recoverable(message, hasher=None)
+        return Signature(raw[:64] + bytes([27 + raw[64]]))
+
+
+@lru_cache(maxsize=1024)
+def key(label: str) -> Key:
+    """A deterministic key by its label."""
+    secret = keccak256(label.encode())
+    public = coincurve.PrivateKey(secret).public_key.format(compressed=False)
+    return Key(secret, Address(keccak256(public[1:])[12:]))
+
+
+BOSS = key("boss")
+COORDINATOR = key("coordinator")
+STATEMENT = key("statement key")
+POSTER = key("posting key")
+ACCUSER = key("accuser")
+
+
+@dataclass
+class Market:
+    """Everything a test needs: `send` by label, evidence makers, and the balances for I1."""
+
+    evm: Evm
+    contracts: Contracts
+    limits: Limits
+    serial: int = 0
+    supply: int = 0
+    holders: set[Address] = field(default_factory=set)
+    operators: dict[Address, Key] = field(default_factory=dict)
+
+    @property
+    def domain(self) -> Domain:
+        return self.contracts.deployment.domain()
+
+    def fork(self) -> "Market":
+        """An independent copy."""
+        return replace(self, evm=self.evm.fork(), holders=set(self.holders), operators=dict(self.operators))
+
+    def fund(self, who: Key) -> Key:
+        """Tokens, and approvals for every contract that pulls."""
+        c = self.contracts
+        if who.address not in self.holders:
+            self.holders.add(who.address)
+            self.supply += START
+            self.evm.send(who.address, c.token.mint(who.address, Amount(START)))
+            for spender in (c.stakes.address, c.escrow.address, c.court.address):
+                self.evm.send(who.address, c.token.approve(spender))
+        return who
+
+    def provider(self, number: int, slots: int = 1, host_class: Hash32 = CLASS) -> Address:
+        """Provider `number` with its own payout, network and slots."""
+        owner, operator, payout = self.fund(key(f"owner{number}")), key(f"operator{number}"), key(f"payout{number}")
+        peer, box = keccak256(b"peer"), keccak256(b"box")
+        network = Hash32(bytes(31) + bytes([number + 1]))
+        self.evm.send(owner.address, self.contracts.stakes.register(operator.address, payout.address, peer, box, network))
+        if slots:
+            self.evm.send(owner.address, self.contracts.stakes.open_slots(host_class, slots))
+        self.operators[owner.address] = operator
+        return owner.address
+
+    def coordinator(self) -> None:
+        """The one coordinator."""
+        self.fund(COORDINATOR)
+        self.evm.send(COORDINATOR.address, self.contracts.stakes.register_coordinator(STATEMENT.address, POSTER.address))
+
+    def client(self, number: int, amount: int = 50 * USD) -> Key:
+        """Client `number` with an allocation."""
+        who = self.fund(key(f"client{number}"))
+        self.evm.send(who.address, self.contracts.escrow.deposit(Amount(amount)))
+        self.evm.send(who.address, self.contracts.escrow.allocate(COORDINATOR.address, Amount(amount)))
+        return who
+
+    def balance(self, account: Address) -> int:
+        return self.evm.ask(self.contracts.token.balance_of(account))
+
+    def held_by_contracts(self) -> int:
+        c = self.contracts
+        return sum(self.balance(place) for place in (c.stakes.address, c.escrow.address, c.court.address))
+
+    def session(self, client: Key, up_to: int = 40 * USD, expires: int | None = None, signer: Key | None = None) -> Envelope[Session]:
+        until = self.evm.now + 86_400 if expires is None else expires
+        body = Session(client.address, session_key(client).address, COORDINATOR.address, Amount(up_to), UnixSeconds(until))
+        return seal(self.domain, body, (signer or client).sign)
+
+    def voucher(self, client: Key, cumulative: int, **session: int) -> SignedVoucher:
+        body = Voucher(client.address, COORDINATOR.address, Amount(cumulative), Nonce(0))
+        return SignedVoucher(self.session(client, **session), seal(self.domain, body, session_key(client).sign))
+
+    def execution(self, provider: Address, client: Key, answer: bytes = b"answer", **changes: object) -> "Evidence":
+        """Signed evidence of one honest-looking execution; `changes` replace fields of any message by their names."""
+        self.serial += 1
+        return Evidence.make(self, provider, client, answer, changes)
+
+    def prove(self, number: Round) -> int:
+        """Submits a beacon round and moves the clock past it; returns the gas."""
+        info = self.contracts.deployment.beacon_info()
+        self.evm.now = max(self.evm.now, info.genesis_time + (number - 1) * info.period)
+        return self.evm.send(BOSS.address, self.contracts.beacon.submit(beacon_round(SECRET, number))).gas
+
+
+def session_key(client: Key) -> Key:
+    return key("session of " + client.address.hex())
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An execution with the reveal that opens it."""
+
+    shown: CaseExecution
+    reveal: Reveal
+    assignment_hash: Hash32
+
+    @classmethod
+    def make(cls, market: Market, provider: Address, client: Key, answer: bytes, changes: dict[str, object]) -> "Evidence":
+        session = market.session(client)
+        order = seal(market.domain, _changed(_order(market, client), changes), session_key(client).sign)
+        blind = keccak256(b"blind %d" % market.serial)
+        job = digest(market.domain, order.message)
+        body = Assignment(
+            assignment_id=assignment_id(job, 1, blind), coordinator=COORDINATOR.address, provider=provider,
+            spec_hash=order.message.spec_hash, host_class=CLASS, price_per_hour=Price(2 * USD), max_duration=Seconds(30),
+            accept_by=UnixSeconds(market.evm.now),
+        )  # fmt: skip
+        assignment = seal(market.domain, _changed(body, changes), STATEMENT.sign)
+        place = digest(market.domain, assignment.message)
+        salt, output = keccak256(b"salt %d" % market.serial), keccak256(answer)
+        bound = commitment(place, provider, salt, result_digest(ExitStatus(0), output))
+        commit = Commit(place, keccak256(b"determinism class"), bound, keccak256(b"ciphertext"), Milliseconds(20_000), Round(5))
+        signed = seal(market.domain, _changed(commit, changes), market.operators.get(provider, key("nobody")).sign)
+        reveal = Reveal(place, provider, ExitStatus(0), output, salt)
+        return cls(CaseExecution(session, order, 1, blind, assignment, signed), reveal, place)
+
+    @property
+    def digest(self) -> Hash32:
+        """Result digest of the accused."""
+        return result_digest(self.reveal.exit_status, self.reveal.output_digest)
+
+
+def _order(market: Market, client: Key) -> Order:
+    return Order(
+        client=client.address, coordinator=COORDINATOR.address, spec_hash=keccak256(b"spec %d" % market.serial),
+        input_root=keccak256(b"inputs"), max_price_per_hour=Price(3 * USD), budget=Amount(USD), max_executions=Small(7),
+        audit_premium_bps=Bps(500), max_fee_bps=Bps(300), verify_tier=VerifyTier.STANDARD, comparator=Comparator.EXACT, caseable=True,
+        host_class=ZERO_HASH, witness=ZERO_ADDRESS, accept_unwitnessed=False, accept_unverified=False, sealed_key_hash=ZERO_HASH,
+        max_recipients=Small(0), expiry=UnixSeconds(market.evm.now + 3600), nonce=Nonce(market.serial),
+    )  # fmt: skip
+
+
+def _changed(message, changes):  # type: ignore[no-untyped-def]
+    return replace(message, **{name: value for name, value in changes.items() if name in type(message).__slots__})
+
+
+def planned(limits: Limits) -> Plan:
+    """A deployment from BOSS; the beacon started well before the chain."""
+    info = BeaconInfo(public_key(SECRET), limits.beacon_period, Evm.fresh().now - 10_000)
+    return plan(BOSS.address, 0, CHAIN_ID, BlockNumber(1), limits, info, True)
+
+
+@lru_cache(maxsize=4)
+def _deployed(limits: Limits) -> Market:
+    evm, made = Evm.fresh(), planned(limits)
+    for creation in made.creations:
+        evm.create(creation, BOSS.address)
+    contracts = Contracts.of(made.deployment)
+    evm.contracts = contracts
+    market = Market(evm, contracts, limits)
+    market.coordinator()
+    market.fund(ACCUSER)
+    return market
+
+
+def market(limits: Limits = DEVNET) -> Market:
+    """A fresh market with its coordinator; deployments are made once per process and forked."""
+    return _deployed(limits).fork()
+
+
+@lru_cache(maxsize=8)
+def _peopled(limits: Limits, providers: int) -> Market:
+    made = market(limits)
+    for number in range(providers):
+        made.provider(number)
+    for number in range(3):
+        made.client(number)
+    made.evm.travel(10)
+    return made
+
+
+def peopled(limits: Limits = DEVNET, providers: int = 9) -> Market:
+    """A market with providers of one host class and three clients."""
+    return _peopled(limits, providers).fork()

@@ -1,0 +1,89 @@
+"""What is committed is what the sources give, fits on a chain, and signs what Python signs."""
+
+import re
+from dataclasses import fields, is_dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import get_args, get_origin, get_type_hints
+
+import pytest
+from contracts.evm import CODE_BYTES_MAX
+from eth_account import Account
+from eth_account.messages import encode_typed_data
+
+from quorate_contracts import artifact, compile
+from quorate_protocol.codec import camel
+from quorate_protocol.eip712 import Domain, digest, type_string
+from quorate_protocol.hashing import keccak256
+from quorate_protocol.messages import MESSAGE_TYPES, Assignment, Commit, JuryVote, Order, Session, Voucher
+from quorate_protocol.units import WIRE_TYPES, Address
+
+DOMAIN = Domain(31337, Address(b"\x11" * 20))
+SOURCES = sorted(compile.SOURCES.glob("*.vy"))
+
+
+@pytest.mark.parametrize("name", artifact.CONTRACTS)
+def test_a_fresh_compilation_gives_the_committed_artifact(name: str) -> None:
+    assert compile.text(name) == (artifact.FOLDER / f"{name}.json").read_text(), "run python -m quorate_contracts.compile"
+
+
+@pytest.mark.parametrize("name", artifact.CONTRACTS)
+def test_runtime_code_fits_under_the_size_limit(name: str) -> None:
+    assert 0 < int(str(compile.compiled(name)["runtime_bytes"])) < CODE_BYTES_MAX
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_a_source_pins_the_compiler_and_stays_short(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert lines[0] == "# pragma version 0.4.3" and len(lines) <= 500
+    assert "snekmate" not in path.read_text(), "that module is AGPL"
+
+
+@pytest.mark.parametrize("kind", [Session, Order, Assignment, Commit, JuryVote, Voucher], ids=lambda kind: kind.__name__)
+def test_contracts_hash_the_types_that_python_signs(kind: type) -> None:
+    written = {text for path in SOURCES for text in re.findall(r'keccak256\("(\w+\([^"]*\))"\)', path.read_text())}
+    assert type_string(kind) in written
+
+
+@pytest.mark.parametrize("kind", MESSAGE_TYPES.values(), ids=lambda kind: kind.__name__)
+def test_digests_equal_those_of_eth_account(kind: type) -> None:
+    message = _sample(kind, 1)
+    types: dict[str, list[dict[str, str]]] = {}
+    _declare(kind, types)
+    domain = {"name": "Quorate", "version": "1", "chainId": 31337, "verifyingContract": "0x" + "11" * 20}
+    signable = encode_typed_data(domain, types, _tree(message))
+    key = keccak256(b"parity")
+    signature = Account.sign_message(signable, key)
+    assert Account._recover_hash(digest(DOMAIN, message), signature=signature.signature) == Account.from_key(key).address
+
+
+def _sample(hint: object, seed: int) -> object:
+    """Some value of a declared type, different for every field."""
+    if get_origin(hint) is tuple:
+        return (_sample(get_args(hint)[0], seed), _sample(get_args(hint)[0], seed + 40))
+    if is_dataclass(hint) and isinstance(hint, type):
+        hints = get_type_hints(hint)
+        return hint(*[_sample(hints[each.name], seed + i) for i, each in enumerate(fields(hint))])
+    if hint is bool:
+        return seed % 2 == 1
+    if isinstance(hint, type) and issubclass(hint, IntEnum):
+        return list(hint)[seed % len(hint)]
+    kind, width = WIRE_TYPES[hint.__name__]  # type: ignore[attr-defined]
+    return bytes([seed]) * width if kind in ("address", "bytes32") else 2**width - seed
+
+
+def _declare(kind: type, types: dict[str, list[dict[str, str]]]) -> None:
+    """EIP-712 declarations in eth-account's form, from Python's type string."""
+    for name, members in re.findall(r"(\w+)\(([^)]*)\)", type_string(kind)):
+        pairs = [member.split(" ") for member in members.split(",")]
+        types[name] = [{"type": each, "name": field} for each, field in pairs]
+
+
+def _tree(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {camel(each.name): _tree(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, tuple):
+        return [_tree(each) for each in value]
+    if isinstance(value, IntEnum):
+        return int(value)
+    return value

@@ -1,0 +1,106 @@
+"""A case from its opening to its end, step by step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from contracts.evm import Mined
+from contracts.market import ACCUSER, BOSS, Evidence, Key, Market, key
+
+from quorate_contracts.bindings.court import Case, CaseId, jury_vote
+from quorate_contracts.bindings.events import Decided, JuryDrawn
+from quorate_protocol.envelope import Envelope, seal
+from quorate_protocol.hashing import keccak256
+from quorate_protocol.messages import JuryReveal, JuryVote
+from quorate_protocol.units import Address, Hash32, Nonce
+
+TRUTH = (keccak256(b"the right digest of the first"), keccak256(b"of the second"), keccak256(b"of the third"))
+
+
+@dataclass
+class Trial:
+    """One open case in a market. Steps return what was mined; `gas` sums them by step."""
+
+    market: Market
+    evidence: Sequence[Evidence]
+    case: CaseId = CaseId(0)
+    jurors: tuple[Address, ...] = ()
+    gas: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def opened(cls, market: Market, accused: Address, clients: Sequence[Key] = (key("client0"), key("client1"))) -> "Trial":
+        """A case over one execution per client."""
+        trial = cls(market, [market.execution(accused, client, b"lie %d" % i) for i, client in enumerate(clients)])
+        trial.open()
+        return trial
+
+    @property
+    def now(self) -> Case:
+        return self.market.evm.ask(self.market.contracts.court.case(self.case))
+
+    def _note(self, step: str, mined: Mined) -> Mined:
+        self.gas[step] = self.gas.get(step, 0) + mined.gas
+        return mined
+
+    def open(self) -> Mined:
+        court = self.market.contracts.court
+        mined = self._note("open", self.market.evm.send(ACCUSER.address, court.open_case([each.shown for each in self.evidence])))
+        self.case = CaseId(self.market.evm.ask(court.case_count()))
+        return mined
+
+    def draw(self) -> Mined:
+        """Proves the round and draws."""
+        self.market.prove(self.now.round)
+        mined = self._note("draw", self.market.evm.send(BOSS.address, self.market.contracts.court.draw_jury(self.case)))
+        self.jurors = next(event.jurors for event in mined.events if isinstance(event, JuryDrawn))
+        return mined
+
+    def signed_vote(self, juror: Address, digests: Sequence[Hash32], signer: Key | None = None) -> Envelope[JuryVote]:
+        body = jury_vote(self.case, juror, keccak256(b"jury salt" + juror), digests)
+        return seal(self.market.domain, body, (signer or self.market.operators[juror]).sign)
+
+    def vote(self, answers: Sequence[Sequence[Hash32]], jurors: Sequence[Address] | None = None) -> Mined:
+        """All in one transaction."""
+        voters = self.jurors if jurors is None else jurors
+        votes = [self.signed_vote(juror, digests) for juror, digests in zip(voters, answers, strict=True)]
+        return self._note("vote", self.market.evm.send(BOSS.address, self.market.contracts.court.vote(self.case, votes)))
+
+    def opening(self, juror: Address, digests: Sequence[Hash32]) -> JuryReveal:
+        return JuryReveal(Nonce(self.case), juror, tuple(digests), keccak256(b"jury salt" + juror))
+
+    def reveal(self, answers: Sequence[Sequence[Hash32]], jurors: Sequence[Address] | None = None) -> Mined:
+        """All in one transaction."""
+        voters = self.jurors if jurors is None else jurors
+        reveals = [self.opening(juror, digests) for juror, digests in zip(voters, answers, strict=True)]
+        return self._note("reveal", self.market.evm.send(BOSS.address, self.market.contracts.court.reveal(self.case, reveals)))
+
+    def decide(self) -> Decided:
+        """With the accused's reveals."""
+        call = self.market.contracts.court.decide(self.case, [each.reveal for each in self.evidence])
+        mined = self._note("decide", self.market.evm.send(BOSS.address, call))
+        return next(event for event in mined.events if isinstance(event, Decided))
+
+    def judged(self, answers: Sequence[Sequence[Hash32]]) -> Decided:
+        """Draw, vote, reveal, decide; one answer per juror."""
+        self.draw()
+        self.vote(answers)
+        self.reveal(answers)
+        return self.decide()
+
+    def own(self) -> tuple[Hash32, ...]:
+        """The accused's digests: what a juror finds that agrees with it."""
+        return tuple(each.digest for each in self.evidence)
+
+
+def money(market: Market) -> None:
+    """I1 on chain: every token is somewhere that somebody can name."""
+    c, evm = market.contracts, market.evm
+    accounts = [evm.ask(c.stakes.account_at(i + 1)) for i in range(200) if evm.ask(c.stakes.account_at(i + 1)) != bytes(20)]
+    stakes = sum(evm.ask(c.stakes.stake_of(account)) + evm.ask(c.stakes.bond_of(account)) for account in accounts)
+    assert market.balance(c.stakes.address) == stakes, "Stakes holds stakes and bonds"
+    pools = [evm.ask(c.escrow.pool(account)) for account in accounts]
+    free = sum(evm.ask(c.escrow.free_of(account)) for account in accounts)
+    assert market.balance(c.escrow.address) == free + sum(pool.allocated - pool.paid for pool in pools), "Escrow: free, allocated, pools"
+    cases = [evm.ask(c.court.case(CaseId(number + 1))) for number in range(evm.ask(c.court.case_count()))]
+    bonds = sum(case.bond for case in cases if case.outcome == 0)
+    credits = sum(evm.ask(c.court.credit_of(account)) for account in {*accounts, ACCUSER.address})
+    assert market.balance(c.court.address) == bonds + credits + evm.ask(c.court.burned()), "Court: bonds, credits, burned"
