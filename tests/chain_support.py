@@ -1,17 +1,14 @@
-"""What the chain tests share: a contract, keys, a real clock, and both kinds of node behind one handle."""
+"""What the chain tests share: a contract, keys, and both kinds of node behind one handle."""
 
-import asyncio
 import contextlib
-import shutil
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 import aiohttp
 import coincurve
-import pytest
 
+from needs import require
 from quorate_devnet.chain.accounts import dev_account, dev_address
 from quorate_devnet.chain.anvil import start_anvil
 from quorate_devnet.chain.server import ChainConfig, running_chain
@@ -68,16 +65,6 @@ class Key:
         return Signature(raw[:64] + bytes([27 + raw[64]]))
 
 
-class WallClock:
-    """Real time."""
-
-    def now(self) -> float:
-        return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """A chain node under test, with its blocks made by `mine`."""
@@ -97,8 +84,8 @@ class Node:
 @contextlib.asynccontextmanager
 async def node(kind: str, block_seconds: int | None = None) -> AsyncIterator[Node]:
     """A fresh node of a kind: "devnet" or "anvil" (skipped where it is not installed)."""
-    if kind == "anvil" and shutil.which("anvil") is None:
-        pytest.skip("anvil is not on PATH")
+    if kind == "anvil":
+        require("anvil")
     async with contextlib.AsyncExitStack() as stack:
         if kind == "anvil":
             url = await stack.enter_async_context(start_anvil(block_seconds=block_seconds))

@@ -7,12 +7,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from chain_support import Key, Node, WallClock, calldata, node, pinger_code
+from chain_support import Key, Node, calldata, node, pinger_code
 from quorate_protocol.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower, Reorganised, Rpc
 from quorate_runtime.chain.transactions import Transaction, sign
+from quorate_runtime.clock import SystemClock
 
 KINDS = ["devnet", "anvil"]
 KEY = Key(0)
@@ -62,7 +63,7 @@ class Consumer:
 
 
 def follow(client: ChainClient, contract: Address, cursor: Cursor | None = None, depth: int = 1) -> LogFollower:
-    return LogFollower(client, WallClock(), [contract], [PING], cursor=cursor, depth=depth)
+    return LogFollower(client, SystemClock(), [contract], [PING], cursor=cursor, depth=depth)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,9 +118,9 @@ async def test_other_contracts_and_topics_are_left_out() -> None:
         contract, other, consumer = await pinger(chain), await pinger(chain), Consumer()
         await ping(chain, other, 5)
         assert await consumer.drain(follow(chain.client, contract)) == []
-        strange = LogFollower(chain.client, WallClock(), [other], [Hash32(bytes(32))])
+        strange = LogFollower(chain.client, SystemClock(), [other], [Hash32(bytes(32))])
         assert await consumer.drain(strange) == []
-        either = LogFollower(chain.client, WallClock(), [contract, other], [[Hash32(bytes(32)), PING]])
+        either = LogFollower(chain.client, SystemClock(), [contract, other], [[Hash32(bytes(32)), PING]])
         assert await Consumer().drain(either) == [5]
 
 

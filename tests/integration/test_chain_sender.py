@@ -12,13 +12,14 @@ import pytest
 from aiohttp import web
 from eth_account import Account
 
-from chain_support import Key, Node, WallClock, calldata, node, pinger_code
+from chain_support import Key, Node, calldata, node, pinger_code
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.chain import ChainClient, Outbox, Receipt, Rpc, Sender, SendPolicy
+from quorate_runtime.chain import ChainClient, Outbox, Outgoing, Receipt, Rpc, Sender, SendPolicy
 from quorate_runtime.chain.outbox import Entry
 from quorate_runtime.chain.transactions import Transaction, sign
+from quorate_runtime.clock import SystemClock
 
 KINDS = ["devnet", "anvil"]
 QUICK = SendPolicy(poll_seconds=0.02, resend_seconds=0.2, bump_seconds=60)
@@ -43,7 +44,7 @@ async def mining(chain: Node, every: float = 0.05) -> AsyncIterator[None]:
 
 
 def new_sender(chain: Node, path: Path, index: int = 0, policy: SendPolicy = QUICK) -> Sender:
-    return Sender(chain.client, Key(index), path, WallClock(), policy)
+    return Sender(chain.client, Key(index), path, SystemClock(), policy)
 
 
 async def deploy(chain: Node, sender: Sender) -> Address:
@@ -107,6 +108,24 @@ async def test_killed_between_persisting_and_sending(sent_before_the_crash: bool
         assert receipt.transaction == entry.attempts[0].hash and receipt.success
         assert await chain.client.balance(SINK) == 9
         assert await chain.client.nonce(key.address) == 1
+
+
+async def test_in_order_means_rising_nonces_in_one_block(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        sender = new_sender(chain, tmp_path / "outbox")
+        outgoing = [Outgoing(f"transfer {i}", SINK, b"", value=10 + i, gas=21_000) for i in range(6)]
+        waiting = asyncio.create_task(sender.send_in_order(outgoing, deadline_seconds=10))
+        deadline = time.time() + 10
+        while await chain.client.nonce(sender.address, "pending") < 6:
+            assert time.time() < deadline
+            await asyncio.sleep(0.02)
+        await chain.mine()
+        receipts = await waiting
+        assert {receipt.block for receipt in receipts} == {1}
+        block = await chain.client.rpc.request("eth_getBlockByNumber", "0x1", True)
+        assert [int(item["value"], 16) for item in sorted(block["transactions"], key=lambda item: int(item["nonce"], 16))] == list(
+            range(10, 16)
+        )
 
 
 async def test_a_forgotten_crash_does_not_hold_up_later_purposes(tmp_path: Path) -> None:
@@ -251,7 +270,7 @@ async def proxied(chain: Node) -> AsyncIterator[tuple[Proxy, ChainClient]]:
 
 async def test_an_answer_that_gets_lost_is_no_second_transaction(tmp_path: Path) -> None:
     async with node("devnet") as chain, proxied(chain) as (proxy, client), mining(chain):
-        sender = Sender(client, Key(0), tmp_path / "outbox", WallClock(), QUICK)
+        sender = Sender(client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
         proxy.mode = "swallow"
         assert (await sender.send("pay", SINK, b"", value=3, deadline_seconds=10)).success
         assert proxy.mode == "forward"  # it did swallow one
@@ -260,7 +279,7 @@ async def test_an_answer_that_gets_lost_is_no_second_transaction(tmp_path: Path)
 
 async def test_a_node_that_is_away_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
     async with node("devnet") as chain, proxied(chain) as (proxy, client), mining(chain):
-        sender = Sender(client, Key(0), tmp_path / "outbox", WallClock(), QUICK)
+        sender = Sender(client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
         proxy.mode = "away"
         with pytest.raises(Unavailable, match="pay"):
             await sender.send("pay", SINK, b"", value=3, deadline_seconds=0.5)

@@ -10,7 +10,7 @@ from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.follower import Checkpoint, Cursor, LogBatch, LogFollower, Reorganised
 from quorate_runtime.chain.outbox import Outbox
 from quorate_runtime.chain.rpc import Rpc, RpcFailure
-from quorate_runtime.chain.sender import Sender, SendPolicy
+from quorate_runtime.chain.sender import Outgoing, Sender, SendPolicy
 from quorate_runtime.chain.types import BlockHead, Fees, RawLog, Receipt
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "LogBatch",
     "LogFollower",
     "Outbox",
+    "Outgoing",
     "RawLog",
     "Receipt",
     "Reorganised",

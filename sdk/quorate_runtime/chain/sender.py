@@ -7,6 +7,7 @@ up, at depth k, by something else. Nodes are asked through `ChainClient`; while 
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -37,6 +38,17 @@ class SendPolicy:
     resend_seconds: float = 5.0
     bump_seconds: float = 30.0
     fee_cap_wei: int = 500 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One transaction to be sent: as the arguments of `Sender.send`."""
+
+    purpose: str
+    to: Address | None
+    data: bytes
+    value: int = 0
+    gas: int | None = None
 
 
 class Sender:
@@ -91,6 +103,26 @@ class Sender:
             if self._clock.now() >= limit:
                 raise Unavailable(f"{purpose}: not at depth {self._policy.depth} within {deadline_seconds:g} s: {reason}", pause)
             await self._clock.sleep(min(pause, max(0.0, limit - self._clock.now())))
+
+    async def send_in_order(self, outgoing: Sequence[Outgoing], *, deadline_seconds: float) -> tuple[Receipt, ...]:
+        """Like `send` for each, but signed in this order (rising nonces) and waited for together, so that one block can hold all.
+
+        Purposes that were signed before keep their nonces; a concurrent `send` may take one in between.
+        The first failure is raised after all have ended.
+        """
+        for item in outgoing:
+            await self._prepare(Entry(item.purpose, -1, item.to, item.data, item.value, item.gas or 0, ()))
+        sends = (
+            self.send(item.purpose, item.to, item.data, value=item.value, gas=item.gas, deadline_seconds=deadline_seconds)
+            for item in outgoing
+        )
+        ended = await asyncio.gather(*sends, return_exceptions=True)
+        receipts = []
+        for result in ended:
+            if isinstance(result, BaseException):
+                raise result
+            receipts.append(result)
+        return tuple(receipts)
 
     async def known(self, purpose: str) -> bool:
         """Whether a purpose has been signed before."""
