@@ -5,7 +5,7 @@ Source of the numbers: the hostile-content cases; a legitimate Kubo, Helia or Qu
 
 from dataclasses import dataclass
 
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.refusals import Code, Refused, Unavailable
 
 MIB = 1 << 20
 
@@ -35,6 +35,13 @@ class BadSource(Refused):
 
 class Cut(BadSource):
     """What was sent ended too early; what came so far is right, and the same source may send the rest."""
+
+
+class DiskFull(Unavailable):
+    """There is no space; asking another source would not help. What is verified stays for a later attempt."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(f"the disk is full: {detail}", retry_after=60.0)
 
 
 def malformed(detail: str) -> Refused:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 
-from quorate_protocol.units import Hash32
-
 from quorate_content.bounds import malformed
+from quorate_protocol.units import Hash32
 
 BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 BASE58_VALUE = {letter: value for value, letter in enumerate(BASE58)}

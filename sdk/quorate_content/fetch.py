@@ -12,14 +12,13 @@ from collections import deque
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from quorate_protocol.refusals import Unavailable
-
-from quorate_content.bounds import BadSource, Bounds, Cut
+from quorate_content.bounds import BadSource, Bounds, Cut, DiskFull
 from quorate_content.car import Progress, read_car
 from quorate_content.cid import Cid
 from quorate_content.threads import Stop
 from quorate_content.tree import TreeWriter
 from quorate_content.walk import Walk
+from quorate_protocol.refusals import Unavailable
 
 CAR_TYPE = "application/vnd.ipld.car"
 STALL_SECONDS = 30.0
@@ -65,6 +64,8 @@ def fetch(
         stop.wait(turn.pause_seconds)
         try:
             _attempt(root, turn.source, walk, writer, bounds, stop, step, stall_seconds)
+        except DiskFull:
+            raise
         except (Cut, Unavailable, OSError, http.client.HTTPException) as error:
             # Not re-raised: the world failed; this source gets another turn, after the others.
             stop.check()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from quorate_content.bounds import Bounds
+from quorate_content.bounds import Bounds, DiskFull
 from quorate_content.cid import Cid, parse
 from quorate_content.index import Entry, Index
 from quorate_content.locks import FileLock, try_lock
@@ -27,7 +27,7 @@ from quorate_content.tree import (
     sync_directory,
     sync_tree,
 )
-from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.refusals import Code, Refused
 
 EVICT_BATCH = 256
 PUT_PREFIX = "put-"
@@ -69,7 +69,7 @@ class Shelf:
         return try_lock(self.root / "locks" / name, is_shared)
 
     def reserve(self, work: str, owner: str, size: int) -> None:
-        """Books `size` bytes in total, evicting what nobody needs. `Refused(QUOTA)`; `Unavailable` when the disk itself is full."""
+        """Books `size` bytes in total, evicting what nobody needs. `Refused(QUOTA)`; `DiskFull` when the disk itself is."""
         for _ in range(8):
             missing = self.index.reserve(work, owner, size, self._quota, self._owner_quota)
             if missing is None:
@@ -197,7 +197,7 @@ class Shelf:
     def _check_disk(self, size: int) -> None:
         found = os.statvfs(self.root)
         if found.f_bavail * found.f_frsize < size + self._spare:
-            raise Unavailable(f"the disk below {self.root} is full: {size} bytes and {self._spare} spare are needed", retry_after=60.0)
+            raise DiskFull(f"{size} bytes and {self._spare} spare are needed below {self.root}")
 
     def _nodes_path(self, cid: Cid) -> Path:
         return self.root / "nodes" / cid.digest.hex()[:2] / str(cid.as_v1())

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import aiohttp
 from aiohttp import web
-from quorate_protocol.refusals import Code, Refused, Unavailable
 
 from quorate_content.bounds import MIB
 from quorate_content.cid import Cid, parse
 from quorate_content.gateway import CAR_TYPE, MayRead, add_gateway_routes, answers_refusals
 from quorate_content.store import ContentStore, Stat
+from quorate_protocol.refusals import Code, Refused, Unavailable
 
 KEEP_SECONDS = 7 * 86_400.0
 UPLOAD_SECONDS = 3_600.0
@@ -90,6 +90,6 @@ async def _read_answer(response: aiohttp.ClientResponse, cid: Cid) -> Stat:
 
 
 async def _pieces(path: Path) -> AsyncIterator[bytes]:
-    with open(path, "rb") as file:
+    with await asyncio.to_thread(path.open, "rb") as file:
         while piece := await asyncio.to_thread(file.read, MIB):
             yield piece

@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import CancelledError, Executor, Future
 from typing import TypeVar
 
-from quorate_protocol.refusals import Unavailable
-
 from quorate_content.bounds import oversize
+from quorate_protocol.refusals import Unavailable
 
 T = TypeVar("T")
 

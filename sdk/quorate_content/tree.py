@@ -5,6 +5,7 @@ the source leads anywhere else. Regular files and directories only; no times, no
 """
 
 import ctypes
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
-from quorate_content.bounds import MIB, BadSource, Bounds, malformed, oversize
+from quorate_content.bounds import BadSource, Bounds, DiskFull, malformed, oversize
 from quorate_content.cid import Cid, Codec
 from quorate_content.dagpb import leaf_block
 from quorate_content.unixfs import V1_2025, Built, Emit, FileBuilder, Profile, build_directory
@@ -66,7 +67,10 @@ class TreeWriter:
             os.close(descriptor)
 
     def open(self, path: TreePath, size: int) -> None:
-        """Creates the file and takes its space, so that a full disk shows before the download."""
+        """Creates the file after its space is reserved: a full disk shows before the download.
+
+        Not by fallocate, which on a tmpfs costs as much as writing the file.
+        """
         self.total += size
         if self._reserve is not None:
             self._reserve(self.total)
@@ -75,8 +79,6 @@ class TreeWriter:
             self._file = os.open(path[-1] if path else self.target, flags, 0o600, dir_fd=self._parent(path))
         except FileExistsError as error:
             raise malformed(f"a directory has the name {path[-1:]!r} twice") from error
-        if size >= MIB:
-            os.posix_fallocate(self._file, 0, size)
 
     def write(self, path: TreePath, offset: int, data: Block) -> None:
         """Writes all of it."""
@@ -84,8 +86,13 @@ class TreeWriter:
         if self.is_replaying:
             return
         view = memoryview(data)
-        while len(view):
-            count = os.pwrite(self._file, view, offset)
+        while view:
+            try:
+                count = os.pwrite(self._file, view, offset)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise DiskFull(str(self.target)) from error
+                raise
             view, offset = view[count:], offset + count
 
     def close(self, path: TreePath, size: int) -> None:

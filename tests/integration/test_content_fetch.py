@@ -53,9 +53,12 @@ class Origin:
         self.cut_after: int | None = None
         self.is_clean_cut = False
         self.gate: asyncio.Event | None = None
+        self.asked_twice = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request.query_string)
+        if len(self.requests) == 2:
+            self.asked_twice.set()
         response = web.StreamResponse(headers={"Content-Type": CAR_ANSWER_TYPE})
         await response.prepare(request)
         start = int(request.query.get("entity-bytes", "0:*").split(":")[0])
@@ -115,6 +118,12 @@ async def test_cut_file_is_resumed_and_nothing_is_fetched_twice(origin: Origin, 
     assert not is_clean_cut or origin.sent < 13 * MIB
 
 
+def spoil(path: Path, at: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(b"rot")
+
+
 async def test_part_survives_the_deadline_and_the_next_get_goes_on(origin: Origin, store: ContentStore, tmp_path: Path) -> None:
     stat = await origin.store.put(os.urandom(12 * MIB), "a")
     origin.cut_after, origin.is_clean_cut, origin.gate = 5 * MIB, True, None
@@ -128,9 +137,7 @@ async def test_part_survives_the_deadline_and_the_next_get_goes_on(origin: Origi
         with pytest.raises(Unavailable):
             await store.get(stat.cid, [url], 64 * MIB, 20.0, "a")
     part = tmp_path / "store" / "tmp" / str(stat.cid) / "tree"
-    with open(part, "r+b") as file:  # a bad disk: what does not verify is fetched again, what does is not
-        file.seek(3 * MIB + 7)
-        file.write(b"rot")
+    spoil(part, 3 * MIB + 7)  # a bad disk: what does not verify is fetched again, what does is not
     origin.requests.clear()
     origin.cut_after = None
     async with handling(origin.handle) as url, await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
@@ -146,7 +153,7 @@ async def test_truncated_car_with_status_200_is_not_complete(origin: Origin, sto
         return web.Response(body=raw[: len(raw) // 3], headers={"Content-Type": CAR_ANSWER_TYPE})
 
     async with handling(stub) as url:
-        with pytest.raises(Unavailable, match="cut|ends"):
+        with pytest.raises(Unavailable, match=r"cut|ends"):
             await store.get(stat.cid, [url], 64 * MIB, 20.0, "a")
     assert await store.stat(stat.cid) is None
 
@@ -169,9 +176,11 @@ async def test_bad_sources_are_dropped_and_the_next_is_used(origin: Origin, stor
         asked.append("busy")
         return web.Response(status=503, headers={"Retry-After": "0"})
 
-    async with handling(wrong_bytes) as one, handling(page) as two, handling(busy) as three, handling(origin.handle) as four:
-        async with await store.get(stat.cid, ["ftp://nowhere/x", one, two, three, four], 64 * MIB, 20.0, "a") as lease:
-            assert cid_of_path(lease.path) == stat.cid
+    async with (
+        handling(wrong_bytes) as one, handling(page) as two, handling(busy) as three, handling(origin.handle) as four,
+        await store.get(stat.cid, ["ftp://nowhere/x", one, two, three, four], 64 * MIB, 20.0, "a") as lease,
+    ):  # fmt: skip
+        assert cid_of_path(lease.path) == stat.cid
     assert asked == ["wrong", "page", "busy"]
     assert origin.requests == [f"format=car&entity-bytes={3 * MIB}:*"]
 
@@ -183,8 +192,7 @@ async def test_deadline_and_cancellation_end_a_stalled_fetch(origin: Origin, sto
         with pytest.raises(Unavailable):
             await asyncio.wait_for(store.get(stat.cid, [url], 64 * MIB, 0.3, "a"), 5)
         task = asyncio.create_task(store.get(stat.cid, [url], 64 * MIB, 60.0, "a"))
-        while len(origin.requests) < 2:
-            await asyncio.sleep(0.005)
+        await asyncio.wait_for(origin.asked_twice.wait(), 5)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, 5)

@@ -14,7 +14,7 @@ from quorate_content.cid import raw_cid
 from quorate_content.store import ContentStore
 from quorate_content.tree import cid_of_path
 from quorate_content.unixfs import cid_of_bytes
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.refusals import Code, Refused, Unavailable
 
 MIB = 1 << 20
 
@@ -214,3 +214,11 @@ async def test_hit_is_quick(store: ContentStore) -> None:
         async with await store.get(stat.cid, [], 8 * MIB, 5.0, "a"):
             best = min(best, time.perf_counter() - start)
     assert best < 0.02
+
+
+async def test_full_disk_is_unavailable_before_anything_is_written(tmp_path: Path) -> None:
+    store = ContentStore(tmp_path / "store", 64 * MIB, spare_bytes=1 << 60)
+    with pytest.raises(Unavailable, match="disk is full"):
+        await store.put(os.urandom(MIB), "a")
+    assert await store.used_bytes() == 0
+    await store.close()

@@ -36,7 +36,7 @@ def seeded_directory(profile: Profile, case: dict[str, object]) -> Built:
     count = int(str(case["entries"]))
     lengths = [int(str(case["nameBytes"]))] * (count - 1) + [int(str(case["lastNameBytes"]))]
     names = [bytes(LETTERS[byte % len(LETTERS)] for byte in cipher.encrypt(bytes(length))) for length in lengths]
-    return build_directory({name: file for name in names}, profile)
+    return build_directory(dict.fromkeys(names, file), profile)
 
 
 def built_tree(tree: dict[str, object], profile: Profile) -> Built:
