@@ -1,1 +1,68 @@
-"""quorate."""
+"""Quorate's client: submit jobs to a decentralised GPU compute market and get back verified results.
+
+    from quorate import Job, Market, open_profile
+
+    async with Market(open_profile(home, passphrase)) as market:
+        run = await market.submit(Job(image="image.tar", command=["python", "-c", "print(1)"], max_price="0.50"))
+        result = await run.result()
+
+Names are loaded at first use, so that `import quorate` is cheap.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quorate.errors import (
+        CancelledError,
+        EvidenceError,
+        NotVerifiedError,
+        ProfileError,
+        QuorateError,
+        RefusedError,
+        UnavailableError,
+        UsageError,
+    )
+    from quorate.job import Job
+    from quorate.jobfile import load_job
+    from quorate.market import Market, Plan
+    from quorate.profile import Profile, create_profile, open_profile
+    from quorate.result import Result
+    from quorate.run import Run
+    from quorate.verification import verify
+
+_HOME = {
+    "CancelledError": "errors",
+    "EvidenceError": "errors",
+    "NotVerifiedError": "errors",
+    "ProfileError": "errors",
+    "QuorateError": "errors",
+    "RefusedError": "errors",
+    "UnavailableError": "errors",
+    "UsageError": "errors",
+    "Job": "job",
+    "load_job": "jobfile",
+    "Market": "market",
+    "Plan": "market",
+    "Profile": "profile",
+    "create_profile": "profile",
+    "open_profile": "profile",
+    "Result": "result",
+    "Run": "run",
+    "verify": "verification",
+}
+__all__ = [
+    "Market", "Job", "Run", "Result", "Plan", "Profile", "create_profile", "open_profile", "load_job", "verify",
+    "QuorateError", "UsageError", "RefusedError", "UnavailableError", "EvidenceError", "NotVerifiedError", "ProfileError", "CancelledError",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a public name at first use."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'quorate' has no attribute {name!r}")
+    return getattr(import_module(f"quorate.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -19,7 +19,7 @@ def parse_gpu(value: str | int, field: str) -> GpuRequest:
     head, _, count_text = text.partition(":")
     count = _count(count_text, field) if ":" in text else 1
     if head[:1].isdecimal():
-        low, dots, high = head.partition("..")
+        low, _, high = head.partition("..")
         if high:
             raise UsageError(f"{field}: an upper bound of GPU memory is not offered; write {low}..:{count}")
         vram = parse_size(low, field)

@@ -1,4 +1,4 @@
-"""What to say about a key that the job file does not have: its translation from another tool, that it is not offered yet, or the nearest one."""
+"""What to say about a key that the job file does not have: a translation, "not offered yet", or the nearest known key."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -29,9 +29,10 @@ SKYPILOT: dict[str, str] = {
 }
 """Keys of SkyPilot's task files, at any level -> what does the same here."""
 
-NOT_YET = frozenset(
-    "files secrets registry_auth ports nodes priority tags schedule regions spot_policy retry utilization_policy gang volumes".split()
-)
+NOT_YET = frozenset({
+    "files", "secrets", "registry_auth", "ports", "nodes", "priority", "tags", "schedule", "regions", "spot_policy", "retry",
+    "utilization_policy", "gang", "volumes",
+})  # fmt: skip
 """Keys of DESIGN §13 whose behaviour is not built yet. Ignoring one silently would be worse than refusing it."""
 
 

@@ -6,7 +6,7 @@ expansion and bytes are bounded; a key that stands twice is refused, and `<<` me
 """
 
 import re
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -22,7 +22,7 @@ Tree = Any  # what YAML gives: None, bool, int, str, list, dict; judged by the j
 class _Loader(yaml.SafeLoader):
     """SafeLoader with a narrower idea of scalars, a count of aliases and no repeated keys."""
 
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML copies it per class on the first add
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -38,9 +38,9 @@ class _Loader(yaml.SafeLoader):
         self.depth += 1
         if self.depth > DEPTH_MAX:
             raise UsageError(f"job file: nested deeper than {DEPTH_MAX} levels")
-        node = super().compose_node(parent, index)  # type: ignore[no-untyped-call]
+        node = super().compose_node(parent, index)
         self.depth -= 1
-        return cast("yaml.Node | None", node)
+        return node
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Tree]:
@@ -51,14 +51,14 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Tree]:
             raise UsageError(f"job file: line {key_node.start_mark.line + 1}: a key must be plain text")
         if key in tree:
             raise UsageError(f"job file: line {key_node.start_mark.line + 1}: the key {key[:64]!r} stands twice")
-        tree[key] = loader.construct_object(value_node, deep=True)  # type: ignore[no-untyped-call]
+        tree[key] = loader.construct_object(value_node, deep=True)
     return tree
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
-_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(?:~|null|)\Z"), ["~", "n", ""])  # type: ignore[no-untyped-call]
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(?:true|false)\Z"), ["t", "f"])  # type: ignore[no-untyped-call]
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z"), list("-0123456789"))  # type: ignore[no-untyped-call]
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(?:~|null|)\Z"), ["~", "n", ""])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(?:true|false)\Z"), ["t", "f"])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z"), list("-0123456789"))
 
 
 def load_yaml(data: bytes) -> Tree:
@@ -67,7 +67,7 @@ def load_yaml(data: bytes) -> Tree:
         raise UsageError(f"job file: {len(data)} bytes, at most {BYTES_MAX}")
     try:
         loader = _Loader(data.decode())
-        tree = loader.get_single_data()  # type: ignore[no-untyped-call]
+        tree = loader.get_single_data()
     except UnicodeDecodeError as error:
         raise UsageError(f"job file: not UTF-8 at byte {error.start}") from error
     except yaml.YAMLError as error:

@@ -1,0 +1,267 @@
+"""The coordinator's HTTP API, typed: one method per route, bounded answers, few retries. Decides nothing and believes nothing.
+
+Errors: `RefusedError` as the coordinator answered, `UnavailableError` when it cannot be reached or talks nonsense.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import aiohttp
+
+from quorate.errors import EvidenceError, QuorateError, UnavailableError, from_answer
+from quorate.sse import server_events
+from quorate_protocol import codec, envelope
+from quorate_protocol.envelope import Envelope
+from quorate_protocol.job import JobSpec
+from quorate_protocol.messages import Stop, Voucher, Witness
+from quorate_protocol.order import Submission
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Address, Hash32, Price, VerifyTier
+from quorate_protocol.views import AccountView, AckView, CaseView, InfoView, JobEvent, OfferView, PlanView, ProviderView, RunView
+
+ANSWER_BYTES_MAX = 16 << 20
+RECEIPT_BYTES_MAX = 16 << 20
+CAR_TYPE = "application/vnd.ipld.car"
+TRIES = 3
+RETRY_SECONDS = 0.3
+TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=5)
+STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=90)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Body of POST /v1/plan."""
+
+    spec: JobSpec
+    max_price_per_hour: Price
+    verify_tier: VerifyTier
+    accept_unverified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ContentStat:
+    """What a store says of a CID: `size_bytes` is known for files."""
+
+    is_stored: bool
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Offers:
+    offers: tuple[OfferView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    runs: tuple[RunView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cases:
+    cases: tuple[CaseView, ...]
+
+
+class Api:
+    """One coordinator at a URL. The session is the caller's; `token` gives the Authorization value, "" for none."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession, token: Callable[[], str]) -> None:
+        self.url = url.rstrip("/")
+        self._session = session
+        self._token = token
+
+    async def info(self) -> InfoView:
+        """GET /v1/info"""
+        return _view(InfoView, await self._get("/v1/info"))
+
+    async def offers(self) -> tuple[OfferView, ...]:
+        """GET /v1/offers"""
+        return _view(_Offers, await self._get("/v1/offers")).offers
+
+    async def plan(self, request: PlanRequest) -> PlanView:
+        """POST /v1/plan: what an order would meet."""
+        return _view(PlanView, await self._repeat("POST", "/v1/plan", codec.encode(request)))
+
+    async def submit(self, submission: Submission) -> AckView:
+        """POST /v1/orders. One try: the caller knows whether repeating is safe."""
+        return _view(AckView, await self._once("POST", "/v1/orders", codec.encode(submission)))
+
+    async def runs(self) -> tuple[RunView, ...]:
+        """GET /v1/runs: this client's."""
+        return _view(_Runs, await self._get("/v1/runs")).runs
+
+    async def run(self, job_id: Hash32) -> RunView:
+        """GET /v1/runs/{jobId}"""
+        return _view(RunView, await self._get(f"/v1/runs/0x{job_id.hex()}"))
+
+    async def witness(self, witness: Envelope[Witness]) -> None:
+        """POST /v1/witnesses; repeating one changes nothing."""
+        await self._repeat("POST", "/v1/witnesses", envelope.encode(witness))
+
+    async def voucher(self, voucher: Envelope[Voucher]) -> None:
+        """POST /v1/vouchers; repeating one changes nothing."""
+        await self._repeat("POST", "/v1/vouchers", envelope.encode(voucher))
+
+    async def stop(self, stop: Envelope[Stop]) -> None:
+        """POST /v1/runs/{jobId}/stop"""
+        await self._repeat("POST", f"/v1/runs/0x{stop.message.job_id.hex()}/stop", envelope.encode(stop))
+
+    async def receipt(self, job_id: Hash32) -> bytes:
+        """GET /v1/receipts/{jobId}: the bytes as sent; `evidence` and `verify` judge them."""
+        return await self._get(f"/v1/receipts/0x{job_id.hex()}", RECEIPT_BYTES_MAX)
+
+    async def account(self, client: Address) -> AccountView:
+        """GET /v1/accounts/{address}"""
+        return _view(AccountView, await self._get(f"/v1/accounts/0x{client.hex()}"))
+
+    async def provider(self, provider: Address) -> ProviderView:
+        """GET /v1/providers/{address}"""
+        return _view(ProviderView, await self._get(f"/v1/providers/0x{provider.hex()}"))
+
+    async def cases(self) -> tuple[CaseView, ...]:
+        """GET /v1/cases"""
+        return _view(_Cases, await self._get("/v1/cases")).cases
+
+    async def events(self, job_id: Hash32 | None, after: int) -> AsyncIterator[JobEvent]:
+        """Events with a seq above `after`, of one run or of all of this client's, until the connection ends."""
+        path = f"/v1/runs/0x{job_id.hex()}/events" if job_id else "/v1/events"
+        async with self._stream(f"{path}?after={after}") as response:
+            async for event in server_events(self._chunks(response)):
+                yield _view(JobEvent, event.data.encode())
+
+    async def logs(self, job_id: Hash32, follow: bool) -> AsyncIterator[bytes]:
+        """Log text in pieces; with `follow` until the run ends."""
+        async with self._stream(f"/v1/runs/0x{job_id.hex()}/logs?follow={int(follow)}") as response:
+            async for chunk in self._chunks(response):
+                yield chunk
+
+    async def stat_content(self, cid: str) -> ContentStat:
+        """Whether the staging store holds all of a CID, and its size where it is a file."""
+        try:
+            async with self._session.head(f"{self.url}/v1/content/{cid}", headers=self._headers(), timeout=TIMEOUT) as response:
+                if response.status == 200:
+                    return ContentStat(True, response.content_length)
+                if response.status in (404, 501):  # 501: a directory, which is served as a CAR only
+                    return ContentStat(response.status == 501, None)
+                raise UnavailableError(f"{self.url}: asking for {cid} gave HTTP {response.status}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _away(self.url, error) from error
+
+    async def put_content(self, cid: str, body: Callable[[], AsyncIterator[bytes]], is_car: bool) -> None:
+        """Uploads a file's bytes or a CAR; `body` is called anew for each try. EvidenceError when the store names another CID."""
+        url = f"{self.url}/v1/content{'?root=' + cid if is_car else ''}"
+        headers = {**self._headers(), "Content-Type": CAR_TYPE if is_car else "application/octet-stream"}
+        for attempt in range(TRIES):
+            try:
+                async with self._session.put(url, data=body(), headers=headers, timeout=STREAM_TIMEOUT) as response:
+                    raw = await _bounded(response, ANSWER_BYTES_MAX)
+                    if response.status >= 400:
+                        raise _answered(response.status, raw)
+                    stored = _tree(raw)
+                    if not isinstance(stored, dict) or stored.get("cid") != cid:
+                        raise EvidenceError(f"{self.url}: the store named the upload otherwise than {cid}; did the file change?")
+                    return
+            except (aiohttp.ClientError, TimeoutError) as error:
+                if attempt == TRIES - 1:
+                    raise _away(self.url, error) from error
+                await asyncio.sleep(RETRY_SECONDS * 2**attempt)
+
+    async def get_content(self, cid: str, destination: Path, bytes_max: int, progress: Callable[[int], None]) -> None:
+        """Downloads the bytes of a file CID to a new file. They are unverified: whoever opens them has to look."""
+        done = 0
+        async with self._stream(f"/v1/content/{cid}") as response:
+            with destination.open("wb") as file:
+                async for chunk in self._chunks(response):
+                    done += len(chunk)
+                    if done > bytes_max:
+                        raise UnavailableError(f"{self.url}: {cid} is larger than {bytes_max} bytes")
+                    await asyncio.to_thread(file.write, chunk)
+                    progress(done)
+
+    def _headers(self) -> dict[str, str]:
+        token = self._token()
+        return {"Authorization": token} if token else {}
+
+    async def _get(self, path: str, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
+        return await self._repeat("GET", path, None, bytes_max)
+
+    async def _repeat(self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
+        for attempt in range(TRIES - 1):
+            try:
+                return await self._once(method, path, body, bytes_max)
+            except UnavailableError:
+                # The next try, or the last one below, reports it.
+                await asyncio.sleep(RETRY_SECONDS * 2**attempt)
+        return await self._once(method, path, body, bytes_max)
+
+    async def _once(self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
+        headers = self._headers() | ({"Content-Type": "application/json"} if body is not None else {})
+        try:
+            async with self._session.request(method, self.url + path, data=body, headers=headers, timeout=TIMEOUT) as response:
+                raw = await _bounded(response, bytes_max)
+                if response.status >= 400:
+                    raise _answered(response.status, raw)
+                return raw
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _away(self.url, error) from error
+
+    @asynccontextmanager
+    async def _stream(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        try:
+            response = await self._session.get(self.url + path, headers=self._headers(), timeout=STREAM_TIMEOUT)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _away(self.url, error) from error
+        async with response:
+            if response.status >= 400:
+                raise _answered(response.status, await _bounded(response, ANSWER_BYTES_MAX))
+            yield response
+
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        # Only the network's errors are translated here: a full disk of the consumer must not look like a coordinator that is away.
+        chunks = response.content.iter_any()
+        while True:
+            try:
+                chunk = await anext(chunks)
+            except StopAsyncIteration:  # not re-raised: the stream's ordinary end
+                return
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _away(self.url, error) from error
+            yield chunk
+
+
+async def _bounded(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    raw = bytearray()
+    async for chunk in response.content.iter_chunked(1 << 16):
+        raw += chunk
+        if len(raw) > bytes_max:
+            raise UnavailableError(f"the coordinator's answer is larger than {bytes_max} bytes")
+    return bytes(raw)
+
+
+def _answered(status: int, raw: bytes) -> QuorateError:
+    return from_answer(status, _tree(raw))
+
+
+def _tree(raw: bytes) -> object:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):  # not re-raised: an answer that is not JSON counts as the world failing
+        return None
+
+
+def _away(url: str, error: BaseException) -> UnavailableError:
+    return UnavailableError(f"{url}: {str(error) or type(error).__name__}; is the coordinator up?")
+
+
+def _view(kind: type[T], raw: bytes) -> T:
+    try:
+        return codec.from_json(kind, codec.parse(raw, ANSWER_BYTES_MAX))
+    except Refused as refused:
+        raise UnavailableError(f"the coordinator's answer cannot be read as {kind.__name__.strip('_')}: {refused.detail}") from refused
+
+

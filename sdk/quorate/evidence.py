@@ -1,0 +1,150 @@
+"""Rechecks what a coordinator says about one of our jobs, from the signed messages alone: who agreed, and what it may cost. Pure.
+
+`quorate_protocol.receipt.verify` checks that a receipt is consistent in itself. Here it is held against what only the client knows:
+its own order and session, the keys pinned in its profile, and the prices it signed. What needs the chain (whether the slots drawn
+were staked) is `quorate verify`'s business.
+"""
+
+from dataclasses import dataclass
+
+from quorate.errors import EvidenceError
+from quorate_protocol import codec, receipt, settlement, verdict
+from quorate_protocol.classes import CPU_ENVIRONMENT, GPU_ENVIRONMENT, determinism_class
+from quorate_protocol.commitment import result_digest
+from quorate_protocol.eip712 import Domain
+from quorate_protocol.envelope import Envelope, Recover
+from quorate_protocol.job import JobSpec, image_digest
+from quorate_protocol.messages import Ack, Commit, Order, Reveal, Verdict
+from quorate_protocol.receipt import ExecutionEvidence, Receipt, VerifyRound
+from quorate_protocol.refusals import Refused
+from quorate_protocol.settlement import Credit
+from quorate_protocol.units import Address, Amount, Hash32, Label, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the client knows by itself: the order and spec it signed, and what its profile pinned."""
+
+    order: Order
+    spec: JobSpec
+    domain: Domain
+    statement_key: Address
+    beacon_key: bytes
+    recover: Recover
+    verify_round: VerifyRound
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What the evidence shows. `charged` is the most that this verdict may cost the client; `group` holds the agreeing executions."""
+
+    verdict: Verdict
+    rule: Label
+    group: tuple[ExecutionEvidence, ...]
+    charged: Amount
+    receipt: bytes  # the canonical file {body, cid}
+    cid: str
+
+
+def judge(known: Known, data: bytes, told: Envelope[Verdict]) -> Agreement:
+    """Checks a receipt file against our own order. `EvidenceError` names what does not hold."""
+    found, canonical = _read(known, data)
+    ack, decided = found.ack.message, found.verdict.message
+    _require(found.verdict.message == told.message, "verdict: the receipt holds another one than the run")
+    _check_pins(known, found)
+    _check_terms(known, found)
+    _check_rule(ack, known.order)
+    group = _group(known, found)
+    paid = group if decided.outcome is Outcome.ACCEPTED else _paid_unresolved(found)
+    return Agreement(decided, ack.rule, tuple(group), _charge(known, ack, paid), canonical, found.cid())
+
+
+def _read(known: Known, data: bytes) -> tuple[Receipt, bytes]:
+    try:
+        tree = codec.parse(data, receipt.RECEIPT_BYTES_MAX)
+        canonical = codec.canonical(tree)
+        report = receipt.verify(canonical, known.recover, known.verify_round)
+        if not report.valid:
+            failed = "; ".join(f"{check.name} ({check.detail})" for check in report.failures[:4])
+            raise EvidenceError(f"receipt: these checks fail: {failed or 'none was made'}")
+        return codec.from_json(Receipt, tree["body"]), canonical
+    except Refused as refused:
+        raise EvidenceError(f"receipt: {refused}") from refused
+
+
+def _check_pins(known: Known, found: Receipt) -> None:
+    _require(found.order.message == known.order, "receipt: holds another order than ours")
+    _require(Domain(found.chain_id, found.stakes) == known.domain, "receipt: of another chain or deployment")
+    _require(found.coordinator_key == known.statement_key, "receipt: signed by another statement key than the profile's")
+    _require(found.beacon_key == known.beacon_key, "receipt: of another beacon than the profile's")
+    _require(found.ack.message.fee_bps <= known.order.max_fee_bps, "ack: the fee is above the order's maxFeeBps")
+
+
+def _check_rule(ack: Ack, order: Order) -> None:
+    _require(ack.rule is not Label.NONE, "ack: rule none was not ordered")
+    _require(ack.rule is not Label.UNVERIFIED or order.accept_unverified, "ack: rule unverified was not ordered (acceptUnverified)")
+
+
+def _check_terms(known: Known, found: Receipt) -> None:
+    order, ack = known.order, found.ack.message
+    for item in found.executions:
+        sent = item.assignment.message
+        _require(sent.spec_hash == order.spec_hash and sent.host_class == ack.host_class, "assignment: another spec or host class")
+        _require(sent.coordinator == order.coordinator, "assignment: of another coordinator")
+        _require(sent.price_per_hour <= order.max_price_per_hour, "assignment: its price is above the order's")
+        _require(sent.max_duration <= known.spec.max_duration, "assignment: longer than the spec allows")
+        _require(is_our_class(item.commit.message, ack, known.spec), "commit: made in another determinism class")
+
+
+def _group(known: Known, found: Receipt) -> list[ExecutionEvidence]:
+    decided = found.verdict.message
+    if decided.outcome is not Outcome.ACCEPTED:
+        return []
+    by_hash = {item.commit.message.assignment_hash: item for item in found.executions}
+    _require(len(by_hash) == len(found.executions), "receipt: one execution stands twice")
+    group = [by_hash[name] for name in decided.group]
+    _require(len({item.assignment.message.provider for item in group}) == len(group) > 0, "verdict: one provider twice in the group")
+    if decided.label is Label.QUORUM_2:
+        runs = [verdict.Execution(_hash(item), item.assignment.message.provider, _result(item.reveal)) for item in found.executions]
+        decision = verdict.decide(decided.label, known.order.verify_tier, runs, known.order.max_executions, is_exhausted=False)
+        same = isinstance(decision, verdict.Accepted) and {runs[i].assignment_hash for i in decision.group} == set(decided.group)
+        _require(same, "verdict: the rule applied to the reveals gives another group")
+    return group
+
+
+def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:
+    """Three owners, three answers: the client's program is not deterministic, and the executions that ran are paid (PROTOCOL §5)."""
+    ran = [item for item in found.executions if item.reveal is not None]
+    different = {_result(item.reveal) for item in ran}
+    return ran if found.verdict.message.outcome is Outcome.UNRESOLVED and len(different) >= 3 else []
+
+
+def _charge(known: Known, ack: Ack, paid: list[ExecutionEvidence]) -> Amount:
+    order = known.order
+    credits = [Credit(_hash(item), settlement.pay_of(order, item.assignment.message, item.commit.message.usage_ms)) for item in paid]
+    # Under the adaptive rule auditors are paid by the fund that the premium fills: only the first execution is the client's to pay.
+    is_agreed = len({_result(item.reveal) for item in paid}) == 1
+    billed = credits[:1] if ack.rule is Label.ADAPTIVE and is_agreed else credits
+    split = settlement.split(order, ack.rule, ack.fee_bps, billed) if billed else settlement.NOTHING
+    _require(split.charged <= order.budget, "charge: above the order's budget")
+    return split.charged
+
+
+def _hash(item: ExecutionEvidence) -> Hash32:
+    return item.commit.message.assignment_hash
+
+
+def _result(reveal: Reveal | None) -> Hash32 | None:
+    return None if reveal is None else result_digest(reveal.exit_status, reveal.output_digest)
+
+
+def is_our_class(commit: Commit, ack: Ack, spec: JobSpec) -> bool:
+    """Whether a commit was made with our image on the host class of the Ack."""
+    image = image_digest(spec.image)
+    classes = (determinism_class(ack.host_class, image, tuple(sorted(env))) for env in (CPU_ENVIRONMENT, GPU_ENVIRONMENT))
+    return commit.class_id in classes
+
+
+def _require(good: bool, what: str) -> None:
+    if not good:
+        raise EvidenceError(what)

@@ -1,0 +1,224 @@
+"""`Market`: the client's way to a coordinator. Use it as an async context manager; `quorate.sync` has the blocking twin."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from quorate.api import Api, PlanRequest
+from quorate.attendance import Attendance
+from quorate.desk import Desk, Notice, ignore_notice
+from quorate.errors import RefusedError, UnavailableError, UsageError
+from quorate.job import Job
+from quorate.ledger import Entry, Ledger
+from quorate.ordering import job_id_of, make_order, terms
+from quorate.packing import Packed, cids_named, pack
+from quorate.pins import check_pins
+from quorate.profile import Profile
+from quorate.run import Run
+from quorate.transfer import Progress, no_progress, upload_missing
+from quorate_protocol import envelope
+from quorate_protocol.order import Submission
+from quorate_protocol.ports import Clock
+from quorate_protocol.units import Amount, Bps, Hash32, Nonce
+from quorate_protocol.views import AccountView, InfoView, OfferView, PlanView, RunView
+from quorate_runtime.clock import SystemClock
+
+SUBMIT_TRIES = 3
+SUBMIT_RETRY_SECONDS = 1.0
+CONNECTIONS_MAX = 32
+MAP_MAX = 10_000
+MAP_PARALLEL = 8
+PREFIX_MIN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an order would meet and cost. `view` is the coordinator's word, `worst_charge` and `budget` are our own sums."""
+
+    packed: Packed
+    view: PlanView
+    upload_bytes: int
+    worst_charge: Amount
+    budget: Amount
+
+
+class Market:
+    """One coordinator, as one client.
+
+    async with Market(profile) as market:
+        run = await market.submit(Job(image="image.tar", command=["python", "-c", "print(1)"], max_price="0.50"))
+        result = await run.result()
+    """
+
+    def __init__(self, profile: Profile, *, url: str | None = None, clock: Clock | None = None, notice: Notice = ignore_notice) -> None:
+        self._profile = profile
+        self._url = url or profile.coordinator_url
+        self._clock = clock or SystemClock()
+        self._notice = notice
+        self._stack = AsyncExitStack()
+        self._attending: asyncio.Task[None] | None = None
+        self._account_nonce = Nonce(0)
+        self.info: InfoView
+
+    @staticmethod
+    def local(**options: Any) -> "AbstractAsyncContextManager[Market]":
+        """A whole market on this machine, for people's own tests: `async with Market.local() as market`. Needs `quorate[devnet]`."""
+        found = list(entry_points(group="quorate.local"))
+        if not found:
+            raise UsageError("Market.local() needs the devnet: pip install 'quorate[devnet]'")
+        start = found[0].load()
+        made: AbstractAsyncContextManager[Market] = start(**options)
+        return made
+
+    async def __aenter__(self) -> Self:
+        """Connects and compares the coordinator's identity with the profile's pins."""
+        try:
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
+            session = await self._stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+            ledger = Ledger(self._profile.ledger_path)
+            self._stack.callback(ledger.close)
+            api = Api(self._url, session, lambda: self._desk.token())  # noqa: PLW0108 - the desk is made of the API
+            self._desk = Desk(api, self._profile, ledger, self._clock, self._notice)
+            self.info = await api.info()
+            self._desk.pins = check_pins(self._profile.pins_path, self.info)
+            self._attendance = Attendance(self._desk)
+            return self
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Detaches; runs go on."""
+        if self._attending is not None:
+            self._attending.cancel()
+            await asyncio.gather(self._attending, return_exceptions=True)
+        await self._stack.aclose()
+
+    async def attach(self) -> None:
+        """Starts witnessing and vouching for this client's runs; `submit` and `run` do it by themselves."""
+        if self._attending is None or self._attending.done():
+            self._attending = asyncio.create_task(self._attendance.run())
+
+    async def offers(self) -> tuple[OfferView, ...]:
+        """Live offers."""
+        return await self._desk.api.offers()
+
+    async def account(self) -> AccountView:
+        """What this client has allocated, owes and has vouched for, as the coordinator sees it."""
+        return await self._desk.api.account(self._desk.client)
+
+    async def runs(self) -> tuple[RunView, ...]:
+        """This client's runs, as the coordinator lists them."""
+        return await self._desk.api.runs()
+
+    async def plan(self, job: Job) -> Plan:
+        """Packs the job and asks what an order would meet. Uploads and signs nothing."""
+        return await self._plan(job, await self._pack(job))
+
+    async def submit(self, job: Job, plan: Plan | None = None, progress: Progress = no_progress) -> Run:
+        """Uploads what is missing, signs the order and hands it in. The run goes on when this program ends."""
+        packed = plan.packed if plan is not None else await self._pack(job)
+        await upload_missing(self._desk.api, packed.uploads, progress)
+        desk, coordinator = self._desk, self._desk.pins.coordinator
+        nonce = Nonce(desk.next_nonce(await self._known_nonce()))
+        order = make_order(job, packed.spec, desk.client, coordinator, nonce, self._clock.now(), self.info.fee_bps)
+        session = desk.session_for(order.budget)
+        job_id = job_id_of(desk.pins.domain, order)
+        desk.ledger.record(
+            Entry(
+                job_id, job.name, order, packed.spec.encode(), envelope.encode(session), int(self._clock.now()), None, job.outputs
+            )
+        )  # fmt: skip
+        await self._hand_in(job_id, Submission(desk.seal_order(order), session, packed.spec))
+        await self.attach()
+        return Run(desk, self._attendance, job_id, job.name)
+
+    async def run(self, name: str | bytes) -> Run:
+        """A run of this profile by job id (bytes, 0x-hex or a prefix of at least four digits) or by its newest name."""
+        entry = self._find(name)
+        await self.attach()
+        return Run(self._desk, self._attendance, entry.job_id, entry.name)
+
+    async def map(self, job: Job, params: Iterable[Mapping[str, str]]) -> list[Run]:
+        """One run for each set of environment variables, added to the job's own; in order. Every element is a job of its own."""
+        wanted = list(params)
+        if len(wanted) > MAP_MAX:
+            raise UsageError(f"map: {len(wanted)} elements, at most {MAP_MAX}")
+        packed = await self._pack(job)
+        await upload_missing(self._desk.api, packed.uploads, no_progress)
+        gate = asyncio.Semaphore(MAP_PARALLEL)
+
+        async def one(extra: Mapping[str, str]) -> Run:
+            async with gate:
+                return await self.submit(replace(job, env={**job.env, **extra}))
+
+        return list(await asyncio.gather(*(one(extra) for extra in wanted)))
+
+    def entries(self) -> list[Entry]:
+        """This profile's own record of its orders here, newest first."""
+        return self._desk.ledger.entries(self._desk.pins.coordinator)
+
+    async def _pack(self, job: Job) -> Packed:
+        sizes: dict[str, int] = {}
+        for cid in cids_named(job):
+            stat = await self._desk.api.stat_content(cid)
+            if stat.size_bytes is not None:
+                sizes[cid] = stat.size_bytes
+        return await asyncio.to_thread(pack, job, sizes)
+
+    async def _plan(self, job: Job, packed: Packed) -> Plan:
+        view = await self._desk.api.plan(PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified))
+        coordinator = self._desk.pins.coordinator
+        order = make_order(job, packed.spec, self._desk.client, coordinator, Nonce(0), self._clock.now(), self.info.fee_bps)
+        missing = 0
+        for item in packed.uploads:
+            if not (await self._desk.api.stat_content(item.cid)).is_stored:
+                missing += item.size_bytes
+        sums = terms(job, order, packed.spec, Bps(self.info.fee_bps))
+        return Plan(packed, view, missing, sums.worst_charge, sums.budget)
+
+    async def _known_nonce(self) -> Nonce:
+        # Asked once: it only matters when the books of this account were lost, and then the coordinator's memory is the better one.
+        if not self._account_nonce:
+            account = await self.account()
+            self._account_nonce = Nonce(max(account.next_nonce, account.nonce_floor, 1))
+        return self._account_nonce
+
+    async def _hand_in(self, job_id: Hash32, submission: Submission) -> None:
+        for attempt in range(SUBMIT_TRIES):
+            try:
+                answer = await self._desk.api.submit(submission)
+            except UnavailableError:
+                # The same order again gives the same job, so repeating is safe; the last failure is reported.
+                if attempt == SUBMIT_TRIES - 1:
+                    raise
+                await self._clock.sleep(SUBMIT_RETRY_SECONDS * 2**attempt)
+            except RefusedError:
+                self._desk.ledger.forget(job_id)
+                raise
+            else:
+                self._desk.check_ack(job_id, submission.order.message, answer)
+                self._desk.ledger.acknowledge(job_id, envelope.encode(answer.ack))
+                return
+
+    def _find(self, name: str | bytes) -> Entry:
+        entries = self.entries()
+        if isinstance(name, bytes):
+            found = [entry for entry in entries if entry.job_id == name]
+        else:
+            digits = name.removeprefix("0x").lower()
+            found = [entry for entry in entries if len(digits) >= PREFIX_MIN and entry.job_id.hex().startswith(digits)]
+            found = found or [entry for entry in entries if entry.name == name][:1]
+        if len(found) != 1:
+            shown = name.hex() if isinstance(name, bytes) else name
+            raise UsageError(f"run: {shown[:80]!r} names {'no run' if not found else 'several runs'} of this profile; see `quorate ps`")
+        return found[0]
+
+
+

@@ -1,0 +1,80 @@
+"""What a profile pins of a coordinator at first contact: later answers must say the same, or nothing is signed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.errors import EvidenceError, ProfileError
+from quorate_protocol import codec
+from quorate_protocol.eip712 import Domain
+from quorate_protocol.limits import BY_NAME, Limits
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Address, Seconds
+from quorate_protocol.views import InfoView
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """Identity of coordinator, deployment and beacon."""
+
+    coordinator: Address
+    statement_key: Address
+    chain_id: int
+    stakes: Address
+    escrow: Address
+    token: Address
+    beacon_key: bytes
+    beacon_period: int
+    beacon_genesis: int
+    limits: str
+
+    @property
+    def domain(self) -> Domain:
+        """EIP-712 domain of the deployment."""
+        return Domain(self.chain_id, self.stakes)
+
+    @property
+    def constants(self) -> Limits:
+        """The deployment's constants."""
+        return BY_NAME[self.limits]
+
+    @property
+    def beacon(self) -> BeaconInfo:
+        """When rounds appear."""
+        return BeaconInfo(self.beacon_key, Seconds(self.beacon_period), self.beacon_genesis)
+
+
+def pins_of(info: InfoView) -> Pins:
+    """What to pin of GET /v1/info. EvidenceError when it names no usable deployment."""
+    contracts = info.contracts
+    missing = [name for name in ("Stakes", "Escrow", "TestToken") if name not in contracts]
+    if missing or info.limits not in BY_NAME:
+        raise EvidenceError(f"info: the coordinator names no {', '.join(missing) or 'known limits'}")
+    return Pins(
+        coordinator=info.coordinator,
+        statement_key=info.statement_key,
+        chain_id=info.chain_id,
+        stakes=contracts["Stakes"],
+        escrow=contracts["Escrow"],
+        token=contracts["TestToken"],
+        beacon_key=info.beacon.public_key,
+        beacon_period=info.beacon.period,
+        beacon_genesis=info.beacon.genesis_time,
+        limits=info.limits,
+    )
+
+
+def check_pins(path: Path, info: InfoView) -> Pins:
+    """Pins at first contact, compares ever after. EvidenceError names what has changed."""
+    fresh = pins_of(info)
+    try:
+        stored = codec.decode(Pins, path.read_bytes())
+    except FileNotFoundError:  # not re-raised: first contact
+        path.write_bytes(codec.encode(fresh))
+        return fresh
+    except (OSError, Refused) as error:
+        raise ProfileError(f"{path}: cannot be read: {error}") from error
+    changed = [name for name in Pins.__slots__ if getattr(stored, name) != getattr(fresh, name)]
+    if changed:
+        raise EvidenceError(f"the coordinator is not the one this profile knows: {', '.join(changed)} changed ({path.name})")
+    return stored

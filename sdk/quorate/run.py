@@ -1,0 +1,147 @@
+"""A submitted job: its history, its logs, its end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from quorate.attendance import RECONNECT_SECONDS, Attendance
+from quorate.desk import Desk
+from quorate.errors import EvidenceError, NotVerifiedError, UnavailableError
+from quorate.evidence import Agreement
+from quorate.result import Result
+from quorate.transfer import Progress, fetch_output, no_progress
+from quorate_protocol import job
+from quorate_protocol.envelope import seal
+from quorate_protocol.messages import Stop
+from quorate_protocol.receipt import ExecutionEvidence
+from quorate_protocol.units import ExitStatus, Hash32, Outcome, UnixSeconds
+from quorate_protocol.views import JobEvent, RunView, SealedOutput
+
+ENDED_PHASE = "ended"
+POLL_SECONDS = 5.0
+LAST_EVENTS = frozenset({"verdict", "ended"})
+
+
+def is_over(view: RunView) -> bool:
+    """Decided, or ended without results."""
+    return view.verdict is not None or view.phase.lower() == ENDED_PHASE
+
+
+class Run:
+    """One run of this client. Made by `Market.submit` and `Market.run`."""
+
+    def __init__(self, desk: Desk, attendance: Attendance, job_id: Hash32, name: str) -> None:
+        self._desk = desk
+        self._attendance = attendance
+        self.job_id = job_id
+        self.name = name
+
+    @property
+    def id(self) -> str:
+        """0x-hex of the job id."""
+        return "0x" + self.job_id.hex()
+
+    async def status(self) -> RunView:
+        """What the coordinator says now; unverified."""
+        return await self._desk.api.run(self.job_id)
+
+    async def events(self, after: int = 0) -> AsyncIterator[JobEvent]:
+        """The run's history and then its news, until it is decided; survives broken connections."""
+        failures = 0
+        while True:
+            try:
+                async for event in self._desk.api.events(self.job_id, after):
+                    failures, after = 0, event.seq
+                    yield event
+                    if event.name in LAST_EVENTS:
+                        return
+                if is_over(await self.status()):
+                    return
+            except UnavailableError:
+                failures += 1
+                if failures > 2 * len(RECONNECT_SECONDS):
+                    raise
+            await self._desk.clock.sleep(RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)])
+
+    async def logs(self, follow: bool = False) -> AsyncIterator[bytes]:
+        """Log text; never part of the result."""
+        async for chunk in self._desk.api.logs(self.job_id, follow):
+            yield chunk
+
+    async def stop(self) -> None:
+        """Ends the run now; its elapsed time is paid, and what it wrote so far may still become its result."""
+        stop = Stop(self.job_id, UnixSeconds(int(self._desk.clock.now())))
+        await self._desk.api.stop(seal(self._desk.pins.domain, stop, self._desk.profile.session.sign))
+
+    async def wait(self) -> RunView:
+        """The run once it is over."""
+        news = self._attendance.news(self.job_id)
+        try:
+            while True:
+                news.clear()
+                view = await self.status()
+                if is_over(view):
+                    return view
+                try:
+                    await asyncio.wait_for(news.wait(), POLL_SECONDS)
+                except TimeoutError:
+                    # Not re-raised: events are a hint; asking again is what finds the end when one was lost.
+                    continue
+        finally:
+            self._attendance.forget(self.job_id)
+
+    async def result(self, destination: Path | None = None, progress: Progress = no_progress) -> Result:
+        """Waits, checks every claim, downloads and opens the output.
+
+        NotVerifiedError when the run ended without an accepted result, EvidenceError when a claim does not hold. `destination`
+        must not exist; by default a folder of the profile, which a second call finds filled.
+        """
+        view = await self.wait()
+        if view.verdict is None:
+            await self._attendance.note_uncharged(view)
+            raise NotVerifiedError(f"run {self.id[:14]} ended without a result; see `quorate events {self.id[:14]}`")
+        agreement = await self._attendance.settle(view)
+        receipt = await asyncio.to_thread(self._keep_receipt, agreement)
+        if agreement.verdict.outcome is not Outcome.ACCEPTED:
+            outcome = agreement.verdict.outcome.name.lower().replace("_", "-")
+            raise NotVerifiedError(f"run {self.id[:14]}: {outcome}: no result was accepted (receipt: {receipt})")
+        output = destination or self._desk.profile.outputs / self.job_id.hex()
+        status, folder = await self._output(agreement, output, destination is None, progress)
+        providers = tuple(item.assignment.message.provider for item in agreement.group)
+        return Result(
+            job_id=self.job_id, exit_status=status, output=folder, verdict=agreement.verdict, rule=agreement.rule, providers=providers,
+            charged=agreement.charged, receipt=receipt, receipt_cid=agreement.cid,
+        )  # fmt: skip
+
+    async def _output(self, agreement: Agreement, folder: Path, is_ours: bool, progress: Progress) -> tuple[ExitStatus, Path]:
+        reveal = agreement.group[0].reveal
+        if reveal is None:
+            raise EvidenceError("verdict: the accepted execution was not revealed")
+        # An output appears whole or not at all, so a folder of ours that is there is complete.
+        if is_ours and await asyncio.to_thread(folder.is_dir):
+            return reveal.exit_status, folder
+        spec = job.decode(self._desk.entry(self.job_id).spec)
+        await self._fetch_any(agreement.group, folder, spec.resources.output_bytes, progress)
+        return reveal.exit_status, folder
+
+    async def _fetch_any(self, group: tuple[ExecutionEvidence, ...], folder: Path, bytes_max: int, progress: Progress) -> None:
+        """Every execution of the group opens to the same output: the first that the store still has will do."""
+        failure: Exception | None = None
+        for item in group:
+            reveal = item.reveal
+            assert reveal is not None, "members of the group are revealed"
+            sealed = SealedOutput(item.commit.message.encrypted_output, reveal.salt, reveal.output_digest, reveal.exit_status)
+            try:
+                return await fetch_output(self._desk.api, sealed, folder, bytes_max, progress)
+            except (EvidenceError, UnavailableError) as error:
+                # The next one is tried; the last failure is raised below.
+                failure = error
+        assert failure is not None, "a group is never empty"
+        raise failure
+
+    def _keep_receipt(self, agreement: Agreement) -> Path:
+        folder = self._desk.profile.receipts
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.job_id.hex()}.json"
+        path.write_bytes(agreement.receipt)
+        return path
