@@ -89,6 +89,7 @@ class Market:
         self.at = GENESIS + 1_000
         self.steps = 0
         self.chain: list[Effect] = []
+        self.pending: list[Send] = []
         self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
         self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
         self.log: list[Input[ev.Event]] = []
@@ -111,7 +112,7 @@ class Market:
             notes.append(ev.ProviderRegistered(party.owner, index + 2, party.key.address, party.owner, network))
             notes.append(ev.SlotOpened(HOST.id(), index, party.owner, BlockNumber(1)))
         notes += [ev.AllocationChanged(client.address, Amount(50_000_000)) for client in self.clients]
-        self.send(ev.ChainAdvanced(BlockNumber(5), UnixSeconds(self.at), tuple(notes)))
+        self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():
             slot = SlotOffer(HOST, Small(1), Price(0), Price(90_000 if party.lies else 100_000), Price(0))
             hardware = Hardware(8, 1 << 36, 1 << 40)
@@ -126,8 +127,6 @@ class Market:
             self.pending.append(effect)
         else:
             self.chain.append(effect)
-
-    pending: list[Send] = []
 
     def deliver(self) -> None:
         """Providers answer everything that waits for them."""

@@ -13,9 +13,13 @@ from quorate_coordinator.core.events import (
     CaseOpened,
     ChainAdvanced,
     ChainNote,
+    ChainReorganised,
     EpochPosted,
     JuryDrawn,
+    KeyRotated,
+    PayoutChanged,
     ProviderRegistered,
+    ProviderSlashed,
     SlotClosed,
     SlotOpened,
     TransactionRefused,
@@ -25,6 +29,9 @@ from quorate_coordinator.core.turn import Turn
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Nonce
 
 
+BLOCKS_KEPT = 64
+
+
 def on_block(turn: Turn, event: ChainAdvanced) -> None:
     """Takes a confirmed block; an older one changes nothing."""
     if event.block <= turn.state.own.block:
@@ -32,6 +39,16 @@ def on_block(turn: Turn, event: ChainAdvanced) -> None:
     for note in event.notes:
         _apply(turn, note)
     turn.books(block=event.block, block_time=event.block_time)
+    turn.state.blocks[event.block] = event.block_hash
+    for old in [block for block in turn.state.blocks if block <= event.block - BLOCKS_KEPT]:
+        del turn.state.blocks[old]
+
+
+def on_reorganised(turn: Turn, event: ChainReorganised) -> None:
+    """Goes back, so that the new history's notes are taken."""
+    for block in [block for block in turn.state.blocks if block > event.kept]:
+        del turn.state.blocks[block]
+    turn.books(block=event.kept)
 
 
 def _apply(turn: Turn, note: ChainNote) -> None:
@@ -44,6 +61,12 @@ def _apply(turn: Turn, note: ChainNote) -> None:
             slots = list((turn.state.hosts.get(host_class) or HostList()).slots)
             slots[index] = replace(slots[index], active_until=until)
             turn.state.hosts[host_class] = HostList(tuple(slots))
+        case KeyRotated(owner, key):
+            _change_provider(turn, owner, operator_key=key)
+        case PayoutChanged(owner, payout):
+            _change_provider(turn, owner, payout=payout)
+        case ProviderSlashed():
+            _slashed(turn, note)
         case AccountIndexed(account, index):
             turn.state.indices[account] = index
         case AllocationChanged(account, allocation):
@@ -70,6 +93,28 @@ def _register(turn: Turn, note: ProviderRegistered) -> None:
     turn.state.indices[note.owner] = note.index
 
 
+def _change_provider(turn: Turn, owner: Address, **changes: object) -> None:
+    """Keys and payout stand in the provider and in each of its slots."""
+    provider = turn.state.providers.get(owner)
+    if provider is None:
+        return  # a coordinator's key: not ours to follow here
+    turn.state.providers[owner] = replace(provider, **changes)  # type: ignore[arg-type]
+    _change_slots(turn, owner, **changes)
+
+
+def _change_slots(turn: Turn, owner: Address, **changes: object) -> None:
+    for host_class, hosts in list(turn.state.hosts.items()):
+        if any(slot.owner == owner for slot in hosts.slots):
+            slots = tuple(replace(slot, **changes) if slot.owner == owner else slot for slot in hosts.slots)  # type: ignore[arg-type]
+            turn.state.hosts[host_class] = HostList(slots)
+
+
+def _slashed(turn: Turn, note: ProviderSlashed) -> None:
+    if note.owner in turn.state.providers:
+        _change_slots(turn, note.owner, active_until=note.out_block)
+        _freeze(turn, note.owner, is_frozen=True)
+
+
 def _open_slot(turn: Turn, note: SlotOpened) -> None:
     provider = turn.state.providers.get(note.owner)
     if provider is None:
@@ -78,6 +123,8 @@ def _open_slot(turn: Turn, note: SlotOpened) -> None:
     while len(slots) <= note.index:
         slots.append(StakeSlot(len(slots), ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH, FOREVER, BlockNumber(0)))
     slots[note.index] = StakeSlot(note.index, note.owner, provider.operator_key, provider.payout, provider.network, note.active_from)
+    if provider.is_frozen and all(case.is_convicted is not None for case in turn.state.cases.values() if case.accused == note.owner):
+        _freeze(turn, note.owner, is_frozen=False)  # it staked anew
     turn.state.hosts[note.host_class] = HostList(tuple(slots))
 
 

@@ -90,6 +90,10 @@ class Coordinator:
                 match_waiting(turn)
             case ev.ChainAdvanced():
                 chain_notes.on_block(turn, event)
+            case ev.ChainReorganised():
+                chain_notes.on_reorganised(turn, event)
+            case ev.SessionReceived(session):
+                orders.on_session(turn, session)
             case ev.TransactionRefused():
                 chain_notes.on_refused(turn, event)
             case ev.Restarted():

@@ -7,7 +7,7 @@ the state at that moment, so that replay decides the same.
 from dataclasses import dataclass
 
 from quorate_protocol.envelope import Envelope
-from quorate_protocol.messages import Accept, Commit, Decline, Heartbeat, Reveal, Stop, Voucher, Witness
+from quorate_protocol.messages import Accept, Commit, Decline, Heartbeat, Reveal, Session, Stop, Voucher, Witness
 from quorate_protocol.offer import OfferEnvelope
 from quorate_protocol.order import Submission
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Nonce, Round, UnixSeconds
@@ -150,10 +150,35 @@ class AccountIndexed:
 
 @dataclass(frozen=True, slots=True)
 class AllocationChanged:
-    """From `Escrow`: what a client has allocated to this coordinator, all in all (charged amounts included)."""
+    """From `Escrow`: what a client has allocated to this coordinator, charged amounts included, less announced releases."""
 
     client: Address
     allocation: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRotated:
+    """From `Stakes`: a provider's new operator key."""
+
+    owner: Address
+    operator_key: Address
+
+
+@dataclass(frozen=True, slots=True)
+class PayoutChanged:
+    """From `Stakes`: where a provider's money goes."""
+
+    owner: Address
+    payout: Address
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSlashed:
+    """From `Stakes`: all slots of the owner are closed from a block on; it is out until it opens new ones."""
+
+    owner: Address
+    amount: Amount
+    out_block: BlockNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +216,43 @@ class CaseDecided:
 
 
 ChainNote = (
-    ProviderRegistered | SlotOpened | SlotClosed | AccountIndexed | AllocationChanged | EpochPosted | CaseOpened | JuryDrawn | CaseDecided
+    ProviderRegistered
+    | KeyRotated
+    | PayoutChanged
+    | SlotOpened
+    | SlotClosed
+    | ProviderSlashed
+    | AccountIndexed
+    | AllocationChanged
+    | EpochPosted
+    | CaseOpened
+    | JuryDrawn
+    | CaseDecided
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ChainAdvanced:
-    """A confirmed block (depth k) and what it changed, in log order."""
+    """A confirmed block (depth k) and what it and those since the last one changed, in log order."""
 
     block: BlockNumber
+    block_hash: Hash32
     block_time: UnixSeconds
     notes: tuple[ChainNote, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainReorganised:
+    """The chain changed its mind: blocks above `kept` are read anew. Notes say what is, not what changed, so repeating them is harmless."""
+
+    kept: BlockNumber
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReceived:
+    """A client's session, signed by its account, before its first order: its key may upload."""
+
+    session: Envelope[Session]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +286,8 @@ Event = (
     | StopReceived
     | RoundAppeared
     | ChainAdvanced
+    | ChainReorganised
+    | SessionReceived
     | TransactionRefused
     | Restarted
     | Tick

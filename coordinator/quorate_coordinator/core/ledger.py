@@ -39,7 +39,7 @@ def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
     turn.state.clients[order.client] = replace(client, charged=charged, open_charges=(*client.open_charges, job.id))
     own = turn.state.own
     turn.books(fee_held=Amount(own.fee_held + split.fee), fund_held=Amount(own.fund_held + split.fund))
-    turn.put(job, split=split, charged_up_to=charged)
+    turn.put(turn.state.jobs[job.id], split=split, charged_up_to=charged)
     if job.id in turn.state.live:
         del turn.state.live[job.id]
     for credit in split.credits:

@@ -60,6 +60,14 @@ def on_order(turn: Turn, submission: Submission) -> Job:
     return job
 
 
+def on_session(turn: Turn, session: Envelope[Session]) -> None:
+    """Keeps a funded client's session, so that its key may upload before the first order."""
+    client = turn.state.clients.get(session.message.client)
+    if client is None:
+        raise Refused(Code.OVER_ALLOCATION, f"client 0x{session.message.client.hex()} has allocated nothing to this coordinator")
+    turn.state.clients[client.account] = replace(client, sessions=_with_session(client, session))
+
+
 def rate_fee(turn: Turn) -> int:
     """The fee on chain, in bps."""
     return turn.rules.fee_bps

@@ -284,6 +284,7 @@ class State(Tables):
         self.nonces: Table[Hash32, bool] = Table(Hash32, bool)
         self.trust: Table[Address, Trusts] = Table(Address, Trusts)
         self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
+        self.blocks: Table[BlockNumber, Hash32] = Table(BlockNumber, Hash32)
         self.cases: Table[str, Case] = Table(str, Case)
         self.epochs: Table[int, EpochRecord] = Table(int, EpochRecord)
         self.events: Table[Hash32, tuple[JobEvent, ...]] = Table(Hash32, tuple[JobEvent, ...])

@@ -1,0 +1,1 @@
+"""Adapters: chain, beacon, peers, engine of effects. Everything here awaits and decides nothing."""

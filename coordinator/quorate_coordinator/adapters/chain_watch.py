@@ -1,0 +1,91 @@
+"""Follows the contracts and tells the core what is. Allocations are read as they stand, so that repeating a note is harmless."""
+
+import logging
+from dataclasses import dataclass
+
+from quorate_contracts.bindings import events as logs
+from quorate_contracts.deploy import Contracts
+from quorate_protocol.ports import Clock
+from quorate_protocol.units import Address, Amount, BlockNumber, Nonce, UnixSeconds
+from quorate_runtime.actor import Actor
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.follower import Checkpoint, Cursor, LogBatch, LogFollower, Reorganised
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ChainWatch:
+    """One task: follows from where the core's state stands."""
+
+    client: ChainClient
+    contracts: Contracts
+    coordinator: Address
+    core: Coordinator
+    actor: Actor[ev.Event, Effect]
+    clock: Clock
+
+    async def run(self) -> None:
+        """Forever."""
+        trail = tuple(Checkpoint(number, digest) for number, digest in self.core.state.blocks.items())
+        start = BlockNumber(self.contracts.deployment.start_block)
+        addresses = tuple(self.contracts.deployment.names())
+        follower = LogFollower(self.client, self.clock, addresses, cursor=Cursor(trail), start=start, poll_seconds=0.3)
+        async for item in follower.batches():
+            if isinstance(item, Reorganised):
+                await self.actor.submit(ev.ChainReorganised(item.kept or BlockNumber(0)))
+            else:
+                await self._batch(item)
+
+    async def _batch(self, batch: LogBatch) -> None:
+        notes: list[ev.ChainNote] = []
+        changed: dict[Address, None] = {}
+        for entry in batch.logs:
+            event = self.contracts.event(entry.address, entry.topics, entry.data)
+            if isinstance(event, logs.Allocated | logs.ReleaseRequested | logs.Released) and event.coordinator == self.coordinator:
+                changed[event.client] = None
+            note = note_of(event, self.coordinator) if event is not None else None
+            if note is not None:
+                notes.append(note)
+        for client in changed:
+            notes.append(await self._allocation(client))
+        await self.actor.submit(ev.ChainAdvanced(batch.last.number, batch.last.hash, UnixSeconds(batch.last.time), tuple(notes)))
+
+    async def _allocation(self, client: Address) -> ev.AllocationChanged:
+        query = self.contracts.escrow.allocation(client, self.coordinator)
+        held = query.decode(await self.client.call(query.to, query.data))
+        return ev.AllocationChanged(client, Amount(max(0, held.allocated - held.releasing)))
+
+
+def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
+    """What a contract event means to this coordinator; None when nothing."""
+    match event:
+        case logs.Registered():
+            return ev.ProviderRegistered(event.account, event.index, event.operator_key, event.payout, event.network)
+        case logs.CoordinatorRegistered() | logs.ClientEnrolled():
+            return ev.AccountIndexed(event.account, event.index)
+        case logs.KeyRotated():
+            return ev.KeyRotated(event.account, event.key)
+        case logs.PayoutChanged():
+            return ev.PayoutChanged(event.account, event.payout)
+        case logs.SlotOpened():
+            return ev.SlotOpened(event.host_class, event.place, event.account, event.from_block)
+        case logs.SlotClosed():
+            return ev.SlotClosed(event.host_class, event.place, event.until_block)
+        case logs.Slashed():
+            return ev.ProviderSlashed(event.account, event.amount, event.out_block)
+        case logs.EpochPosted() if event.coordinator == coordinator:
+            return ev.EpochPosted(event.epoch, event.root)
+        case logs.CaseOpened():
+            named = tuple(item for item in event.assignment_hashes if item != bytes(32))
+            return ev.CaseOpened(Nonce(event.case_id), event.accused, named)
+        case logs.JuryDrawn():
+            return ev.JuryDrawn(Nonce(event.case_id), event.jurors)
+        case logs.Decided():
+            return ev.CaseDecided(Nonce(event.case_id), event.convicted, event.slashed)
+        case _:
+            return None

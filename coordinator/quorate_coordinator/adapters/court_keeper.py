@@ -1,0 +1,77 @@
+"""Moves cases along on chain: proves the beacon round, draws the jury, passes deadlines, opens the accused's reveals.
+
+Anybody may do this; the coordinator does it for the cases it opened. Every transaction has a purpose, so a restart repeats none.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from quorate_contracts.bindings.call import Call
+from quorate_contracts.bindings.court import Case as ChainCase
+from quorate_contracts.bindings.court import CaseId, Phase
+from quorate_contracts.deploy import Contracts
+from quorate_protocol.ports import Beacon, Clock
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.sender import Sender
+
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.state import Case
+
+log = logging.getLogger(__name__)
+POLL_SECONDS = 1.0
+SEND_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class CourtKeeper:
+    """One task."""
+
+    client: ChainClient
+    contracts: Contracts
+    core: Coordinator
+    sender: Sender
+    beacon: Beacon
+    clock: Clock
+
+    async def run(self) -> None:
+        """Forever."""
+        while True:
+            for case in list(self.core.state.cases.values()):
+                if case.case_id is not None and case.is_convicted is None and case.executions:
+                    try:
+                        await self._move(case, CaseId(case.case_id))
+                    except Refused as refused:
+                        # Somebody else was faster, or it is too early by the block's clock: the next look decides.
+                        log.info("case %d: %s", case.case_id, refused)
+                    except Unavailable as error:
+                        log.warning("case %d waits for the chain: %s", case.case_id, error)
+            await self.clock.sleep(POLL_SECONDS)
+
+    async def _move(self, case: Case, number: CaseId) -> None:
+        query = self.contracts.court.case(number)
+        state = query.decode(await self.client.call(query.to, query.data))
+        now = (await self.client.head()).time
+        match state.phase:
+            case Phase.DRAWING:
+                await self._draw(number, state, now)
+            case Phase.VOTING | Phase.REVEALING if now > state.deadline:
+                await self._send(f"case-{number}-advance-{state.deadline}", self.contracts.court.advance(number))
+            case Phase.DECIDING:
+                await self._send(f"case-{number}-decide", self.contracts.court.decide(number, [item.reveal for item in case.executions]))
+            case _:
+                pass
+
+    async def _draw(self, number: CaseId, state: ChainCase, now: int) -> None:
+        found = await self.beacon.round(state.round)
+        if found is None:
+            if now > state.deadline > 0:
+                await self._send(f"case-{number}-advance-{state.deadline}", self.contracts.court.advance(number))
+            return
+        proven = self.contracts.beacon.randomness(state.round)
+        if proven.decode(await self.client.call(proven.to, proven.data)) == bytes(32):
+            await self._send(f"beacon-{state.round}", self.contracts.beacon.submit(found))
+        await self._send(f"case-{number}-draw-{state.round}", self.contracts.court.draw_jury(number))
+
+    async def _send(self, purpose: str, call: Call) -> None:
+        await self.sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)
