@@ -1,53 +1,55 @@
-"""The shape of every machine that an actor drives: inputs in, effects out."""
+"""What every state machine of a daemon looks like from outside: one input goes in, effects and a reply come out (DESIGN §4).
+
+A core decides and never awaits; `quorate_runtime.actor` feeds it, writes down what it decided, and only then lets it happen.
+"""
 
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from quorate_protocol.units import Hash32, UnixSeconds
 
-E = TypeVar("E")
+E = TypeVar("E", covariant=True)
+F = TypeVar("F", covariant=True)
 E_contra = TypeVar("E_contra", contravariant=True)
-F = TypeVar("F")
-F_co = TypeVar("F_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Input(Generic[E]):
-    """One event with the moment and the 32 random bytes that the shell journaled beside it, so that replay decides the same."""
+    """One event with everything that a pure step may not fetch itself. It is journaled whole, so replay sees the same."""
 
-    at: UnixSeconds
-    random: Hash32
+    at: UnixSeconds  # never falls from one input to the next
+    random: Hash32  # fresh and secret; a core derives all its randomness from it
     event: E
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[F_co]):
-    """What a step decided: effects for the outbox, and the reply that is given once both are durable."""
+class Outcome(Generic[F]):
+    """What one step decided. The reply reaches the submitter, and the effects are performed, once both are durable."""
 
-    effects: tuple[F_co, ...] = ()
+    effects: tuple[F, ...] = ()
     reply: object = None
 
 
 class Effect(Protocol):
-    """Data that orders something of the world. Same `key`: the same order. Same `lane`: in order; lanes run side by side."""
+    """An order to the shell. It is performed at least once; whoever performs it makes repeating it harmless."""
 
     @property
     def key(self) -> str:
-        """Idempotency key."""
+        """Idempotency key, unique over the life of the journal: a key that was journaled once is never queued again."""
 
     @property
     def lane(self) -> str:
-        """Name of the queue."""
+        """Effects of one lane are performed in order, one after the other; lanes run side by side."""
 
 
-class Core(Protocol[E_contra, F_co]):
-    """A pure machine with state. `step` raises Refused and has then changed nothing."""
+class Core(Protocol[E_contra, F]):
+    """One state machine: one writer, no IO."""
 
-    def step(self, item: Input[E_contra]) -> Outcome[F_co]:  # type: ignore[misc]
-        """Decides one event."""
+    def step(self, item: Input[E_contra]) -> Outcome[F]:
+        """Decides. Raises `Refused` and has then changed nothing; anything else it raises is a bug that ends the daemon."""
 
     def snapshot(self) -> bytes:
-        """Canonical bytes of the whole state."""
+        """The whole state; the same state gives the same bytes."""
 
     def restore(self, data: bytes) -> None:
-        """Replaces the state by a snapshot."""
+        """Replaces the state by that of a snapshot."""

@@ -1,126 +1,217 @@
-"""State as tables with a transaction overlay: a step writes to the overlay, and all of it counts or none.
+"""State of a core: tables whose writes wait in an overlay until the step has succeeded.
 
-Iteration is in insertion order, and snapshots keep it, so that a restored machine decides exactly as the one that ran.
+A step that raises `Refused` must have changed nothing. Copying the state before each step costs O(state), undoing writes
+breaks the order of rows when a deletion is undone; an overlay costs O(changes), and a refused step simply drops it.
+Rows are frozen values: replace them, never mutate them. Iteration is in insertion order, and snapshots keep that order, so a
+restored core walks its rows exactly as the one that was killed.
 """
 
-from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import make_dataclass
+from typing import Generic, Protocol, TypeVar
 
 from quorate_protocol import codec
+from quorate_protocol.refusals import Code, Refused
 
 K = TypeVar("K")
 V = TypeVar("V")
-_GONE: Any = object()
 
 
-class Table(Generic[K, V]):
-    """A dict of frozen values. Between `begin` and `commit` or `rollback`, writes are kept aside; commit costs O(changes)."""
+class _Missing:
+    """Type of the mark for "no such row", because None may be a row."""
 
-    def __init__(self, key_type: Any, value_type: Any) -> None:
-        """Types as the codec knows them, for snapshots."""
-        self._key_type = key_type
-        self._value_type = value_type
-        self._rows: dict[K, V] = {}
-        self._overlay: dict[K, V] = {}
 
-    def get(self, key: K) -> V | None:
-        """Value or None."""
-        value = self._overlay.get(key, self) if self._overlay else self
-        if value is self:
-            return self._rows.get(key)
-        return None if value is _GONE else value  # type: ignore[return-value]
+_MISSING = _Missing()
+
+
+class Part(Protocol):
+    """What a transaction of `Tables` spans."""
+
+    def is_clean(self) -> bool:
+        """Whether nothing waits in the overlay."""
+
+    def commit(self) -> None:
+        """Makes what waits part of the state."""
+
+    def rollback(self) -> None:
+        """Drops what waits."""
+
+    def to_json(self) -> codec.Json:
+        """JSON tree of the committed state."""
+
+    def load_json(self, tree: codec.Json) -> None:
+        """Replaces the state; `Refused` for a tree that is not one of this part's."""
+
+
+class _Row(Protocol[K, V]):
+    key: K
+    value: V
+
+    def __init__(self, key: K, value: V) -> None: ...
+
+
+class Table(MutableMapping[K, V], Generic[K, V]):
+    """A dict with a transaction overlay. `key_kind` and `value_kind` are the types (unions too) that snapshots are coded by."""
+
+    def __init__(self, key_kind: object, value_kind: object) -> None:
+        self._row: type[_Row[K, V]] = make_dataclass("Row", [("key", key_kind), ("value", value_kind)], frozen=True, slots=True)
+        self._base: dict[K, V] = {}
+        self._written: dict[K, V] = {}
+        self._deleted: set[K] = set()
 
     def __getitem__(self, key: K) -> V:
-        value = self.get(key)
-        if value is None:
+        value = self._find(key)
+        if isinstance(value, _Missing):
             raise KeyError(key)
         return value
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._written or (key in self._base and key not in self._deleted)
+
     def __setitem__(self, key: K, value: V) -> None:
-        self._overlay[key] = value
+        self._written[key] = value
 
     def __delitem__(self, key: K) -> None:
-        self._overlay[key] = _GONE
+        if key not in self:
+            raise KeyError(key)
+        self._written.pop(key, None)
+        if key in self._base:
+            self._deleted.add(key)
 
-    def __contains__(self, key: K) -> bool:
-        return self.get(key) is not None
+    def __iter__(self) -> Iterator[K]:
+        if not self._deleted:
+            yield from self._base
+        else:
+            yield from (key for key in self._base if key not in self._deleted)
+        yield from (key for key in self._written if self._is_new(key))
 
     def __len__(self) -> int:
-        size = len(self._rows)
-        for key, value in self._overlay.items():
-            size += (value is not _GONE) - (key in self._rows)
-        return size
+        return len(self._base) - len(self._deleted) + sum(1 for key in self._written if self._is_new(key))
 
-    def keys(self) -> Iterator[K]:
-        """Keys in insertion order. Do not write while iterating: take a list first."""
-        for key in self._rows:
-            if self._overlay.get(key) is not _GONE:
-                yield key
-        for key, value in self._overlay.items():
-            if key not in self._rows and value is not _GONE:
-                yield key
-
-    def items(self) -> Iterator[tuple[K, V]]:
-        """(key, value) in insertion order."""
-        for key in self.keys():  # noqa: SIM118 - a Table is not a dict
-            yield key, self[key]
-
-    def values(self) -> Iterator[V]:
-        """Values in insertion order."""
-        for key in self.keys():  # noqa: SIM118 - as above
-            yield self[key]
+    def is_clean(self) -> bool:
+        """Whether nothing waits in the overlay."""
+        return not self._written and not self._deleted
 
     def commit(self) -> None:
-        """The overlay becomes the table."""
-        for key, value in self._overlay.items():
-            if value is _GONE:
-                self._rows.pop(key, None)
-            else:
-                self._rows[key] = value
-        self._overlay.clear()
+        """Makes what waits part of the table; O(changes). A row deleted and written again moves to the end, as in a dict."""
+        if self._deleted:
+            for key in self._deleted:
+                del self._base[key]
+            self._deleted.clear()
+        if self._written:
+            self._base.update(self._written)
+            self._written.clear()
 
     def rollback(self) -> None:
-        """Forgets the overlay."""
-        self._overlay.clear()
+        """Drops what waits."""
+        self._written.clear()
+        self._deleted.clear()
 
     def to_json(self) -> codec.Json:
-        """Rows as [key, value] pairs in order."""
-        return codec.encoder_of(tuple[tuple[self._key_type, self._value_type], ...])(tuple(self._rows.items()))  # type: ignore[name-defined]
+        """Rows in order."""
+        return [codec.to_json(self._row(key, value)) for key, value in self._base.items()]
 
-    def load(self, tree: codec.Json) -> None:
+    def load_json(self, tree: codec.Json) -> None:
         """Replaces all rows."""
-        pairs = codec.decoder_of(tuple[tuple[self._key_type, self._value_type], ...])(tree, "")  # type: ignore[name-defined]
-        self._rows = dict(pairs)
-        self._overlay.clear()
+        if not isinstance(tree, list):
+            raise Refused(Code.MALFORMED, "a table is a list of rows")
+        self.rollback()
+        self._base = {}
+        for index, item in enumerate(tree):
+            row: _Row[K, V] = codec.from_json(self._row, item, f"[{index}]")
+            self._base[row.key] = row.value
+
+    def _find(self, key: K) -> V | _Missing:
+        if self._written:
+            value = self._written.get(key, _MISSING)
+            if not isinstance(value, _Missing):
+                return value
+        return _MISSING if key in self._deleted else self._base.get(key, _MISSING)
+
+    def _is_new(self, key: K) -> bool:
+        return key not in self._base or key in self._deleted
+
+
+class Cell(Generic[V]):
+    """One value with a transaction overlay, for state that is no table: a counter, a newest block."""
+
+    def __init__(self, kind: object, value: V) -> None:
+        self._box = make_dataclass("Box", [("value", kind)], frozen=True, slots=True)
+        self._base = value
+        self._written: V | _Missing = _MISSING
+
+    @property
+    def value(self) -> V:
+        """What was written last."""
+        return self._base if isinstance(self._written, _Missing) else self._written
+
+    @value.setter
+    def value(self, value: V) -> None:
+        self._written = value
+
+    def is_clean(self) -> bool:
+        """Whether nothing waits in the overlay."""
+        return isinstance(self._written, _Missing)
+
+    def commit(self) -> None:
+        """Makes what waits the value."""
+        self._base, self._written = self.value, _MISSING
+
+    def rollback(self) -> None:
+        """Drops what waits."""
+        self._written = _MISSING
+
+    def to_json(self) -> codec.Json:
+        """The value, boxed."""
+        return codec.to_json(self._box(self._base))
+
+    def load_json(self, tree: codec.Json) -> None:
+        """Replaces the value."""
+        self._base, self._written = codec.from_json(self._box, tree).value, _MISSING
 
 
 class Tables:
-    """A state made of the Table attributes of the subclass."""
-
-    def tables(self) -> dict[str, Table[Any, Any]]:
-        """All tables by name."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, Table)}
+    """State made of `Table` and `Cell` attributes, set in `__init__`; one transaction spans them all."""
 
     def begin(self) -> None:
-        """Starts a step: no overlay may be left from the last."""
-        assert not any(table._overlay for table in self.tables().values()), "the last step neither committed nor rolled back"
+        """Opens a transaction. Writes left over from another one are a bug."""
+        assert all(part.is_clean() for part in self._parts().values()), "the last transaction was neither committed nor rolled back"
 
     def commit(self) -> None:
-        """Every overlay counts."""
-        for table in self.tables().values():
-            table.commit()
+        """Makes all writes since `begin` part of the state."""
+        for part in self._parts().values():
+            part.commit()
 
     def rollback(self) -> None:
-        """No overlay counts."""
-        for table in self.tables().values():
-            table.rollback()
+        """Drops all writes since `begin`."""
+        for part in self._parts().values():
+            part.rollback()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commits at the end of the block, rolls back when it raises."""
+        self.begin()
+        try:
+            yield
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
 
     def snapshot(self) -> bytes:
-        """Canonical bytes of all rows, in order."""
-        return codec.canonical({name: table.to_json() for name, table in self.tables().items()})
+        """Canonical bytes of the committed state; equal states with equal histories give equal bytes."""
+        self.begin()
+        return codec.canonical({name: part.to_json() for name, part in self._parts().items()})
 
     def restore(self, data: bytes) -> None:
-        """Replaces all rows by a snapshot of this version."""
-        tree = codec.parse(data, 1 << 40)
-        for name, table in self.tables().items():
-            table.load(tree.get(name, []))
+        """Replaces the state by a snapshot's; `Refused(MALFORMED)` when it has other tables."""
+        tree = codec.parse(data, len(data))
+        parts = self._parts()
+        if not isinstance(tree, dict) or tree.keys() != parts.keys():
+            raise Refused(Code.MALFORMED, f"snapshot: the tables {sorted(parts)} are expected")
+        for name, part in parts.items():
+            part.load_json(tree[name])
+
+    def _parts(self) -> dict[str, Part]:
+        return {name: part for name, part in vars(self).items() if isinstance(part, Table | Cell)}

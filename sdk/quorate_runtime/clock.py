@@ -1,0 +1,91 @@
+"""The only source of time: the machine's clock, and a virtual one for tests and the simulator."""
+
+import asyncio
+import selectors
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class SystemClock:
+    """`ports.Clock` over the machine's UTC clock. It may step back; the actor never lets its events do so."""
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits."""
+        await asyncio.sleep(seconds)
+
+
+class VirtualClock:
+    """`ports.Clock` whose time passes only when told.
+
+    Inside `run_virtual` it also drives the event loop: when every task waits, time jumps to the next timer, so a day passes in
+    milliseconds, in the same order each time. In an ordinary loop `sleep` just moves the time on.
+    """
+
+    def __init__(self, start: float = 1_700_000_000.0) -> None:
+        self._start = start
+        self.elapsed = 0.0  # kept apart from the start: small numbers keep timers exact
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return self._start + self.elapsed
+
+    def forward(self, seconds: float) -> None:
+        """Moves the time on."""
+        assert seconds >= 0, "time does not run backwards"
+        self.elapsed += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits for virtual time."""
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, _VirtualLoop) and loop.clock is self:
+            await asyncio.sleep(seconds)
+        else:
+            self.forward(max(0.0, seconds))
+            await asyncio.sleep(0)
+
+
+def run_virtual(main: Callable[[VirtualClock], Awaitable[T]], clock: VirtualClock | None = None) -> T:
+    """Runs `main` in an event loop of virtual time: `asyncio.timeout`, `asyncio.sleep` and the clock agree.
+
+    Nothing in it may wait for threads, sockets or processes. When every task waits and no timer runs, RuntimeError says so.
+    """
+    virtual = clock or VirtualClock()
+
+    async def start() -> T:
+        return await main(virtual)
+
+    with asyncio.Runner(loop_factory=lambda: _VirtualLoop(virtual)) as runner:
+        return runner.run(start())
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Instead of waiting for the next timer it moves the clock there."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        if timeout is None:
+            raise RuntimeError("every task waits and no timer runs: virtual time would stand still for ever")
+        self._clock.forward(timeout)
+        return []
+
+
+class _VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        super().__init__(_JumpingSelector(clock))
+
+    def time(self) -> float:
+        return self.clock.elapsed

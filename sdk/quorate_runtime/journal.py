@@ -1,0 +1,246 @@
+"""The journal: SQLite in WAL mode with full sync, one writer thread, one fsync for all who wait (group commit).
+
+Why a thread and not aiosqlite: a call per statement costs two thread hops each; here one hop serves a whole batch (a single
+caller gets about 4,000 appends a second, 128 callers about 70,000 on a disk that syncs in 0.1 ms).
+Durability rests on the disk honouring fsync. A torn tail of the WAL was never acknowledged and is dropped by SQLite; every
+record carries a checksum, because SQLite keeps none over the pages of the main file.
+"""
+
+import asyncio
+import fcntl
+import os
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from quorate_runtime import journal_files as files
+from quorate_runtime.crash import crash_point
+from quorate_runtime.journal_port import (
+    Appended,
+    JournalBusy,
+    JournalFailed,
+    KeyedEffect,
+    Pending,
+    Record,
+    Snapshot,
+    Stored,
+)
+
+BATCH_MAX = 1024  # requests in one transaction
+LINGER_SECONDS = 0.02  # how long done-marks alone wait for an append to share its fsync
+
+
+@dataclass(frozen=True, slots=True)
+class _Append:
+    offset: int
+    record: Record
+    effects: tuple[KeyedEffect, ...]
+    future: asyncio.Future[Appended]
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    keys: tuple[str, ...]
+    future: asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Save:
+    snapshot: Snapshot
+    future: asyncio.Future[None]
+
+
+_Request = _Append | _Done | _Save
+_Result = tuple[asyncio.Future[Any], Appended | None]
+
+
+class Journal:
+    """`JournalPort` over one folder. `commits` counts transactions, for the group commit's figures."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, lock: int) -> None:
+        """Use `open`."""
+        self.folder = folder
+        self.commits = 0
+        self.last_offset = files.last_offset(connection)
+        self._lock = lock
+        self._connection = connection  # the writer thread's alone from here on
+        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()  # bounded by the actor's appends in flight
+        self._loop = asyncio.get_running_loop()
+        self._failure: JournalFailed | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._write_all, name="journal", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(cls, folder: Path, pages_max: int | None = None) -> "Journal":
+        """Takes the folder for this process and opens or creates its journal.
+
+        `pages_max` bounds the file (4 KiB pages); an append beyond it fails like one on a full disk.
+        `JournalBusy` when another process holds the folder, `JournalDamaged` when the file cannot be read.
+        """
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = _lock_folder(folder)
+        try:
+            return cls(folder, files.open_for_writing(folder, pages_max), lock)
+        except BaseException:
+            os.close(lock)
+            raise
+
+    def append(self, record: Record, effects: Sequence[KeyedEffect] = ()) -> asyncio.Future[Appended]:
+        """See `JournalPort`."""
+        self._check_usable()
+        self.last_offset += 1
+        future: asyncio.Future[Appended] = self._loop.create_future()
+        self._requests.put(_Append(self.last_offset, record, tuple(effects), future))
+        return future
+
+    def mark_done(self, keys: Sequence[str]) -> asyncio.Future[None]:
+        """See `JournalPort`."""
+        self._check_usable()
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._requests.put(_Done(tuple(keys), future))
+        return future
+
+    def save_snapshot(self, snapshot: Snapshot) -> asyncio.Future[None]:
+        """See `JournalPort`."""
+        self._check_usable()
+        assert 0 < snapshot.offset <= self.last_offset, "a snapshot stands after an event"
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._requests.put(_Save(snapshot, future))
+        return future
+
+    def replay(self, after: int = 0) -> Iterator[Stored]:
+        """See `JournalPort`."""
+        return files.read_events(self.folder, after)
+
+    def pending_effects(self) -> Sequence[Pending]:
+        """See `JournalPort`."""
+        return files.read_pending(self.folder)
+
+    def load_snapshot(self) -> Snapshot | None:
+        """See `JournalPort`."""
+        return files.read_snapshot(self.folder)
+
+    async def close(self) -> None:
+        """See `JournalPort`."""
+        if self._closed:
+            return
+        self._closed = True
+        self._requests.put(None)
+        await asyncio.to_thread(self._thread.join)
+        os.close(self._lock)
+
+    def _check_usable(self) -> None:
+        assert not self._closed, "the journal is closed"
+        if self._failure is not None:
+            raise self._failure
+
+    # ---- the writer thread
+
+    def _write_all(self) -> None:
+        with closing(self._connection):
+            is_open = True
+            while is_open:
+                batch, is_open = self._gather()
+                if not batch:
+                    continue
+                try:
+                    results = self._write(batch)
+                except Exception as error:  # noqa: BLE001
+                    # Not re-raised here, where nobody would see it: it is the result of every waiting and every later append.
+                    self._tell(partial(self._fail, error, batch))
+                    return
+                self._tell(partial(_settle, results))
+
+    def _gather(self) -> tuple[list[_Request], bool]:
+        """What waits, at most BATCH_MAX, and whether more may come."""
+        batch: list[_Request] = []
+        is_lazy = True
+        deadline: float | None = None
+        while len(batch) < BATCH_MAX:
+            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                request = self._requests.get(is_lazy, wait)
+            except queue.Empty:
+                # Nothing else waits: write what there is.
+                break
+            if request is None:
+                return batch, False
+            batch.append(request)
+            is_lazy = is_lazy and isinstance(request, _Done)
+            deadline = deadline or time.monotonic() + LINGER_SECONDS
+        return batch, True
+
+    def _write(self, batch: list[_Request]) -> list[_Result]:
+        """One transaction; returns what to tell each waiting caller. Raises when it is not on disk."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        results: list[_Result] = []
+        for request in batch:
+            match request:
+                case _Append():
+                    appended = files.write_event(self._connection, request.offset, request.record, request.effects)
+                    results.append((request.future, appended))
+                case _Done():
+                    files.write_done(self._connection, request.keys)
+                    results.append((request.future, None))
+                case _Save():
+                    files.write_snapshot(self._connection, request.snapshot)
+                    results.append((request.future, None))
+        crash_point("journal.before-commit")
+        self._connection.execute("COMMIT")
+        crash_point("journal.after-commit")
+        self.commits += 1
+        return results
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            # The loop was closed without closing the journal: nobody is left to be told, what is on disk stays there.
+            pass
+
+    # ---- back on the loop's thread
+
+    def _fail(self, error: Exception, batch: list[_Request]) -> None:
+        """Nothing of this batch, nor of what was queued behind it, is acknowledged. Appends and this run on one thread."""
+        self._failure = JournalFailed(
+            f"{files.database(self.folder)}: an append could not be made durable ({error}). "
+            "Free space or repair the disk, then start again."
+        )
+        self._failure.__cause__ = error
+        while not self._requests.empty():
+            request = self._requests.get_nowait()
+            if request is not None:
+                batch.append(request)
+        for request in batch:
+            if not request.future.done():
+                request.future.set_exception(self._failure)
+
+
+def _settle(results: list[_Result]) -> None:
+    for future, value in results:
+        if not future.done():
+            future.set_result(value)
+
+
+def _lock_folder(folder: Path) -> int:
+    """An exclusive flock, which the kernel lets go when the process ends in whatever way. The file names the holder for people."""
+    lock = os.open(folder / "journal.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(lock)
+        raise JournalBusy(
+            f"{folder} is in use by another process (pid {holder}). Stop it, or give this daemon a folder of its own."
+        ) from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock

@@ -1,0 +1,123 @@
+"""Tables with an overlay behave like dicts that can forget."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate_protocol.refusals import Refused
+from quorate_protocol.tables import Cell, Table, Tables
+from quorate_protocol.units import Amount, Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    amount: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Shut:
+    reason: str | None
+
+
+class State(Tables):
+    def __init__(self) -> None:
+        self.accounts: Table[Hash32, Open | Shut] = Table(Hash32, Open | Shut)
+        self.names: Table[int, str | None] = Table(int, str | None)
+        self.counter: Cell[int] = Cell(int, 0)
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["set", "del", "pop", "commit", "rollback"]), st.integers(0, 6), st.integers(0, 99)), max_size=60
+)
+
+
+@given(steps)
+def test_table_is_a_dict_whose_uncommitted_writes_can_be_dropped(script: list[tuple[str, int, int]]) -> None:
+    table: Table[int, int] = Table(int, int)
+    now: dict[int, int] = {}
+    committed: dict[int, int] = {}
+    for what, key, value in script:
+        match what:
+            case "set":
+                table[key] = value
+                now[key] = value
+            case "del" if key in now:
+                del table[key]
+                del now[key]
+            case "pop":
+                assert table.pop(key, None) == now.pop(key, None)
+            case "commit":
+                table.commit()
+                committed = dict(now)
+            case "rollback":
+                table.rollback()
+                now = dict(committed)
+        assert list(table.items()) == list(now.items())
+        assert len(table) == len(now)
+        assert [table.get(k) for k in range(7)] == [now.get(k) for k in range(7)]
+        assert [k in table for k in range(7)] == [k in now for k in range(7)]
+    assert dict(table._base) == committed
+
+
+def test_a_refused_transaction_changes_nothing_even_in_order() -> None:
+    state = State()
+    with state.transaction():
+        state.names[1], state.names[2], state.counter.value = "a", None, 5
+    before = state.snapshot()
+    with pytest.raises(KeyError), state.transaction():
+        del state.names[1]
+        state.names[1] = "moved to the end"
+        state.counter.value += 1
+        state.names.pop(77)
+    assert state.snapshot() == before
+    assert list(state.names) == [1, 2] and state.counter.value == 5
+
+
+def test_none_is_a_value() -> None:
+    state = State()
+    with state.transaction():
+        state.names[3] = None
+        assert 3 in state.names and state.names[3] is None and state.names.get(3, "x") is None
+    assert 3 in state.names and state.names[3] is None
+
+
+def test_snapshot_restores_values_unions_and_order() -> None:
+    state, other = State(), State()
+    with state.transaction():
+        for index in (9, 1, 5):
+            state.accounts[Hash32(bytes([index]) * 32)] = Open(Amount(2**100)) if index != 1 else Shut(None)
+        state.names[10], state.names[2] = "ten", "two"
+        state.counter.value = -3
+    other.restore(state.snapshot())
+    assert list(other.accounts.items()) == list(state.accounts.items())
+    assert list(other.names) == [10, 2] and other.counter.value == -3
+    assert other.snapshot() == state.snapshot()
+
+
+def test_snapshot_with_writes_waiting_is_a_bug_and_a_strange_one_is_refused() -> None:
+    state = State()
+    state.counter.value = 1
+    with pytest.raises(AssertionError):
+        state.snapshot()
+    for text in (
+        b"{}",
+        b"[]",
+        b'{"accounts":{},"counter":{"value":0},"names":[]}',
+        b'{"accounts":[{"key":1}],"counter":{"value":0},"names":[]}',
+    ):
+        with pytest.raises(Refused):
+            state.restore(text)
+
+
+def test_commit_costs_changes_and_not_rows() -> None:
+    table: Table[int, int] = Table(int, int)
+    for key in range(50_000):
+        table[key] = key
+    table.commit()
+    base = table._base
+    table[7] = 8
+    del table[9]
+    table.commit()
+    assert table._base is base and len(table) == 49_999  # written in place, not copied
