@@ -1,0 +1,122 @@
+"""Everything that comes from providers: decoded, verified, and only then an event.
+
+Signatures are checked here against the message's own text; the core decides whether that key may say it.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from quorate_content.sealed import check_sealed
+from quorate_content.store import ContentStore
+from quorate_protocol import lease as leases
+from quorate_protocol import offer as offers
+from quorate_protocol import wire
+from quorate_protocol.commitment import check_opens
+from quorate_protocol.eip712 import Domain
+from quorate_protocol.envelope import AnyEnvelope, signer
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages import Reveal
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_runtime.actor import Actor
+from quorate_runtime.crypto import recover
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect
+
+OVERHEAD_BYTES = 1 << 20
+LOGS_KEPT_BYTES = 1 << 20
+LOGS_KEPT_RUNS = 1_000
+
+
+@dataclass(slots=True)
+class LogBook:
+    """Log text of runs, in memory only, bounded; never part of a result."""
+
+    texts: dict[Hash32, bytearray] = field(default_factory=dict)
+
+    def add(self, job_id: Hash32, text: str) -> None:
+        """Appends; beyond 1 MiB a run's log is cut."""
+        kept = self.texts.setdefault(job_id, bytearray())
+        kept += text.encode()[: max(0, LOGS_KEPT_BYTES - len(kept))]
+        while len(self.texts) > LOGS_KEPT_RUNS:
+            del self.texts[next(iter(self.texts))]
+
+
+@dataclass(slots=True)
+class Gate:
+    """Handler of provider frames (`ports.Handler`)."""
+
+    domain: Domain
+    limits: Limits
+    core: Coordinator
+    actor: Actor[ev.Event, Effect]
+    store: ContentStore
+    clock: Clock
+    logs: LogBook
+
+    async def __call__(self, sender: str, data: bytes) -> bytes:
+        """One frame in, Ok out; Refused travels back as the port's error."""
+        frame = wire.decode(data)
+        match frame:
+            case wire.LogsSent(assignment_hash, text):
+                self._logs(sender, assignment_hash, text)
+            case wire.RevealSent(reveal):
+                await self._reveal(reveal)
+            case _:
+                await self.actor.submit(await self._event(frame))
+        return wire.encode(wire.Ok())
+
+    async def _event(self, frame: wire.Frame) -> ev.Event:
+        match frame:
+            case wire.OfferSent(offer):
+                now = UnixSeconds(int(self.clock.now()))
+                return ev.OfferReceived(offer, offers.validate(offer, self.domain, recover, now, self.limits.offer_ttl))
+            case wire.HeartbeatSent(heartbeat):
+                return ev.HeartbeatReceived(heartbeat, self._signer(heartbeat))
+            case wire.AcceptSent(accept):
+                return ev.AcceptReceived(accept, self._signer(accept))
+            case wire.DeclineSent(decline):
+                return ev.DeclineReceived(decline, self._signer(decline))
+            case wire.CommitSent(commit):
+                key = self._signer(commit)
+                return ev.CommitReceived(commit, key, await self.store.resolve(commit.message.encrypted_output) is not None)
+            case _:
+                raise Refused(Code.UNSUPPORTED, f"{type(frame).__name__} is not sent to a coordinator")
+
+    def _signer(self, envelope: AnyEnvelope) -> Address:
+        return signer(self.domain, envelope, recover)
+
+    async def _reveal(self, reveal: Reveal) -> None:
+        """Opens the stored ciphertext before the core hears of it; cheap checks come first, so that strangers cost little."""
+        lease = self.core.state.leases.get(reveal.assignment_hash)
+        if lease is None:
+            raise Refused(Code.UNKNOWN, f"assignment 0x{reveal.assignment_hash.hex()}")
+        if isinstance(lease.phase, leases.Closed):
+            check_opens(lease.phase.commit.message, reveal)
+            await self._check_output(lease, lease.phase.commit.message.encrypted_output, reveal)
+        await self.actor.submit(ev.RevealReceived(reveal, has_opened=True))
+
+    async def _check_output(self, lease: leases.Lease, ciphertext: Hash32, reveal: Reveal) -> None:
+        cid = await self.store.resolve(ciphertext)
+        if cid is None:
+            raise Refused(Code.NOT_STORED, "reveal: its ciphertext is not in the staging store")
+        bound = self.core.state.jobs[lease.job_id].submission.spec.resources.output_bytes + OVERHEAD_BYTES
+        async with await self.store.lease(cid) as held:
+            await asyncio.to_thread(check_sealed, held.path, reveal.salt, reveal.output_digest, 2 * bound)
+
+    def _logs(self, sender: str, assignment_hash: Hash32, text: str) -> None:
+        lease = self.core.state.leases.get(assignment_hash)
+        if lease is None or "0x" + lease.provider.hex() != sender.lower():
+            raise Refused(Code.NOT_YOURS, "logs: not of an assignment of this provider")
+        if len(text) > wire.LOG_TEXT_MAX:
+            raise Refused(Code.OVERSIZE, f"logs: at most {wire.LOG_TEXT_MAX} characters a frame")
+        job = self.core.state.jobs[lease.job_id]
+        # Only the first execution's lines are streamed: an auditor's would only repeat them.
+        if lease.batch == 0 and job.leases and all(item == lease.hash or self._gave_up(item) for item in job.leases[: lease.index]):
+            self.logs.add(job.id, text)
+
+    def _gave_up(self, digest: Hash32) -> bool:
+        return isinstance(self.core.state.leases[digest].phase, leases.Declined | leases.Lapsed | leases.Stopped)

@@ -1,0 +1,81 @@
+"""Performs the core's effects: frames to providers, documents into the store, transactions to the chain."""
+
+import logging
+from dataclasses import dataclass
+
+from quorate_content.store import ContentStore
+from quorate_contracts.bindings.call import Call
+from quorate_contracts.bindings.court import CaseExecution, case_bond
+from quorate_contracts.bindings.epochs import SignedVoucher
+from quorate_contracts.deploy import Contracts
+from quorate_protocol import wire
+from quorate_protocol.limits import Limits
+from quorate_protocol.ports import Clock, Peers
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, Seconds
+from quorate_runtime.chain.sender import Sender
+
+from quorate_coordinator.core.effects import Effect, Evidence, OpenCase, PostEpoch, Send, StoreDocument
+
+log = logging.getLogger(__name__)
+ANSWER_WITHIN = Seconds(3)
+SEND_SECONDS = 60.0
+OWN = "coordinator"
+
+
+@dataclass(slots=True)
+class Performer:
+    """One method an effect; Unavailable is retried by the outbox, Refused ends the effect."""
+
+    coordinator: Address
+    contracts: Contracts
+    limits: Limits
+    peers: Peers
+    store: ContentStore
+    sender: Sender
+    clock: Clock
+
+    async def __call__(self, effect: Effect) -> None:
+        """Performs one effect; harmless to repeat."""
+        match effect:
+            case Send():
+                await self._send(effect)
+            case StoreDocument(_, data):
+                await self.store.put(data, OWN)
+            case PostEpoch():
+                await self._post(effect)
+            case OpenCase():
+                await self._open_case(effect)
+
+    async def _send(self, effect: Send) -> None:
+        try:
+            await self.peers.request(effect.peer, wire.encode(effect.frame), ANSWER_WITHIN)
+        except Unavailable as error:
+            if self.clock.now() > effect.expires:
+                # Too late to matter: the lease's own deadline has judged it, and newer messages replace older ones.
+                log.info("%s dropped: %s", effect.key, error)
+                return
+            raise Unavailable(str(error), 0.3) from error
+
+    async def _post(self, effect: PostEpoch) -> None:
+        vouchers = [SignedVoucher(item.session, item.voucher) for item in effect.vouchers]
+        await self._transact(effect.key, self.contracts.epochs.post(self.coordinator, effect.number, effect.root, vouchers))
+
+    async def _open_case(self, effect: OpenCase) -> None:
+        executions = [_execution(item) for item in effect.executions]
+        bond = case_bond(executions, self.limits)
+        await self._transact(f"{effect.key}-approve", self.contracts.token.approve(self.contracts.deployment.court, bond))
+        await self._transact(effect.key, self.contracts.court.open_case(executions))
+
+    async def _transact(self, purpose: str, call: Call) -> None:
+        receipt = await self.sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)
+        log.info("%s: %d gas", purpose, receipt.gas_used)
+
+
+def purpose_of(effect: Effect, refused: Refused) -> tuple[str, str] | None:
+    """(purpose, reason) when the core must hear that the chain refused something."""
+    return (effect.key, refused.detail or str(refused)) if isinstance(effect, PostEpoch | OpenCase) else None
+
+
+def _execution(item: Evidence) -> CaseExecution:
+    return CaseExecution(item.session, item.order, item.index, item.blind, item.assignment, item.commit)

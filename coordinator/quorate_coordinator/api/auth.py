@@ -1,0 +1,62 @@
+"""Who asks: a bearer token whose key may speak for its account, by the state as it stands."""
+
+from dataclasses import dataclass
+
+from aiohttp import web
+from quorate_protocol import envelope
+from quorate_protocol.bearer import read_token
+from quorate_protocol.messages import Session
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, UnixSeconds
+from quorate_runtime.crypto import recover
+
+from quorate_coordinator.core.state import State
+from quorate_coordinator.core.turn import Rules
+
+
+@dataclass(slots=True)
+class Auth:
+    """Checks tokens against one coordinator's state."""
+
+    rules: Rules
+    state: State
+    clock: Clock
+
+    def account(self, request: web.Request) -> Address | None:
+        """The account a request acts for; None without a token. Refused for a bad one."""
+        header = request.headers.get("Authorization")
+        if not header:
+            return None
+        now = UnixSeconds(int(self.clock.now()))
+        bearer = read_token(header, self.rules.domain.chain_id, self.rules.coordinator, recover, now)
+        if bearer.key != bearer.account and not self._speaks_for(bearer.account, bearer.key, now):
+            raise Refused(Code.WRONG_SIGNER, "authorization: this key does not speak for this account here")
+        return bearer.account
+
+    def _speaks_for(self, account: Address, key: Address, now: UnixSeconds) -> bool:
+        provider = self.state.providers.get(account)
+        if provider is not None and provider.operator_key == key:
+            return True
+        client = self.state.clients.get(account)
+        sessions = client.sessions if client else ()
+        return any(item.message.session_key == key and now < item.message.expires for item in sessions)
+
+    def required(self, request: web.Request) -> Address:
+        """As `account`, but refuses strangers."""
+        account = self.account(request)
+        if account is None:
+            raise Refused(Code.BAD_SIGNATURE, "authorization: a Quorate token is needed here")
+        return account
+
+    async def uploader(self, request: web.Request) -> str:
+        """Account that may upload: a registered provider or a client with an allocation."""
+        account = self.required(request)
+        if account not in self.state.providers and account not in self.state.clients:
+            raise Refused(Code.NOT_REGISTERED, f"0x{account.hex()}: register as provider or allocate funds first")
+        return "0x" + account.hex()
+
+
+def session_signer(rules: Rules, signed: envelope.Envelope[Session]) -> Address:
+    """Who signed a session."""
+    return envelope.signer(rules.domain, signed, recover)

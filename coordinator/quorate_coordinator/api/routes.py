@@ -1,0 +1,247 @@
+"""The routes of /v1: thin, each reads, checks and submits or answers a view."""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from aiohttp import web
+from quorate_protocol import codec, envelope
+from quorate_protocol import epoch as trees
+from quorate_protocol import order as orders
+from quorate_protocol.job import JobSpec
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages import Session, Stop, Voucher, Witness
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
+from quorate_protocol.units import Address, Hash32, Price, UnixSeconds, VerifyTier
+from quorate_protocol.views import AckView, InfoView
+from quorate_runtime.actor import Actor
+from quorate_runtime.crypto import recover
+
+from quorate_coordinator.adapters.gate import LogBook
+from quorate_coordinator.api.auth import Auth, session_signer
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import queries
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect, StoreDocument
+
+M = TypeVar("M")
+BODY_BYTES_MAX = 256 * 1024
+RUNS_MAX = 1_000
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Body of POST /v1/plan."""
+
+    spec: JobSpec
+    max_price_per_hour: Price
+    verify_tier: VerifyTier
+    accept_unverified: bool
+
+
+@dataclass(slots=True)
+class Api:
+    """Handlers over one coordinator."""
+
+    core: Coordinator
+    actor: Actor[ev.Event, Effect]
+    auth: Auth
+    info: InfoView
+    limits: Limits
+    clock: Clock
+    logs: LogBook
+    receipt: Callable[[str], Awaitable[bytes]]  # receipt body by CID, from the store
+
+    def add_routes(self, app: web.Application) -> None:
+        """Mounts everything but content, peers and streams."""
+        app.router.add_get("/v1/info", self.get_info)
+        app.router.add_get("/v1/health", self.get_health)
+        app.router.add_get("/v1/offers", self.get_offers)
+        app.router.add_post("/v1/plan", self.post_plan)
+        app.router.add_post("/v1/sessions", self.post_session)
+        app.router.add_post("/v1/orders", self.post_order)
+        app.router.add_get("/v1/runs", self.get_runs)
+        app.router.add_get("/v1/runs/{job}", self.get_run)
+        app.router.add_post("/v1/runs/{job}/stop", self.post_stop)
+        app.router.add_post("/v1/witnesses", self.post_witness)
+        app.router.add_post("/v1/vouchers", self.post_voucher)
+        app.router.add_get("/v1/receipts/{job}", self.get_receipt)
+        app.router.add_get("/v1/accounts/{address}", self.get_account)
+        app.router.add_get("/v1/providers/{address}", self.get_provider)
+        app.router.add_get("/v1/cases", self.get_cases)
+        app.router.add_get("/v1/epochs", self.get_epochs)
+        app.router.add_get("/v1/epochs/{number}/proofs/{address}", self.get_proof)
+
+    def now(self) -> UnixSeconds:
+        """The present second."""
+        return UnixSeconds(int(self.clock.now()))
+
+    async def get_info(self, _: web.Request) -> web.Response:
+        """InfoView."""
+        return answer(self.info)
+
+    async def get_health(self, _: web.Request) -> web.Response:
+        """Alive, and how far the chain was followed."""
+        own = self.core.state.own
+        lag = max(0, self.now() - own.block_time)
+        return web.json_response({"ok": lag < 60, "block": own.block, "chainLagSeconds": lag, "live": len(self.core.state.live)})
+
+    async def get_offers(self, _: web.Request) -> web.Response:
+        """{"offers": [OfferView]}."""
+        return listed("offers", queries.offer_views(self.core.state, self.now()))
+
+    async def post_plan(self, request: web.Request) -> web.Response:
+        """PlanView of a PlanRequest."""
+        wanted = codec.from_json(PlanRequest, codec.parse(await request.read(), BODY_BYTES_MAX))
+        state, rules = self.core.state, self.core.rules
+        view = queries.plan_view(state, rules, self.now(), wanted.spec, wanted.max_price_per_hour, wanted.accept_unverified)
+        return answer(view)
+
+    async def post_session(self, request: web.Request) -> web.Response:
+        """Envelope[Session]: makes the session key known before the first order."""
+        signed = await read_envelope(request, Session)
+        session = signed.message
+        if session_signer(self.core.rules, signed) != session.client or session.coordinator != self.core.rules.coordinator:
+            raise Refused(Code.WRONG_SIGNER, "session: not signed by its client, or for another coordinator")
+        if not self.now() < session.expires <= self.now() + self.limits.session_max + 60:
+            raise Refused(Code.EXPIRED, f"session: must expire within {self.limits.session_max} s")
+        await self.actor.submit(ev.SessionReceived(signed))
+        return web.json_response({})
+
+    async def post_order(self, request: web.Request) -> web.Response:
+        """AckView of a Submission."""
+        submission = codec.from_json(orders.Submission, codec.parse(await request.read(), BODY_BYTES_MAX))
+        rules = self.core.rules
+        orders.validate(submission, rules.domain, recover, rules.coordinator, self.now(), self.limits)
+        ack = await self.actor.submit(ev.OrderReceived(submission))
+        assert isinstance(ack, envelope.Envelope)
+        return answer(AckView(ack.message.job_id, ack))
+
+    async def get_runs(self, request: web.Request) -> web.Response:
+        """{"runs": [RunView]} of the client whose token is shown, newest first."""
+        account = self.auth.required(request)
+        client = self.core.state.clients.get(account)
+        jobs = [self.core.state.jobs[job_id] for job_id in reversed(client.jobs[-RUNS_MAX:])] if client else []
+        return listed("runs", [queries.run_view(self.core.state, job, is_client=True) for job in jobs])
+
+    async def get_run(self, request: web.Request) -> web.Response:
+        """RunView; the output only for its client."""
+        job = queries.job_of(self.core.state, job_id_of(request))
+        is_client = self.auth.account(request) == job.submission.order.message.client
+        return answer(queries.run_view(self.core.state, job, is_client))
+
+    async def post_stop(self, request: web.Request) -> web.Response:
+        """Envelope[Stop]."""
+        stop = await read_envelope(request, Stop)
+        if stop.message.job_id != job_id_of(request):
+            raise Refused(Code.MALFORMED, "stop: jobId is not the one in the path")
+        await self.actor.submit(ev.StopReceived(stop, envelope.signer(self.core.rules.domain, stop, recover)))
+        return web.json_response({})
+
+    async def post_witness(self, request: web.Request) -> web.Response:
+        """Envelope[Witness]."""
+        witness = await read_envelope(request, Witness)
+        await self.actor.submit(ev.WitnessReceived(witness, envelope.signer(self.core.rules.domain, witness, recover)))
+        return web.json_response({})
+
+    async def post_voucher(self, request: web.Request) -> web.Response:
+        """Envelope[Voucher]."""
+        voucher = await read_envelope(request, Voucher)
+        await self.actor.submit(ev.VoucherReceived(voucher, envelope.signer(self.core.rules.domain, voucher, recover)))
+        return web.json_response({})
+
+    async def get_receipt(self, request: web.Request) -> web.Response:
+        """The receipt file `{body, cid}` in its canonical bytes."""
+        job = queries.job_of(self.core.state, job_id_of(request))
+        if job.receipt_cid is None:
+            raise Refused(Code.TOO_EARLY, "receipt: there is none before the verdict")
+        body = await self.receipt(job.receipt_cid)
+        document = codec.canonical({"body": codec.parse(body, len(body)), "cid": job.receipt_cid})
+        return web.Response(body=document, content_type="application/json")
+
+    async def get_account(self, request: web.Request) -> web.Response:
+        """AccountView."""
+        return answer(queries.account_view(self.core.state, address_of(request)))
+
+    async def get_provider(self, request: web.Request) -> web.Response:
+        """ProviderView."""
+        return answer(queries.provider_view(self.core.state, address_of(request), self.now()))
+
+    async def get_cases(self, _: web.Request) -> web.Response:
+        """{"cases": [CaseView]}."""
+        return listed("cases", queries.case_views(self.core.state))
+
+    async def get_epochs(self, _: web.Request) -> web.Response:
+        """Epochs that proofs are kept for."""
+        kept = [
+            {"number": item.number, "root": "0x" + item.root.hex(), "isPosted": item.is_posted, "leaves": len(item.leaves)}
+            for item in self.core.state.epochs.values()
+        ]
+        return web.json_response({"epochs": kept})
+
+    async def get_proof(self, request: web.Request) -> web.Response:
+        """{"leaf", "proof", "epoch"} of an account, for `Epochs.claim`."""
+        text = request.match_info["number"]
+        record = self.core.state.epochs.get(int(text)) if text.isdecimal() and len(text) < 12 else None
+        if record is None:
+            raise Refused(Code.UNKNOWN, f"epoch {text[:20]}: not kept here")
+        try:
+            leaf, proof = trees.prove(record.leaves, address_of(request))
+        except KeyError as error:
+            raise Refused(Code.UNKNOWN, "epoch: the account has no leaf in it") from error
+        return web.json_response({"leaf": codec.to_json(leaf), "proof": codec.to_json(proof), "epoch": record.number})
+
+
+def answer(view: object) -> web.Response:
+    """A view as JSON."""
+    return web.Response(body=codec.encode(view), content_type="application/json")
+
+
+def listed(name: str, views: list[M]) -> web.Response:
+    """{name: [views]}."""
+    return web.Response(body=codec.canonical({name: [codec.to_json(view) for view in views]}), content_type="application/json")
+
+
+def job_id_of(request: web.Request) -> Hash32:
+    """The {job} of the path."""
+    return Hash32(_hex_of(request.match_info["job"], 32, "jobId"))
+
+
+def address_of(request: web.Request) -> Address:
+    """The {address} of the path."""
+    return Address(_hex_of(request.match_info["address"], 20, "address"))
+
+
+def _hex_of(text: str, size: int, field: str) -> bytes:
+    try:
+        value = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError as error:
+        raise Refused(Code.MALFORMED, f"{field}: {text[:80]!r} is not hex") from error
+    if len(value) != size:
+        raise Refused(Code.MALFORMED, f"{field}: {size} bytes of 0x-hex are needed")
+    return value
+
+
+async def read_envelope(request: web.Request, kind: type[M]) -> envelope.Envelope[M]:
+    """An envelope of one message type from the body."""
+    return envelope.from_json(codec.parse(await request.read(), BODY_BYTES_MAX), kind)
+
+
+@web.middleware
+async def refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """The one place where refusals become answers."""
+    try:
+        return await handler(request)
+    except Refused as refused:  # the answer itself
+        meaning = MEANINGS[refused.code]
+        tree = {"code": refused.code.value, "sentence": meaning.sentence, "detail": refused.detail}
+        return web.json_response(tree, status=meaning.status)
+    except Unavailable as error:  # the answer itself
+        tree = {"code": "unavailable", "sentence": "Try again later.", "detail": str(error)}
+        return web.json_response(tree, status=503, headers={"Retry-After": "1"})
+    except web.HTTPRequestEntityTooLarge:  # the answer itself, in our form
+        tree = {"code": Code.OVERSIZE.value, "sentence": MEANINGS[Code.OVERSIZE].sentence, "detail": f"at most {BODY_BYTES_MAX} bytes"}
+        return web.Response(status=413, text=json.dumps(tree), content_type="application/json")
