@@ -4,12 +4,14 @@ A daemon thread per container reads the engine's attach stream into a file, up t
 rest. What a container writes while no daemon is attached (between a crash and the restart) is lost; logs are never part of a result.
 """
 
+import socket
 import threading
 from pathlib import Path
 
 import docker
 import docker.errors
 import requests
+from docker.utils.socket import frames_iter
 
 LOG_BYTES_MAX = 1 << 20
 _CUT = b"\n[log cut at 1 MiB]\n"
@@ -26,7 +28,7 @@ class LogReaders:
         """Starts reading, unless it is being read already. Returns once the engine has accepted: what follows is not lost."""
         if self.is_reading(container):
             return
-        stream = self._api.attach(container, stdout=True, stderr=True, stream=True, logs=False)
+        stream = self._api.attach_socket(container, {"stdout": 1, "stderr": 1, "stream": 1})
         reader = threading.Thread(target=_copy, args=(stream, path), name=f"log-{container}", daemon=True)
         self._readers[container] = reader
         reader.start()
@@ -41,11 +43,11 @@ class LogReaders:
         self._readers.pop(container, None)
 
 
-def _copy(stream: "docker.types.CancellableStream[bytes]", path: Path) -> None:
+def _copy(stream: socket.SocketIO, path: Path) -> None:
     written = path.stat().st_size if path.exists() else 0
     try:
         with path.open("ab", buffering=0) as file:
-            for chunk in stream:
+            for _, chunk in frames_iter(stream, tty=False):  # type: ignore[no-untyped-call]
                 file.write(chunk[: LOG_BYTES_MAX - written])
                 written += len(chunk)
                 if written > LOG_BYTES_MAX:
@@ -54,4 +56,5 @@ def _copy(stream: "docker.types.CancellableStream[bytes]", path: Path) -> None:
     except (OSError, requests.exceptions.RequestException, docker.errors.DockerException):
         return  # the engine or the lease's folder went away: a log is no promise
     finally:
-        stream.close()
+        # The response owns the connection. Closing the stream first would leave the socket open: the SDK keeps two handles on it.
+        stream._response.close()  # type: ignore[attr-defined]

@@ -32,6 +32,7 @@ _ONLY = "without one, only images of `quorate image build --python` can be run, 
 _FOLDERS = ("inputs", "outputs", "scratch")
 _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _POLL_SECONDS = 0.02
+_SPAWN_SECONDS = 30
 _POLL_SECONDS_MAX = 0.25
 
 
@@ -204,15 +205,15 @@ def end_lease(folder: Path) -> None:
 
 
 def _spawn(folder: Path) -> None:
-    """Starts the supervisor in a session of its own, holding the lock from before its first instruction."""
+    """Starts the supervisor in a session of its own, holding the lock from before its first instruction; returns once it is detached."""
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SUPERVISOR), str(folder)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=(folder / "supervisor.log").open("wb"), start_new_session=True, pass_fds=(descriptor,), cwd="/",
-        )  # fmt: skip
-        os.write(descriptor, str(process.pid).encode())
+        with (folder / "supervisor.log").open("wb") as errors:
+            subprocess.run(
+                [sys.executable, "-I", "-S", str(_SUPERVISOR), str(folder)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=errors, start_new_session=True, pass_fds=(descriptor,), cwd="/", check=True, timeout=_SPAWN_SECONDS,
+            )  # fmt: skip
     finally:
         os.close(descriptor)
 

@@ -166,5 +166,13 @@ def record(folder: Path, ended: dict[str, Any]) -> None:
     fresh.rename(folder / "exit.json")
 
 
+def detach(folder: Path) -> None:
+    """Leaves the daemon's family: the kernel's init collects this process then, whoever lives or dies meanwhile."""
+    if os.fork() > 0:
+        os._exit(0)
+    (folder / "lock").write_text(str(os.getpid()))
+
+
 if __name__ == "__main__":
+    detach(Path(sys.argv[1]))
     main(Path(sys.argv[1]))

@@ -70,7 +70,7 @@ class ProviderCore(Tables):
     def next_due(self) -> UnixSeconds:
         """When a Tick changes something next (forgetting may be later than that)."""
         leases = [execution.next_due(item) for item in self.live()]
-        ends = [next(table.values(), NEVER) for table in (self.declined, self.ended)]
+        ends = [next(iter(table.values()), NEVER) for table in (self.declined, self.ended)]
         return min((*leases, *ends, *(jury.next_due(item) for item in self.jury.values())), default=NEVER)
 
     def resume(self) -> tuple[Effect, ...]:

@@ -1,0 +1,52 @@
+"""One frozen `Config` of the provider daemon, built once in `cli.py` from flags, environment, file and defaults."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from quorate_protocol.units import Amount, JobKind, Price
+
+GIB = 1 << 30
+
+
+class ExecutorKind(StrEnum):
+    """Which adapter runs jobs. `auto`: docker when an engine answers, else process on a devnet, else an error."""
+
+    AUTO = "auto"
+    DOCKER = "docker"
+    PROCESS = "process"
+    NOOP = "noop"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything the daemon is told. Bytes; prices in micro-USD per slot-hour."""
+
+    home: Path
+    coordinators: tuple[str, ...]  # base URLs
+    executor: ExecutorKind = ExecutorKind.AUTO
+    is_devnet: bool = False  # allows the process executor
+    slots: int = 1  # run slots, each with its stake slot
+    price: Price = Price(100_000)
+    price_floor: Price = Price(0)
+    images: tuple[str, ...] = ()  # allowed images; empty = any
+    kinds: tuple[JobKind, ...] = (JobKind.TASK,)
+    region: str = ""
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 7710
+    public_url: str = ""  # how others reach the gateway; empty = http://host:port as bound
+    store_quota_bytes: int = 20 * GIB
+    stop_on_exit: bool = False
+    claim_least: Amount = Amount(1)  # smaller credits wait for a later epoch
+    chain_url: str = ""  # empty = what the first coordinator names
+    noop_milliseconds: int = 0  # noop executor only: how long a task takes
+    engine_url: str = ""  # docker only; empty = the environment's
+    cpu_millis: int = 0  # per run slot; 0 = the machine divided by the slots
+    memory_bytes: int = 0  # likewise
+    scratch_bytes: int = 8 * GIB
+    output_bytes: int = 4 * GIB
+    input_bytes: int = 16 * GIB
+
+    def path(self, name: str) -> Path:
+        """A file or folder of this daemon."""
+        return self.home / name

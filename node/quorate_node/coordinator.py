@@ -1,0 +1,129 @@
+"""One coordinator as the provider meets it: what it says of itself, kept on disk, and its HTTP side with the provider's token.
+
+What a coordinator says of itself is checked against the chain before anything is signed for it (`registration.check_coordinator`).
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from quorate_content.cid import Cid
+from quorate_content.fetch import Source
+from quorate_content.staging import upload_file
+from quorate_content.store import ContentStore
+from quorate_contracts.deploy import Deployment
+from quorate_protocol import codec
+from quorate_protocol.bearer import Bearer, make_token
+from quorate_protocol.epoch import Leaf, Proof
+from quorate_protocol.ports import Clock, Signer
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, BlockNumber, Seconds, UnixSeconds
+from quorate_protocol.views import InfoView
+
+TOKEN_SECONDS = 3600
+ANSWER_BYTES_MAX = 1 << 20
+ANSWER_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProofView:
+    """GET /v1/epochs/{epoch}/proofs/{account}"""
+
+    leaf: Leaf
+    proof: Proof
+    epoch: int
+
+
+def deployment_of(info: InfoView) -> Deployment:
+    """The deployment that a coordinator works on."""
+    named = info.contracts
+    return Deployment(
+        chain_id=info.chain_id, start_block=BlockNumber(0), limits=info.limits, token=named["TestToken"], stakes=named["Stakes"],
+        escrow=named["Escrow"], epochs=named["Epochs"], beacon=named["Beacon"], court=named["Court"],
+        beacon_key=info.beacon.public_key, beacon_period=Seconds(info.beacon.period), beacon_genesis=info.beacon.genesis_time,
+    )  # fmt: skip
+
+
+async def discover(session: aiohttp.ClientSession, url: str, kept: Path) -> InfoView:
+    """What the coordinator at `url` says of itself; what it said last when it is away, so that a provider starts without it."""
+    try:
+        info = codec.from_json(InfoView, await get_json(session, f"{url}/v1/info"))
+    except Unavailable:
+        # Not re-raised while there is an earlier answer: leases of this coordinator may still run here.
+        earlier = _read_kept(kept)
+        if earlier is None:
+            raise
+        return earlier
+    _keep(kept, info)
+    return info
+
+
+def _read_kept(path: Path) -> InfoView | None:
+    return codec.decode(InfoView, path.read_bytes()) if path.exists() else None
+
+
+def _keep(path: Path, info: InfoView) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_bytes(codec.encode(info))
+    os.replace(part, path)
+
+
+async def get_json(session: aiohttp.ClientSession, url: str, headers: dict[str, str] | None = None) -> codec.Json:
+    """A JSON answer of at most 1 MiB. Refused as the server answered; Unavailable when it is away."""
+    try:
+        async with session.get(url, headers=headers, timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS)) as response:
+            data = await response.content.read(ANSWER_BYTES_MAX)
+            status = response.status
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise Unavailable(f"{url}: {type(error).__name__} {error}", 2.0) from error
+    if status in (408, 429, 500, 502, 503, 504):
+        raise Unavailable(f"{url}: status {status}", 2.0)
+    tree = codec.parse(data, ANSWER_BYTES_MAX)
+    if status != 200:
+        code = str(tree.get("code", "")) if isinstance(tree, dict) else ""
+        raise Refused(Code(code) if code in set(Code) else Code.UNKNOWN, f"{url}: status {status}")
+    return tree
+
+
+class Coordinator:
+    """HTTP to one coordinator, as one provider."""
+
+    def __init__(
+        self, url: str, info: InfoView, session: aiohttp.ClientSession, provider: Address, operator: Signer, clock: Clock
+    ) -> None:
+        self.url, self.info = url.rstrip("/"), info
+        self._session, self._provider, self._operator, self._clock = session, provider, operator, clock
+
+    @property
+    def address(self) -> Address:
+        """Its account."""
+        return self.info.coordinator
+
+    def headers(self) -> dict[str, str]:
+        """Authorization of this provider."""
+        expires = UnixSeconds(int(self._clock.now()) + TOKEN_SECONDS)
+        bearer = Bearer(self._provider, self._operator.address, expires)
+        return {"Authorization": make_token(bearer, self.info.chain_id, self.address, self._operator.sign)}
+
+    def source(self) -> Source:
+        """Its staging store as a gateway."""
+        return Source(f"{self.url}/v1/content", tuple(self.headers().items()))
+
+    def sources(self, named: tuple[str, ...]) -> tuple[Source, ...]:
+        """The gateways an assignment names, and its own store; only the latter gets the token."""
+        own = self.source()
+        return (own, *(Source(url) for url in named if url.rstrip("/") != own.url))
+
+    async def upload(self, store: ContentStore, cid: Cid) -> None:
+        """Puts one stored file into its staging store."""
+        async with await store.lease(cid) as lease:
+            await upload_file(self._session, f"{self.url}/v1/content", lease.path, cid, self.headers())
+
+    async def proof(self, epoch: int) -> ProofView:
+        """This provider's leaf of an epoch. Refused(UNKNOWN) when it has none."""
+        url = f"{self.url}/v1/epochs/{epoch}/proofs/0x{self._provider.hex()}"
+        view: ProofView = codec.from_json(ProofView, await get_json(self._session, url, self.headers()))
+        return view

@@ -1,0 +1,42 @@
+"""After a restart: what the journal says is wanted against what the executor still holds. Pure; returns events and orders."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from quorate_node.core import events
+from quorate_node.core.jury import Duty, Repeating
+from quorate_node.core.phases import Collecting, Execution, Running, Sealing, Starting, Uploading
+from quorate_protocol.ports import TaskState
+from quorate_protocol.units import Nonce
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """`happened` goes into the machine; `strays` are lease ids that nothing wants any more and that are to be removed."""
+
+    happened: tuple[events.Failed, ...]
+    strays: tuple[str, ...]
+
+
+def reconcile(desired: Iterable[Execution], jury: Iterable[Duty], observed: Mapping[str, TaskState]) -> Reconciled:
+    """A lease that ran and whose container is gone has failed: it must lapse, never be run twice or guessed at.
+
+    Everything that is still there is left alone; its pending effects attach to it again.
+    """
+    happened: list[events.Failed] = []
+    wanted: set[str] = set()
+    for item in desired:
+        state = observed.get(item.lease_id, TaskState.ABSENT)
+        if isinstance(item.phase, Starting | Running | Collecting | Sealing | Uploading):
+            wanted.add(item.lease_id)
+        if isinstance(item.phase, Running | Collecting) and state is TaskState.ABSENT:
+            happened.append(events.Failed(item.hash, "its container was gone when the daemon came back"))
+    for duty in jury:
+        if isinstance(duty.phase, Repeating):
+            wanted.add(jury_lease_id(duty.case_id, len(duty.phase.digests)))
+    return Reconciled(tuple(happened), tuple(sorted(set(observed) - wanted)))
+
+
+def jury_lease_id(case_id: Nonce, index: int) -> str:
+    """Name of the container in which a juror repeats one execution."""
+    return f"case-{case_id}-{index}"

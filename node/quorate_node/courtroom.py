@@ -1,0 +1,121 @@
+"""The provider before the chain: re-executing for a jury, voting, revealing, claiming.
+
+Votes and claims are sent by the operator key, which pays the gas; the court and the epochs pay the owner.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from quorate_contracts.bindings.call import Call
+from quorate_contracts.bindings.court import CaseId
+from quorate_contracts.bindings.epochs import Epoch
+from quorate_contracts.deploy import Contracts
+from quorate_node.chain import ask, transact
+from quorate_node.coordinator import Coordinator, ProofView
+from quorate_node.core import effects, events, jury
+from quorate_node.core.jury import Duty
+from quorate_node.core.provider import ProviderCore
+from quorate_node.core.reconcile import jury_lease_id
+from quorate_node.workbench import Workbench
+from quorate_protocol.commitment import result_digest
+from quorate_protocol.envelope import seal
+from quorate_protocol.epoch import root_of
+from quorate_protocol.messages import JuryReveal, JuryVote
+from quorate_protocol.ports import Clock, Signer
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import ZERO_HASH, ExitStatus, Hash32
+from quorate_runtime.chain import ChainClient, Sender
+
+SEND_SECONDS = 60.0
+
+Submit = Callable[[events.Event], Awaitable[None]]
+
+_logger = logging.getLogger(__name__)
+
+
+class Courtroom:
+    """Effects that end on chain."""
+
+    def __init__(
+        self, core: ProviderCore, workbench: Workbench, coordinators: Mapping[bytes, Coordinator], contracts: Contracts,
+        client: ChainClient, sender: Sender, operator: Signer, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._core, self._bench, self._coordinators, self._contracts = core, workbench, coordinators, contracts
+        self._client, self._sender, self._operator, self._clock = client, sender, operator, clock
+
+    async def perform(self, effect: effects.CourtEffect | effects.SendClaim, submit: Submit) -> None:
+        """Does one effect; what is overtaken is dropped."""
+        match effect:
+            case effects.SendClaim():
+                await self._claim(effect, submit)
+            case effects.Reexecute():
+                if self._has_duty(effect):
+                    await submit(events.Reexecuted(effect.case_id, effect.index, await self._reexecute(effect)))
+            case effects.SendVote():
+                if self._has_duty(effect):
+                    vote = JuryVote(effect.case_id, self._core.terms.provider, effect.ballot)
+                    envelope = seal(self._core.terms.domain, vote, self._operator.sign)
+                    await self._send(effect.key, self._contracts.court.vote(CaseId(effect.case_id), [envelope]))
+                    await submit(events.VoteStood(effect.case_id))
+            case effects.SendJuryReveal():
+                if self._has_duty(effect):
+                    reveal = JuryReveal(effect.case_id, self._core.terms.provider, effect.digests, effect.salt)
+                    await self._send(effect.key, self._contracts.court.reveal(CaseId(effect.case_id), [reveal]))
+
+    def _has_duty(self, effect: effects.CourtEffect) -> bool:
+        duty: Duty | None = self._core.jury.get(effect.case_id)
+        return duty is not None and any(due.key == effect.key for due in jury.duties(duty))
+
+    async def _send(self, purpose: str, call: Call) -> None:
+        await transact(self._sender, purpose, call, SEND_SECONDS)
+
+    # -------------------------------------------------------------------------------------------------------------- jury
+
+    async def _reexecute(self, effect: effects.Reexecute) -> Hash32:
+        """The result digest of one named execution; zero when inputs or image cannot be had (the vote is void then)."""
+        lease_id = jury_lease_id(effect.case_id, effect.index)
+        left = effect.give_up_at - self._clock.now()
+        sources = [item.source() for item in self._coordinators.values()]
+        try:
+            # Half of what is left is for fetching: the other half must be enough to run it.
+            spec = await self._bench.spec(effect.spec_hash, sources, max(1.0, left / 2), f"lease:{lease_id}")
+            await self._bench.fetch(lease_id, spec, sources, max(1.0, left / 2))
+        except Unavailable as error:
+            # Not re-raised: "unavailable" is an answer of its own in this court.
+            _logger.warning("case %d: execution %d cannot be repeated: %s", effect.case_id, effect.index, error)
+            return ZERO_HASH
+        if self._clock.now() > effect.give_up_at:
+            return ZERO_HASH
+        await self._bench.start(lease_id, spec, effect.host_class)
+        exited = await self._bench.executor.wait(lease_id)
+        output = await self._bench.collect(lease_id, ExitStatus(exited.status))
+        await self._bench.remove(lease_id, spec)
+        return result_digest(ExitStatus(exited.status), output.digest)
+
+    # ------------------------------------------------------------------------------------------------------------- money
+
+    async def newest_proof(self, coordinator: Coordinator, known: int) -> ProofView | None:
+        """This provider's checked leaf in the coordinator's newest final epoch, if that is newer than `known`."""
+        epoch = await ask(self._client, self._contracts.epochs.newest_final(coordinator.address))
+        if epoch.number <= known:
+            return None
+        return await self._proof(coordinator, epoch)
+
+    async def _proof(self, coordinator: Coordinator, epoch: Epoch) -> ProofView:
+        view = await coordinator.proof(epoch.number)
+        root = root_of(view.leaf, view.proof)
+        is_root = (root.hash, root.final, root.held) == (epoch.root, epoch.sum_final, epoch.sum_held)
+        if view.epoch != epoch.number or view.leaf.account != self._core.terms.provider or not is_root:
+            raise Refused(Code.BAD_AMOUNT, f"epoch {epoch.number}: the coordinator's proof does not lead to the root on chain")
+        return view
+
+    async def _claim(self, effect: effects.SendClaim, submit: Submit) -> None:
+        coordinator = self._coordinators.get(effect.coordinator)
+        if coordinator is None:
+            return
+        epoch = await ask(self._client, self._contracts.epochs.newest_final(effect.coordinator))
+        if epoch.number != effect.epoch:
+            return  # a newer one is final; it has its own claim
+        view = await self._proof(coordinator, epoch)
+        await self._send(effect.key, self._contracts.epochs.claim(effect.coordinator, epoch.number, view.leaf, view.proof))
+        await submit(events.ClaimStood(effect.coordinator, view.leaf.final))

@@ -1,0 +1,50 @@
+"""Frames of coordinators become events: signatures are recovered here, decided upon in the core."""
+
+from typing import Protocol
+
+from quorate_node.core import events
+from quorate_protocol import wire
+from quorate_protocol.eip712 import Domain
+from quorate_protocol.envelope import AnyEnvelope, Recover, signer
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address
+
+
+class Submits(Protocol):
+    """The actor, as far as the inbox knows it."""
+
+    async def submit(self, event: events.Event) -> object:
+        """Durable when it returns."""
+
+
+class Inbox:
+    """Handler of one coordinator's frames. Every answer means: taken note of durably."""
+
+    def __init__(self, actor: Submits, coordinator: Address, domain: Domain, recover: Recover) -> None:
+        self._actor, self._coordinator, self._domain, self._recover = actor, coordinator, domain, recover
+
+    async def handle(self, sender: str, data: bytes) -> bytes:
+        """`ports.Handler`: raises Refused as the rules do. The connection is this coordinator's, so `sender` adds nothing."""
+        await self._actor.submit(self.event(wire.decode(data)))
+        return wire.encode(wire.Ok())
+
+    def event(self, frame: wire.Frame) -> events.Event:
+        """The event of a frame; Refused for one that a coordinator does not send."""
+        match frame:
+            case wire.AssignmentSent():
+                return events.AssignmentArrived(frame.assignment, frame.spec, frame.sources, self._signer(frame.assignment))
+            case wire.ReceiptSent():
+                return events.ReceiptArrived(frame.receipt, self._signer(frame.receipt))
+            case wire.CommitSetSent():
+                return events.CommitSetArrived(frame.assignment_hash, frame.commit_set, self._signer(frame.commit_set))
+            case wire.VerdictSent():
+                return events.VerdictArrived(frame.assignment_hash, frame.verdict, self._signer(frame.verdict))
+            case wire.StatementSent():
+                return events.StatementArrived(self._coordinator, frame.statement, self._signer(frame.statement))
+            case wire.StopSent():
+                return events.StopArrived(frame.assignment_hash, frame.stop, self._coordinator)
+            case _:
+                raise Refused(Code.UNSUPPORTED, f"{type(frame).__name__} is not for a provider")
+
+    def _signer(self, envelope: AnyEnvelope) -> Address:
+        return signer(self._domain, envelope, self._recover)
