@@ -1,0 +1,67 @@
+"""Rounds proven on chain, by the local key and by drand's own."""
+
+import pytest
+from contracts.evm import Evm, Reverted, refused
+from contracts.market import BOSS, CHAIN_ID, SECRET, market
+
+from quorate_contracts import deploy
+from quorate_contracts.bindings.events import RoundProven
+from quorate_contracts.deploy import Contracts
+from quorate_protocol.beacon import round_at
+from quorate_protocol.limits import MAINNET
+from quorate_protocol.ports import BeaconInfo, BeaconRound
+from quorate_protocol.units import BlockNumber, Round, UnixSeconds
+from quorate_runtime.bls import beacon_round, keygen, randomness
+
+QUICKNET_KEY = bytes.fromhex(
+    "83cf0f2896adee7eb8b5f01fcad3912212c437e0073e911fb90022d3e760183c8c4b450b6a0a6c3ac6a5776a2d106451"
+    "0d1fec758c921cc22b0e17e63aaf4bcb5ed66304de9cf809bd274ca73bab4af5a6e9c76a4bc09e76eae8991ef5ece45a"
+)
+QUICKNET_GENESIS = 1_692_803_367
+QUICKNET_ROUND = 657_413
+QUICKNET_SIGNATURE = bytes.fromhex("b713718a38ae728dfd477991af2822e08d2f305e47718cef9f7848ce4050e7be41076862b98fad56e91a6b85b89cd97b")
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 1000, 2**40])
+def test_randomness_is_the_hash_of_the_compressed_signature(number: int) -> None:
+    world = market()
+    beacon, made = world.contracts.beacon, beacon_round(SECRET, Round(number))
+    event = world.evm.send(BOSS.address, beacon.submit(made)).events[0]
+    assert event == RoundProven(Round(number), made.randomness)  # type: ignore[arg-type]
+    assert world.evm.ask(beacon.randomness(Round(number))) == made.randomness
+    assert world.evm.send(BOSS.address, beacon.submit(made)).events == ()
+
+
+def test_a_published_round_of_quicknet_is_accepted() -> None:
+    info = BeaconInfo(QUICKNET_KEY, MAINNET.beacon_period, QUICKNET_GENESIS)
+    evm, made = Evm.fresh(), deploy.plan(BOSS.address, 0, CHAIN_ID, BlockNumber(1), MAINNET, info, True)
+    for creation in made.creations[:5]:
+        evm.create(creation, BOSS.address)
+    evm.contracts = Contracts.of(made.deployment)
+    published = BeaconRound(Round(QUICKNET_ROUND), QUICKNET_SIGNATURE, randomness(QUICKNET_SIGNATURE))
+    evm.send(BOSS.address, evm.contracts.beacon.submit(published))
+    assert evm.ask(evm.contracts.beacon.randomness(Round(QUICKNET_ROUND))) == published.randomness
+
+
+def test_signatures_of_other_rounds_and_keys_are_refused() -> None:
+    world = market()
+    beacon = world.contracts.beacon
+    good = beacon_round(SECRET, Round(9))
+    refused(world.evm, "signature", BOSS.address, beacon.submit(BeaconRound(Round(10), good.signature, good.randomness)))
+    other = beacon_round(keygen(b"some other beacon key"), Round(9))
+    refused(world.evm, "signature", BOSS.address, beacon.submit(other))
+    refused(world.evm, "point", BOSS.address, beacon._call("submit", 300_000, 9, bytes(127)))
+    with pytest.raises(Reverted):
+        world.evm.send(BOSS.address, beacon._call("submit", 300_000, 9, bytes(63) + b"\x01" + bytes(64)))
+    refused(world.evm, "signature", BOSS.address, beacon._call("submit", 300_000, 9, bytes(128)))  # the point at infinity
+
+
+def test_rounds_appear_as_python_says() -> None:
+    world = market()
+    beacon, info = world.contracts.beacon, world.contracts.deployment.beacon_info()
+    for offset in (-5, -1, 0, 1, 2, 3, 19, 20, 21):
+        moment = UnixSeconds(info.genesis_time + offset)
+        assert world.evm.ask(beacon.round_at(moment)) == round_at(info, moment)
+        first = world.evm.ask(beacon.first_round_from(moment))
+        stamp = info.genesis_time + (first - 1) * info.period
+        assert stamp >= moment and (first == 1 or stamp - info.period < moment)
