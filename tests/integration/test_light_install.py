@@ -1,0 +1,53 @@
+"""The client alone: without extras the distribution installs into an empty environment and `import quorate` stays light."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("docker", "sqlalchemy", "aiosqlite", "numpy", "eth_tester", "eth", "libp2p", "vyper", "web3")
+IMPORT_SECONDS_MAX = 0.5
+
+# Run three times; the fastest counts, as other programs share the machine.
+PROGRAM = f"""
+import importlib.util, json, sys, time
+started = time.perf_counter()
+import quorate
+seconds = time.perf_counter() - started
+print(json.dumps({{
+    "seconds": seconds,
+    "file": quorate.__file__,
+    "installed": [name for name in {HEAVY!r} if importlib.util.find_spec(name)],
+    "loaded": [name for name in {HEAVY!r} if name in sys.modules],
+}}))
+"""
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    """stdout of a command that succeeds."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh environment that holds the distribution, no extras."""
+    folder = tmp_path_factory.mktemp("light")
+    run(sys.executable, "-m", "venv", folder / "env", folder=folder)
+    interpreter = folder / "env" / "bin" / "python"
+    pip: list[str | Path] = [interpreter, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    run(*pip, "--constraint", ROOT / "constraints.txt", ROOT, folder=folder)
+    return interpreter
+
+
+@pytest.mark.registry
+def test_import_without_extras_is_light(python: Path, tmp_path: Path) -> None:
+    runs = [json.loads(run(python, "-c", PROGRAM, folder=tmp_path)) for _ in range(3)]
+    assert Path(runs[0]["file"]).is_relative_to(python.parents[1])
+    assert runs[0]["installed"] == []
+    assert runs[0]["loaded"] == []
+    assert min(each["seconds"] for each in runs) <= IMPORT_SECONDS_MAX
