@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import coincurve
-from contracts.evm import Evm
 
+from contracts.evm import Evm
 from quorate_contracts.bindings.court import CaseExecution
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts, Plan, plan
@@ -17,8 +17,24 @@ from quorate_protocol.limits import DEVNET, USD, Limits
 from quorate_protocol.messages import Assignment, Commit, Order, Reveal, Session, Voucher
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import (
-    ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Bps, Comparator, ExitStatus, Hash32, Milliseconds, Nonce, Price, Round, Seconds,
-    Signature, Small, UnixSeconds, VerifyTier,
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Bps,
+    Comparator,
+    ExitStatus,
+    Hash32,
+    Milliseconds,
+    Nonce,
+    Price,
+    Round,
+    Seconds,
+    Signature,
+    Small,
+    UnixSeconds,
+    VerifyTier,
 )  # fmt: skip
 from quorate_runtime.bls import beacon_round, keygen, public_key
 

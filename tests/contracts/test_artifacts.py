@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import get_args, get_origin, get_type_hints
 
 import pytest
-from contracts.evm import CODE_BYTES_MAX
 from eth_account import Account
 from eth_account.messages import encode_typed_data
 
+from contracts.evm import CODE_BYTES_MAX
 from quorate_contracts import artifact, compile
 from quorate_protocol.codec import camel
 from quorate_protocol.eip712 import Domain, digest, type_string

@@ -1,9 +1,9 @@
 """Rounds proven on chain, by the local key and by drand's own."""
 
 import pytest
+
 from contracts.evm import Evm, Reverted, refused
 from contracts.market import BOSS, CHAIN_ID, SECRET, market
-
 from quorate_contracts import deploy
 from quorate_contracts.bindings.events import RoundProven
 from quorate_contracts.deploy import Contracts

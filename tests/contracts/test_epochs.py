@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+
 from contracts.evm import Mined, refused
 from contracts.market import BOSS, COORDINATOR, POSTER, STATEMENT, Market, key, peopled
 from contracts.trial import money
-
 from quorate_contracts.bindings.epochs import Epoch, SignedVoucher
 from quorate_contracts.bindings.events import Claimed, EpochPosted
 from quorate_protocol.eip712 import Domain

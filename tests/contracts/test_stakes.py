@@ -3,7 +3,6 @@
 from contracts.evm import refused
 from contracts.market import BOSS, CLASS, COORDINATOR, STATEMENT, key, market
 from contracts.trial import money
-
 from quorate_contracts.bindings.events import CoordinatorRegistered, Registered, SlotClosed, SlotOpened
 from quorate_contracts.bindings.stakes import OPEN_BLOCK
 from quorate_protocol.hashing import keccak256

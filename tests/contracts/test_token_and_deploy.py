@@ -1,9 +1,9 @@
 """The token, and a deployment as a whole."""
 
 import pytest
+
 from contracts.evm import Evm, refused
 from contracts.market import BOSS, CHAIN_ID, SECRET, key, market, planned
-
 from quorate_contracts import deploy
 from quorate_contracts.deploy import Contracts, created_address
 from quorate_protocol.limits import DEVNET, MAINNET, Limits

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from contracts.evm import Mined
 from contracts.market import ACCUSER, BOSS, Evidence, Key, Market, key
-
 from quorate_contracts.bindings.court import Case, CaseId, jury_vote
 from quorate_contracts.bindings.events import Decided, JuryDrawn
 from quorate_protocol.envelope import Envelope, seal

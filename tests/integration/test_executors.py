@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from executor_support import MIB, RealClock, engine_or_skip, new_lease, python_task
 
+from executor_support import MIB, RealClock, engine_or_skip, new_lease, python_task
 from quorate.images import build_python_image
 from quorate_node.adapters.docker import DockerExecutor
 from quorate_node.adapters.docker_places import OutputKind

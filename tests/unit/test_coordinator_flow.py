@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 import pytest
-from quorate_runtime.crypto import KeySigner, recover
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import ledger
@@ -50,6 +49,7 @@ from quorate_protocol.units import (
     VerifyTier,
 )
 from quorate_runtime.bls import keygen, public_key, sign_round, verify_round
+from quorate_runtime.crypto import KeySigner, recover
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 HOST = HostClass("x86_64", "v3", "AuthenticAMD")

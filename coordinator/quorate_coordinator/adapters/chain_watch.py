@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 from quorate_contracts.bindings import events as logs
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect
 from quorate_protocol.ports import Clock
 from quorate_protocol.units import Address, Amount, BlockNumber, Nonce, UnixSeconds
 from quorate_runtime.actor import Actor
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.follower import Checkpoint, Cursor, LogBatch, LogFollower, Reorganised
-
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.effects import Effect
 
 log = logging.getLogger(__name__)
 

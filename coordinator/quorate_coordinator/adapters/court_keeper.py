@@ -10,13 +10,12 @@ from quorate_contracts.bindings.call import Call
 from quorate_contracts.bindings.court import Case as ChainCase
 from quorate_contracts.bindings.court import CaseId, Phase
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.state import Case
 from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender
-
-from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.state import Case
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 1.0

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from quorate_content.sealed import check_sealed
 from quorate_content.store import ContentStore
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect
 from quorate_protocol import lease as leases
 from quorate_protocol import offer as offers
 from quorate_protocol import wire
@@ -21,10 +24,6 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.actor import Actor
 from quorate_runtime.crypto import recover
-
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.effects import Effect
 
 OVERHEAD_BYTES = 1 << 20
 LOGS_KEPT_BYTES = 1 << 20

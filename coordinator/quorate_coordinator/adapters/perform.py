@@ -8,14 +8,13 @@ from quorate_contracts.bindings.call import Call
 from quorate_contracts.bindings.court import CaseExecution, case_bond
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.core.effects import Effect, Evidence, OpenCase, PostEpoch, Send, StoreDocument
 from quorate_protocol import wire
 from quorate_protocol.limits import Limits
 from quorate_protocol.ports import Clock, Peers
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Seconds
 from quorate_runtime.chain.sender import Sender
-
-from quorate_coordinator.core.effects import Effect, Evidence, OpenCase, PostEpoch, Send, StoreDocument
 
 log = logging.getLogger(__name__)
 ANSWER_WITHIN = Seconds(3)

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 
 from aiohttp import web
+
+from quorate_coordinator.core.state import State
+from quorate_coordinator.core.turn import Rules
 from quorate_protocol import envelope
 from quorate_protocol.bearer import read_token
 from quorate_protocol.messages import Session
@@ -10,9 +13,6 @@ from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, UnixSeconds
 from quorate_runtime.crypto import recover
-
-from quorate_coordinator.core.state import State
-from quorate_coordinator.core.turn import Rules
 
 
 @dataclass(slots=True)

@@ -6,6 +6,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from aiohttp import web
+
+from quorate_coordinator.adapters.gate import LogBook
+from quorate_coordinator.api.auth import Auth, session_signer
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import queries
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect, StoreDocument
 from quorate_protocol import codec, envelope
 from quorate_protocol import epoch as trees
 from quorate_protocol import order as orders
@@ -18,13 +25,6 @@ from quorate_protocol.units import Address, Hash32, Price, UnixSeconds, VerifyTi
 from quorate_protocol.views import AckView, InfoView
 from quorate_runtime.actor import Actor
 from quorate_runtime.crypto import recover
-
-from quorate_coordinator.adapters.gate import LogBook
-from quorate_coordinator.api.auth import Auth, session_signer
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import queries
-from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.effects import Effect, StoreDocument
 
 M = TypeVar("M")
 BODY_BYTES_MAX = 256 * 1024

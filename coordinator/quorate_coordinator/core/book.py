@@ -5,6 +5,9 @@ Never in SQL. Small and simple now: providers of a host class by price; the colu
 
 from dataclasses import dataclass, replace
 
+from quorate_coordinator.core.events import HeartbeatReceived, OfferReceived
+from quorate_coordinator.core.state import Job, Provider
+from quorate_coordinator.core.turn import Turn
 from quorate_protocol import job as job_rules
 from quorate_protocol.audit import StakeSlot
 from quorate_protocol.hashing import hash_tuple
@@ -12,10 +15,6 @@ from quorate_protocol.messages import Heartbeat
 from quorate_protocol.offer import Offer, SlotOffer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, UnixSeconds
-
-from quorate_coordinator.core.events import HeartbeatReceived, OfferReceived
-from quorate_coordinator.core.state import Job, Provider
-from quorate_coordinator.core.turn import Turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import assert_never
 
-from quorate_protocol.audit import FOREVER, StakeSlot
-
 from quorate_coordinator.core import epochs
 from quorate_coordinator.core.events import (
     AccountIndexed,
@@ -26,8 +24,8 @@ from quorate_coordinator.core.events import (
 )
 from quorate_coordinator.core.state import Case, Client, HostList, Provider
 from quorate_coordinator.core.turn import Turn
+from quorate_protocol.audit import FOREVER, StakeSlot
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Nonce
-
 
 BLOCKS_KEPT = 64
 

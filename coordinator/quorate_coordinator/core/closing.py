@@ -2,6 +2,12 @@
 
 from dataclasses import replace
 
+from quorate_coordinator.core import draws, faults, ledger, placing, receipts
+from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.events import RevealReceived
+from quorate_coordinator.core.orders import trust_of
+from quorate_coordinator.core.state import AwaitingRound, Batch, Decided, Job, Matching, Revealing, Running
+from quorate_coordinator.core.turn import Turn
 from quorate_protocol import lease as leases
 from quorate_protocol import verdict as verdicts
 from quorate_protocol import wire
@@ -13,13 +19,6 @@ from quorate_protocol.lease import Lease
 from quorate_protocol.messages import Commit, CommitEntry, CommitSet, Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, Label, Outcome, Round, Sequence, Small, UnixSeconds
-
-from quorate_coordinator.core import draws, faults, ledger, placing, receipts
-from quorate_coordinator.core.effects import Send
-from quorate_coordinator.core.events import RevealReceived
-from quorate_coordinator.core.orders import trust_of
-from quorate_coordinator.core.state import AwaitingRound, Batch, Decided, Job, Matching, Revealing, Running
-from quorate_coordinator.core.turn import Turn
 
 RESEND_SECONDS = 600
 CLOSINGS_MAX = 3

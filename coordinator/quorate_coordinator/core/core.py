@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from typing import assert_never
 
-from quorate_protocol import lease as leases
-from quorate_protocol.step import Input, Outcome
-from quorate_protocol.units import Hash32, Round, UnixSeconds
-
 from quorate_coordinator.core import book, chain_notes, closing, draws, epochs, ledger, orders, placing
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Job, Matching, Revealing, Running, State
 from quorate_coordinator.core.turn import Rules, Turn
+from quorate_protocol import lease as leases
+from quorate_protocol.step import Input, Outcome
+from quorate_protocol.units import Hash32, Round, UnixSeconds
 
 PLACED_PER_TICK_MAX = 512
 

@@ -2,17 +2,16 @@
 
 from dataclasses import replace
 
-from quorate_protocol import audit
-from quorate_protocol.lease import Declined
-from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN
-from quorate_protocol.settlement import pay_of
-from quorate_protocol.units import PPM_ONE, ZERO_HASH, Amount, Label, Milliseconds, Ppm, Price, Round, UnixSeconds
-
 from quorate_coordinator.core import book, closing, placing
 from quorate_coordinator.core.events import RoundAppeared
 from quorate_coordinator.core.orders import trust_of
 from quorate_coordinator.core.state import AwaitingRound, BeaconUsed, Job, Place, Running, drawn_place
 from quorate_coordinator.core.turn import Turn
+from quorate_protocol import audit
+from quorate_protocol.lease import Declined
+from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN
+from quorate_protocol.settlement import pay_of
+from quorate_protocol.units import PPM_ONE, ZERO_HASH, Amount, Label, Milliseconds, Ppm, Price, Round, UnixSeconds
 
 FIRST_AUDITORS = 1
 

@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-from quorate_protocol import epoch as trees
-from quorate_protocol.merkle import merkle_root
-from quorate_protocol.units import ZERO_HASH, Address, Amount
-
 from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
 from quorate_coordinator.core.state import EpochRecord
 from quorate_coordinator.core.turn import Turn
+from quorate_protocol import epoch as trees
+from quorate_protocol.merkle import merkle_root
+from quorate_protocol.units import ZERO_HASH, Address, Amount
 
 VOUCHERS_PER_EPOCH_MAX = 50
 EPOCHS_KEPT = 8

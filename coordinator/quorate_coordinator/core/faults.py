@@ -2,15 +2,14 @@
 
 from dataclasses import replace
 
-from quorate_protocol import trust as trusts
-from quorate_protocol.lease import Lease, Revealed
-from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULTS_FOR_CASE
-from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Comparator, Hash32
-
 from quorate_coordinator.core.effects import Evidence, OpenCase
 from quorate_coordinator.core.orders import trust_class_of, trust_of
 from quorate_coordinator.core.state import Case, Fault, Job, Trusts
 from quorate_coordinator.core.turn import Turn
+from quorate_protocol import trust as trusts
+from quorate_protocol.lease import Lease, Revealed
+from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULTS_FOR_CASE
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Comparator, Hash32
 
 FAULTS_KEPT = 64
 

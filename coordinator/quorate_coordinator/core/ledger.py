@@ -6,6 +6,10 @@ fee + fund, which `check` asserts.
 
 from dataclasses import replace
 
+from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.events import VoucherReceived
+from quorate_coordinator.core.state import Decided, Job, Provider
+from quorate_coordinator.core.turn import Turn
 from quorate_protocol import settlement, wire
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.lease import Closed, Committed, Lease, Revealed, Silent
@@ -14,11 +18,6 @@ from quorate_protocol.messages import Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.settlement import Credit
 from quorate_protocol.units import Address, Amount, Sequence, UnixSeconds, usd
-
-from quorate_coordinator.core.effects import Send
-from quorate_coordinator.core.events import VoucherReceived
-from quorate_coordinator.core.state import Decided, Job, Provider
-from quorate_coordinator.core.turn import Turn
 
 
 def pay_of(job: Job, lease: Lease) -> Amount:

@@ -2,6 +2,10 @@
 
 from dataclasses import replace
 
+from quorate_coordinator.core import book
+from quorate_coordinator.core.effects import StoreDocument
+from quorate_coordinator.core.state import Client, Job, Matching
+from quorate_coordinator.core.turn import Turn
 from quorate_protocol import audit, settlement
 from quorate_protocol.classes import HostClass, determinism_class, job_class
 from quorate_protocol.commitment import secret_hash
@@ -15,11 +19,6 @@ from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.trust import Trust
 from quorate_protocol.units import Address, Amount, Hash32, Label, Sequence, usd
-
-from quorate_coordinator.core import book
-from quorate_coordinator.core.effects import StoreDocument
-from quorate_coordinator.core.state import Client, Job, Matching
-from quorate_coordinator.core.turn import Turn
 
 LIVE_JOBS_MAX = 100_000
 LIVE_JOBS_PER_CLIENT_MAX = 10_000

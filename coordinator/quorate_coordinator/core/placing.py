@@ -2,6 +2,12 @@
 
 from dataclasses import replace
 
+from quorate_coordinator.core import book, closing, draws
+from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.events import AcceptReceived, CommitReceived, DeclineReceived, StopReceived, WitnessReceived
+from quorate_coordinator.core.ledger import release_reservation
+from quorate_coordinator.core.state import AwaitingRound, Ended, Job, Matching, Place, Running
+from quorate_coordinator.core.turn import Turn
 from quorate_protocol import lease as leases
 from quorate_protocol import wire
 from quorate_protocol.audit import StakeSlot
@@ -10,13 +16,6 @@ from quorate_protocol.lease import Effect, Lease
 from quorate_protocol.messages import Assignment, CommitReceipt, Witness
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, UnixSeconds
-
-from quorate_coordinator.core import book, closing, draws
-from quorate_coordinator.core.effects import Send
-from quorate_coordinator.core.events import AcceptReceived, CommitReceived, DeclineReceived, StopReceived, WitnessReceived
-from quorate_coordinator.core.ledger import release_reservation
-from quorate_coordinator.core.state import AwaitingRound, Ended, Job, Matching, Place, Running
-from quorate_coordinator.core.turn import Turn
 
 REMATCH_SECONDS = 1
 ROUND_MARGIN_SECONDS = 2

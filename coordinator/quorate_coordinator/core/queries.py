@@ -1,5 +1,8 @@
 """Read-only views over the state, for the API. Pure: (state, ...) -> view."""
 
+from quorate_coordinator.core import book
+from quorate_coordinator.core.state import Client, Decided, Job, Provider, State
+from quorate_coordinator.core.turn import Rules, Turn
 from quorate_protocol import lease as leases
 from quorate_protocol import settlement
 from quorate_protocol.job import JobSpec
@@ -26,10 +29,6 @@ from quorate_protocol.views import (
     RunView,
     SealedOutput,
 )
-
-from quorate_coordinator.core import book
-from quorate_coordinator.core.state import Client, Decided, Job, Provider, State
-from quorate_coordinator.core.turn import Rules, Turn
 
 
 def run_view(state: State, job: Job, is_client: bool) -> RunView:

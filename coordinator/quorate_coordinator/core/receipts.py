@@ -1,12 +1,11 @@
 """Builds the receipt of a decided job from what the state holds."""
 
-from quorate_protocol import lease as leases
-from quorate_protocol.lease import Lease
-from quorate_protocol.receipt import BeaconEvidence, ExecutionEvidence, Receipt, TakenFromChain
-
 from quorate_coordinator.core.effects import StoreDocument
 from quorate_coordinator.core.state import Decided, Job
 from quorate_coordinator.core.turn import Turn
+from quorate_protocol import lease as leases
+from quorate_protocol.lease import Lease
+from quorate_protocol.receipt import BeaconEvidence, ExecutionEvidence, Receipt, TakenFromChain
 
 
 def publish(turn: Turn, job: Job, members: list[Lease]) -> Job:

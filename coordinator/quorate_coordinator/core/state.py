@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from quorate_coordinator.core.effects import Evidence, PaidVoucher
 from quorate_protocol.audit import Drawn, StakeSlot
 from quorate_protocol.classes import HostClass
 from quorate_protocol.envelope import Envelope
@@ -25,8 +26,6 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.views import JobEvent
-
-from quorate_coordinator.core.effects import Evidence, PaidVoucher
 
 # ------------------------------------------------------------------------------------------------------------- providers
 

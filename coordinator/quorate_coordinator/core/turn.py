@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.state import ONLY, Books, Job, State
 from quorate_protocol import eip712
 from quorate_protocol.envelope import Envelope, Sign, seal
 from quorate_protocol.hashing import hash_tuple
@@ -10,9 +12,6 @@ from quorate_protocol.limits import Limits
 from quorate_protocol.messages import Commit, Message
 from quorate_protocol.units import Address, Bps, Hash32, Sequence, UnixSeconds
 from quorate_protocol.views import JobEvent
-
-from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.state import ONLY, Books, Job, State
 
 M = TypeVar("M", bound=Message)
 EVENTS_PER_JOB_MAX = 256
