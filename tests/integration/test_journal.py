@@ -146,15 +146,18 @@ async def test_waiting_callers_share_one_commit(tmp_path: Path) -> None:
 
 async def test_a_failed_disk_in_the_middle_of_a_file_acknowledges_nothing(tmp_path: Path) -> None:
     """The kernel refuses to let the file grow (EFBIG), as a full disk or a dead one does; SQLite's own limit is not involved."""
-    output = subprocess.run(
-        [sys.executable, WRITER, tmp_path / "j", "--file-bytes-max", "400000"], capture_output=True, text=True, timeout=60, check=False
-    )
+    output = await asyncio.to_thread(run_writer, tmp_path / "j", "--file-bytes-max", "400000")
     acknowledged = [int(line.split()[1]) for line in output.stdout.splitlines() if line.startswith("ok")]
     assert output.returncode == 3 and "could not be made durable" in output.stderr
     journal = Journal.open(tmp_path / "j")
     stored = [s.offset for s in journal.replay(0)]
     assert acknowledged and set(acknowledged) <= set(stored) and stored == list(range(1, len(stored) + 1))
     await journal.close()
+
+
+def run_writer(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    """Lets the appenders run to their end."""
+    return subprocess.run([sys.executable, WRITER, folder, *options], capture_output=True, text=True, timeout=60, check=False)
 
 
 def kill_writer(folder: Path, after_lines: int, crash_at: str = "") -> set[int]:
@@ -170,9 +173,10 @@ def kill_writer(folder: Path, after_lines: int, crash_at: str = "") -> set[int]:
     return acknowledged
 
 
-@pytest.mark.parametrize(
-    ("after_lines", "crash_at"), [(1, ""), (300, ""), (2500, ""), (0, "journal.before-commit:9"), (0, "journal.after-commit:9")]
-)
+KILLS = [(1, ""), (300, ""), (2500, ""), (0, "journal.before-commit:9"), (0, "journal.after-commit:9")]
+
+
+@pytest.mark.parametrize(("after_lines", "crash_at"), KILLS)
 async def test_kill_9_during_concurrent_appends_loses_nothing_acknowledged(tmp_path: Path, after_lines: int, crash_at: str) -> None:
     acknowledged = kill_writer(tmp_path / "j", after_lines, crash_at)
     journal = Journal.open(tmp_path / "j")  # the lock died with its holder
@@ -289,9 +293,7 @@ async def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
 
 async def test_a_second_process_on_one_folder_is_refused_with_the_holder(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j")
-    output = await asyncio.to_thread(
-        subprocess.run, [sys.executable, WRITER, tmp_path / "j"], capture_output=True, text=True, timeout=60, check=False
-    )
+    output = await asyncio.to_thread(run_writer, tmp_path / "j")
     assert output.returncode == 4 and f"in use by another process (pid {os.getpid()})" in output.stderr
     await journal.close()
 
