@@ -79,7 +79,9 @@ class Evm:
         """Sends with the gas that the binding gives; raises Reverted with the contract's reason."""
         gas, logs = self._run(sender, call.to, call.data, call.gas, True)
         assert self.contracts is not None
-        events = (self.contracts.event(Address(place), tuple(Hash32(_word(topic)) for topic in topics), data) for place, topics, data in logs)
+        events = (
+            self.contracts.event(Address(place), tuple(Hash32(_word(topic)) for topic in topics), data) for place, topics, data in logs
+        )
         return Mined(gas, tuple(event for event in events if event is not None))
 
     def ask(self, query: Query[T]) -> T:

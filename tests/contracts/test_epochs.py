@@ -48,7 +48,9 @@ def test_credits_are_claimed_to_the_payout_address_after_the_window() -> None:
     refused(world.evm, "early", BOSS.address, call)
     assert world.evm.ask(world.contracts.epochs.newest_final(C)).number == 0
     world.evm.travel(1)
-    assert world.evm.ask(world.contracts.epochs.newest_final(C)) == Epoch(root.hash, 1, UnixSeconds(world.evm.now - 10), Amount(1503), Amount(0))
+    assert world.evm.ask(world.contracts.epochs.newest_final(C)) == Epoch(
+        root.hash, 1, UnixSeconds(world.evm.now - 10), Amount(1503), Amount(0)
+    )
     mined = world.evm.send(BOSS.address, call)
     payout = key("payout1").address
     assert mined.events == (Claimed(C, OWNERS[1], payout, Amount(200), 1),)

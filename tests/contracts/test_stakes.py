@@ -28,7 +28,9 @@ def test_registration_publishes_every_key_and_happens_once() -> None:
     stakes, owner = world.contracts.stakes, key("fresh")
     call = stakes.register(key("op").address, key("pay").address, keccak256(b"peer"), keccak256(b"box"), keccak256(b"net"))
     event = world.evm.send(owner.address, call).events[0]
-    assert event == Registered(owner.address, 2, key("op").address, key("pay").address, keccak256(b"peer"), keccak256(b"box"), keccak256(b"net"))
+    assert event == Registered(
+        owner.address, 2, key("op").address, key("pay").address, keccak256(b"peer"), keccak256(b"box"), keccak256(b"net")
+    )
     refused(world.evm, "registered", owner.address, call)
     refused(world.evm, "registered", owner.address, stakes.register_coordinator(key("a").address, key("b").address))
     refused(world.evm, "zero", BOSS.address, stakes.register(ZERO_ADDRESS, BOSS.address, CLASS, CLASS, CLASS))
@@ -50,7 +52,9 @@ def test_a_key_counts_from_its_first_to_its_last_second_inclusive() -> None:
     evm.travel(100)
     evm.send(owner, stakes.rotate_key(new))
     rotated = evm.now
-    valid = [[evm.ask(stakes.key_valid(owner, each, UnixSeconds(at))) for at in (start - 1, start, rotated, rotated + 1)] for each in (old, new)]
+    valid = [
+        [evm.ask(stakes.key_valid(owner, each, UnixSeconds(at))) for at in (start - 1, start, rotated, rotated + 1)] for each in (old, new)
+    ]
     assert valid == [[False, True, True, False], [False, False, True, True]]
     assert evm.ask(stakes.key_range(owner, old)) == (start, rotated)
     assert evm.ask(stakes.operator_key(owner)) == new
