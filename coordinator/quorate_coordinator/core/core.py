@@ -48,13 +48,12 @@ class Coordinator:
 
     def rounds_wanted(self) -> list[Round]:
         """Beacon rounds that jobs wait for."""
-        return sorted(
-            {
-                phase.round
-                for phase in (self.state.jobs[job_id].phase for job_id in self.state.live)
-                if isinstance(phase, AwaitingRound)
-            }
-        )
+        phases = (self.state.jobs[job_id].phase for job_id in self.state.live)
+        return sorted({phase.round for phase in phases if isinstance(phase, AwaitingRound)})
+
+    def needs_tick(self) -> bool:
+        """Whether time alone can change anything: an idle coordinator journals nothing."""
+        return bool(self.state.live or self.state.held or self.state.own.is_dirty)
 
     def _handle(self, turn: Turn, event: ev.Event) -> object:
         match event:

@@ -98,7 +98,9 @@ def on_voucher(turn: Turn, event: VoucherReceived) -> None:
     if message.cumulative > session.message.up_to:
         raise Refused(Code.OVER_ALLOCATION, f"voucher: above the session's upTo {session.message.up_to}")
     if message.cumulative > client.charged:
-        raise Refused(Code.BAD_AMOUNT, f"voucher: {message.cumulative} is more than the {client.charged} charged; sign no more than you owe")
+        raise Refused(
+            Code.BAD_AMOUNT, f"voucher: {message.cumulative} is more than the {client.charged} charged; sign no more than you owe"
+        )
     if message.cumulative <= client.vouched:
         if client.voucher == event.voucher:
             return
@@ -151,4 +153,6 @@ def check(turn: Turn) -> None:
     assert charged == credited + kept, f"I1: charged {charged}, credited {credited}, kept {kept}"
     for client in state.clients.values():
         reserved = sum(state.jobs[job_id].reserved for job_id in client.jobs)
-        assert client.reserved == reserved and client.vouched <= client.charged <= client.allocation, "I4: a client owes more than it signed"
+        assert client.reserved == reserved and client.vouched <= client.charged <= client.allocation, (
+            "I4: a client owes more than it signed"
+        )

@@ -133,7 +133,9 @@ def on_commit(turn: Turn, event: CommitReceived) -> None:
     message = event.commit.message
     lease = lease_of(turn, message.assignment_hash, event.key)
     if not event.is_stored:
-        raise Refused(Code.NOT_STORED, f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; upload it first")
+        raise Refused(
+            Code.NOT_STORED, f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; upload it first"
+        )
     moved, _ = move(turn, lease, leases.CommitReceived(event.commit))
     commit_hash = turn.digest(message)
     receipt = turn.seal(CommitReceipt(commit_hash, moved.phase.at if isinstance(moved.phase, leases.Committed) else turn.at))

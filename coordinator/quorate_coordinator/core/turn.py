@@ -79,5 +79,5 @@ class Turn:
         self.books(event_seq=seq)
         event = JobEvent(seq, self.at, job.id, name, text, commit)
         client = job.submission.order.message.client
-        self.state.events[job.id] = (self.state.events.get(job.id) or ())[-EVENTS_PER_JOB_MAX:] + (event,)
-        self.state.client_events[client] = (self.state.client_events.get(client) or ())[-EVENTS_PER_CLIENT_MAX:] + (event,)
+        self.state.events[job.id] = (*(self.state.events.get(job.id) or ())[-EVENTS_PER_JOB_MAX:], event)
+        self.state.client_events[client] = (*(self.state.client_events.get(client) or ())[-EVENTS_PER_CLIENT_MAX:], event)

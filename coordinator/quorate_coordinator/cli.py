@@ -1,0 +1,186 @@
+"""`quorate coordinator init|up|status`: the operator's commands. The only place that reads flags and environment."""
+
+import asyncio
+import json
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import aiohttp
+import typer
+from quorate_contracts import deploy
+from quorate_protocol import codec
+from quorate_protocol.limits import BY_NAME
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Bps, usd
+from quorate_runtime import crash, logs
+from quorate_runtime.keys import Keystore, KeystoreError, read_passphrase_file
+
+from quorate_coordinator import keys as coordinator_keys
+from quorate_coordinator.config import GIB, Config
+from quorate_coordinator.service import Service
+
+app = typer.Typer(help="Run the matching service: order book, audits, settlement.", no_args_is_help=True)
+EXIT_REFUSED = 3
+EXIT_UNAVAILABLE = 4
+SETTINGS = "coordinator.json"
+
+Home = Annotated[Path | None, typer.Option("--home", help="Folder of this coordinator [default: $QUORATE_HOME/coordinator or XDG]")]
+PasswordFile = Annotated[Path | None, typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON line on stdout")]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `init` writes and `up` reads."""
+
+    deployment: deploy.Deployment
+    chain_url: str
+    beacon_url: str
+    host: str
+    port: int
+    public_url: str
+    fee_bps: Bps
+
+
+def home_of(home: Path | None) -> Path:
+    """The role's folder: flag, $QUORATE_HOME, else XDG data home."""
+    if home is not None:
+        return home
+    base = os.environ.get("QUORATE_HOME")
+    if base:
+        return Path(base) / "coordinator"
+    return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "coordinator"
+
+
+def passphrase_of(path: Path | None) -> str:
+    """From the file, a systemd credential named `passphrase`, or a prompt."""
+    if path is not None:
+        return read_passphrase_file(path)
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if folder and (Path(folder) / "passphrase").exists():
+        return read_passphrase_file(Path(folder) / "passphrase")
+    return str(typer.prompt("Passphrase of the coordinator's keystore", hide_input=True))
+
+
+def fail(message: str, status: int) -> typer.Exit:
+    """Says what is wrong on stderr and gives the exit to raise."""
+    typer.echo(f"coordinator: {message}", err=True)
+    return typer.Exit(status)
+
+
+@app.command()
+def init(
+    deployment: Annotated[Path, typer.Option("--deployment", help="deployment.json, or a devnet.json that holds one")],
+    chain_url: Annotated[str, typer.Option("--chain-url")] = "http://127.0.0.1:8545",
+    beacon_url: Annotated[str, typer.Option("--beacon-url")] = "http://127.0.0.1:8546",
+    host: Annotated[str, typer.Option("--host")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port")] = 7700,
+    public_url: Annotated[str, typer.Option("--public-url")] = "",
+    fee_bps: Annotated[int, typer.Option("--fee-bps", min=0, max=2000)] = 200,
+    home: Home = None,
+    password_file: PasswordFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make keys and settings; print what has to be funded."""
+    folder = home_of(home)
+    made = _read_deployment(deployment)
+    try:
+        keystore = Keystore.at(folder / "keys", passphrase_of(password_file), BY_NAME[made.limits])
+        keys = coordinator_keys.create(keystore)
+    except KeystoreError as error:
+        raise fail(str(error), EXIT_REFUSED) from error
+    settings = Settings(made, chain_url, beacon_url, host, port, public_url, Bps(fee_bps))
+    (folder / SETTINGS).write_bytes(codec.encode(settings))
+    bond = BY_NAME[made.limits].coordinator_bond
+    facts = {"home": str(folder), "account": "0x" + keys.account.address.hex(), "posting": "0x" + keys.posting.address.hex(), "bond": bond}
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(f"Coordinator made in {folder}")
+    typer.echo(f"  account 0x{keys.account.address.hex()}: needs a bond of {usd(bond)} USD and gas to register")
+    typer.echo(f"  posting 0x{keys.posting.address.hex()}: needs gas, and tokens for the bonds of cases")
+    typer.echo("Next: fund both, then `quorate coordinator up`")
+
+
+def _read_deployment(path: Path) -> deploy.Deployment:
+    try:
+        tree = codec.parse(path.read_bytes(), 1 << 20)
+        if isinstance(tree, dict) and "deployment" in tree:
+            tree = tree["deployment"]
+        return codec.from_json(deploy.Deployment, tree)
+    except OSError as error:
+        raise fail(f"--deployment {path}: {error.strerror}", 2) from error
+    except Refused as refused:
+        raise fail(f"--deployment {path}: {refused.detail}", 2) from refused
+
+
+@app.command()
+def up(
+    home: Home = None,
+    password_file: PasswordFile = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port to serve on; 0 = any")] = None,
+    ready_file: Annotated[Path | None, typer.Option("--ready-file", help="Written with the URL once it serves")] = None,
+    log_json: Annotated[bool, typer.Option("--log-json")] = False,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    folder = home_of(home)
+    try:
+        settings = codec.decode(Settings, (folder / SETTINGS).read_bytes())
+    except OSError as error:
+        raise fail(f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator init` first", 2) from error
+    crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
+    logs.configure(is_json=log_json)
+    try:
+        keystore = Keystore.at(folder / "keys", passphrase_of(password_file), BY_NAME[settings.deployment.limits])
+        keys = coordinator_keys.load(keystore)
+    except KeystoreError as error:
+        raise fail(str(error), EXIT_REFUSED) from error
+    config = Config(
+        home=folder, deployment=settings.deployment, chain_url=settings.chain_url, beacon_url=settings.beacon_url, host=settings.host,
+        port=settings.port if port is None else port, public_url=settings.public_url, fee_bps=settings.fee_bps,
+        store_quota_bytes=50 * GIB, ready_file=ready_file,
+    )  # fmt: skip
+    try:
+        asyncio.run(_serve(Service(config, keys)))
+    except* Refused as group:
+        raise fail(str(group.exceptions[0]), EXIT_REFUSED) from group
+    except* Unavailable as group:
+        raise fail(str(group.exceptions[0]), EXIT_UNAVAILABLE) from group
+
+
+async def _serve(service: Service) -> None:
+    """Runs until a signal; everything acknowledged is in the journal, so stopping is just stopping."""
+    task = asyncio.ensure_future(service.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        typer.echo("coordinator: stopped", err=True)  # asked for by the signal
+
+
+@app.command()
+def status(
+    url: Annotated[str, typer.Option("--url", help="Where it serves")] = "http://127.0.0.1:7700",
+    as_json: AsJson = False,
+) -> None:
+    """Is it alive, and how far has it followed the chain."""
+    try:
+        health = asyncio.run(_health(url))
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise fail(f"nothing answers at {url} ({error}); is it up?", EXIT_UNAVAILABLE) from error
+    if as_json:
+        typer.echo(json.dumps(health))
+    else:
+        typer.echo(f"{url}: ok={health['ok']} block={health['block']} live jobs={health['live']}")
+
+
+async def _health(url: str) -> dict[str, object]:
+    timeout = aiohttp.ClientTimeout(total=5)
+    async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{url}/v1/health") as response:
+        found: dict[str, object] = await response.json()
+        return found

@@ -1,0 +1,30 @@
+"""One frozen `Config` of the coordinator, built once in `cli.py` from flags, environment, file and defaults."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_contracts.deploy import Deployment
+from quorate_protocol.units import Bps
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything the coordinator is told."""
+
+    home: Path
+    deployment: Deployment
+    chain_url: str
+    beacon_url: str
+    host: str = "127.0.0.1"
+    port: int = 7700
+    public_url: str = ""  # how others reach it; empty = http://host:port as bound
+    fee_bps: Bps = Bps(200)
+    store_quota_bytes: int = 50 * GIB
+    account_quota_bytes: int = 10 * GIB
+    ready_file: Path | None = None  # written with the bound URL once it serves
+
+    def path(self, name: str) -> Path:
+        """A file or folder of this coordinator."""
+        return self.home / name

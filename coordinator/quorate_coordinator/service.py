@@ -1,0 +1,244 @@
+"""The coordinator's shell: wires core, journal, chain, beacon, store, peers and API, and runs them as one group of tasks."""
+
+import asyncio
+import json
+import logging
+import os
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+
+import aiohttp
+from aiohttp import web
+from quorate_content.cid import parse
+from quorate_content.staging import add_staging_routes
+from quorate_content.store import ContentStore
+from quorate_contracts.deploy import Contracts
+from quorate_protocol.limits import BY_NAME
+from quorate_protocol.ports import Beacon, Clock
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address
+from quorate_protocol.views import BeaconView, InfoView
+from quorate_runtime.actor import Actor
+from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.beacon import HttpBeacon
+from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.crypto import new_secret
+from quorate_runtime.journal import Journal
+from quorate_runtime.metrics import CONTENT_TYPE, Registry
+from quorate_runtime.peers_ws import WsPeers
+
+from quorate_coordinator.adapters.chain_watch import ChainWatch
+from quorate_coordinator.adapters.court_keeper import CourtKeeper
+from quorate_coordinator.adapters.gate import Gate, LogBook
+from quorate_coordinator.adapters.perform import Performer, purpose_of
+from quorate_coordinator.adapters.registration import ensure_registered
+from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.routes import BODY_BYTES_MAX, Api, refusals
+from quorate_coordinator.api.streams import Streams
+from quorate_coordinator.config import Config
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.turn import Rules
+from quorate_coordinator.keys import CoordinatorKeys
+
+log = logging.getLogger(__name__)
+TICK_SECONDS = 0.5
+BEACON_POLL_SECONDS = 0.25
+VERSION = "0.1.0"
+
+
+@dataclass(slots=True)
+class Service:
+    """One coordinator. `run` serves until cancelled; `url` is set once it listens."""
+
+    config: Config
+    keys: CoordinatorKeys
+    clock: Clock = field(default_factory=SystemClock)
+    url: str = ""
+    is_stopping: bool = False
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Starts everything and serves."""
+        async with AsyncExitStack() as stack:
+            await self._run(stack)
+
+    async def _run(self, stack: AsyncExitStack) -> None:
+        config, contracts = self.config, Contracts.of(self.config.deployment)
+        config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        client = ChainClient(Rpc(config.chain_url, session))
+        sender = Sender(client, self.keys.posting, config.path("transactions.sqlite"), self.clock)
+        stack.callback(sender.close)
+        await self._register(client, contracts)
+        store = ContentStore(config.path("store"), config.store_quota_bytes, config.account_quota_bytes)
+        stack.push_async_callback(store.close)
+        app = web.Application(middlewares=[refusals], client_max_size=BODY_BYTES_MAX)
+        runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2.0)
+        stack.push_async_callback(runner.cleanup)
+        core, registry, logs = Coordinator(self._rules()), Registry(), LogBook()
+        beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
+        parts = _Parts(self, contracts, client, sender, store, core, registry, logs, beacon)
+        await parts.serve(stack, app, runner)
+
+    async def _register(self, client: ChainClient, contracts: Contracts) -> None:
+        owner = Sender(client, self.keys.account, self.config.path("account.sqlite"), self.clock)
+        try:
+            await ensure_registered(client, contracts, self.keys, owner)
+        finally:
+            owner.close()
+
+    def _rules(self) -> Rules:
+        deployment = self.config.deployment
+        return Rules(
+            domain=deployment.domain(),
+            coordinator=self.keys.account.address,
+            statement_key=self.keys.statement.address,
+            sign=self.keys.statement.sign,
+            limits=BY_NAME[deployment.limits],
+            fee_bps=self.config.fee_bps,
+            beacon_genesis=deployment.beacon_genesis,
+            beacon_key=deployment.beacon_key,
+            sources=(),
+        )
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What `Service._run` made, wired together here."""
+
+    service: Service
+    contracts: Contracts
+    client: ChainClient
+    sender: Sender
+    store: ContentStore
+    core: Coordinator
+    registry: Registry
+    logs: LogBook
+    beacon: Beacon
+
+    async def serve(self, stack: AsyncExitStack, app: web.Application, runner: web.AppRunner) -> None:
+        """Opens the journal, replays, listens, and runs all tasks."""
+        service, config, core = self.service, self.service.config, self.core
+        journal = Journal.open(config.path("journal"))
+        stack.push_async_callback(journal.close)
+        codec: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+        gates: list[Gate] = []
+
+        async def handle(sender: str, data: bytes) -> bytes:
+            return await gates[0](sender, data)
+
+        peers = WsPeers(handle, self._authorize, service.clock)
+        limits = core.rules.limits
+        performer = Performer(core.rules.coordinator, self.contracts, limits, peers, self.store, self.sender, service.clock)
+        actors: list[Actor[ev.Event, Effect]] = []
+
+        async def refused(effect: Effect, refusal: Refused) -> None:
+            told = purpose_of(effect, refusal)
+            if told is not None:
+                await actors[0].submit(ev.TransactionRefused(*told))
+
+        actor = Actor(core, journal, service.clock, codec, performer, new_secret, on_refused=refused, registry=self.registry)
+        actors.append(actor)
+        gates.append(Gate(core.rules.domain, limits, core, actor, self.store, service.clock, self.logs))
+        app.router.add_get("/v1/peers", peers.handle)
+        url = await self._listen(app, runner, actor)
+        core.rules = _with_sources(core.rules, (f"{url}/v1/content",))
+        await actor.start()
+        await self._tasks(actor)
+
+    async def _authorize(self, account: Address, key: Address) -> bool:
+        provider = self.core.state.providers.get(account)
+        return provider is not None and provider.operator_key == key
+
+    async def _listen(self, app: web.Application, runner: web.AppRunner, actor: Actor[ev.Event, Effect]) -> str:
+        service, config, core = self.service, self.service.config, self.core
+        auth = Auth(core.rules, core.state, service.clock)
+        info = self._info()
+        api = Api(core, actor, auth, info, core.rules.limits, service.clock, self.logs, self._document)
+        api.add_routes(app)
+        Streams(core.state, auth, service.clock, self.logs, lambda: service.is_stopping).add_routes(app)
+        add_staging_routes(app, self.store, auth.uploader)
+        app.router.add_get("/metrics", self._metrics)
+        await runner.setup()
+        site = web.TCPSite(runner, config.host, config.port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise Unavailable(f"port {config.port} on {config.host} is taken; choose another with --port ({error})", 0) from error
+        port = runner.addresses[0][1]
+        service.url = config.public_url or f"http://{config.host}:{port}"
+        return service.url
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        if request.remote not in ("127.0.0.1", "::1"):
+            return web.Response(status=403, text="metrics are served on loopback only\n")
+        return web.Response(text=self.registry.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _document(self, cid: str) -> bytes:
+        if await self.store.stat(parse(cid)) is None:
+            raise Unavailable(f"{cid} is being stored", 1.0)
+        async with await self.store.lease(parse(cid)) as lease:
+            return await asyncio.to_thread(lease.path.read_bytes)
+
+    def _info(self) -> InfoView:
+        config, rules = self.service.config, self.core.rules
+        deployment = config.deployment
+        names = {name: address for address, name in deployment.names().items()}
+        info = deployment.beacon_info()
+        beacon = BeaconView(config.beacon_url, info.public_key, info.period, info.genesis_time)
+        return InfoView(
+            rules.coordinator, rules.statement_key, deployment.chain_id, config.chain_url, names, beacon, rules.fee_bps, deployment.limits, VERSION
+        )
+
+    async def _tasks(self, actor: Actor[ev.Event, Effect]) -> None:
+        service, clock = self.service, self.service.clock
+        watch = ChainWatch(self.client, self.contracts, self.core.rules.coordinator, self.core, actor, clock)
+        keeper = CourtKeeper(self.client, self.contracts, self.core, self.sender, self.beacon, clock)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(actor.run(), name="actor")
+                await actor.submit(ev.Restarted())
+                group.create_task(watch.run(), name="chain")
+                group.create_task(keeper.run(), name="court")
+                group.create_task(self._ticks(actor), name="ticks")
+                group.create_task(self._rounds(actor), name="beacon")
+                self._announce()
+        finally:
+            service.is_stopping = True
+
+    def _announce(self) -> None:
+        service = self.service
+        log.info("coordinator 0x%s serves at %s", self.core.rules.coordinator.hex(), service.url)
+        ready = service.config.ready_file
+        if ready is not None:
+            part = ready.with_suffix(".part")
+            part.write_text(json.dumps({"url": service.url, "coordinator": "0x" + self.core.rules.coordinator.hex()}))
+            os.replace(part, ready)
+        service.ready.set()
+
+    async def _ticks(self, actor: Actor[ev.Event, Effect]) -> None:
+        while True:
+            if self.core.needs_tick():
+                await actor.submit(ev.Tick())
+            await self.service.clock.sleep(TICK_SECONDS)
+
+    async def _rounds(self, actor: Actor[ev.Event, Effect]) -> None:
+        """Brings the rounds that jobs wait for; a beacon that is away only makes them wait longer."""
+        while True:
+            for wanted in self.core.rounds_wanted():
+                try:
+                    found = await self.beacon.round(wanted)
+                except (Refused, Unavailable) as error:
+                    log.warning("beacon round %d: %s", wanted, error)
+                    break
+                if found is not None:
+                    await actor.submit(ev.RoundAppeared(found.round, found.signature, found.randomness))
+            await self.service.clock.sleep(BEACON_POLL_SECONDS)
+
+
+def _with_sources(rules: Rules, sources: tuple[str, ...]) -> Rules:
+    """The same rules, once the own URL is known."""
+    return replace(rules, sources=sources)
