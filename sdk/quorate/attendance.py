@@ -24,6 +24,13 @@ RECEIPT_RETRY_SECONDS = 0.5
 ENDING = frozenset({"verdict", "ended", "stopped", "final", "charged"})
 SETTLED_MAX = 10_000
 ENDED_MAX = 10_000
+ENDED_PHASE = "ended"
+NOT_THERE_YET = frozenset({Code.UNKNOWN.value, Code.TOO_EARLY.value})
+
+
+def is_over(view: RunView) -> bool:
+    """Decided, or ended without results."""
+    return view.verdict is not None or view.phase.lower() == ENDED_PHASE
 
 
 class Attendance:
@@ -40,6 +47,8 @@ class Attendance:
 
     async def run(self) -> None:
         """Works for ever, until cancelled: follows events, and settles what has ended beside it, so that a witness is never late."""
+        for job_id in self._desk.ledger.open_jobs(self._desk.pins.coordinator)[:ENDED_MAX]:
+            self._ended.put_nowait(job_id)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
             group.create_task(self._settle_ended())
@@ -116,11 +125,24 @@ class Attendance:
             if entry is None or entry.charged is not None:
                 continue
             try:
-                view = await self._desk.api.run(job_id)
-                await (self.settle(view) if view.verdict is not None else self.note_uncharged(view))
+                await self._settle_one(job_id, entry.order.expiry)
             except QuorateError as error:
                 # Not re-raised: other runs go on. Nothing is vouched for, and whoever waits for this run's result gets the error.
                 self._desk.notice(f"run 0x{job_id.hex()[:12]}: {error}")
+
+    async def _settle_one(self, job_id: Hash32, expiry: int) -> None:
+        try:
+            view = await self._desk.api.run(job_id)
+        except RefusedError as error:
+            # An order that never arrived, and by now never can: it costs nothing.
+            if error.code != Code.UNKNOWN.value or self._desk.clock.now() < expiry:
+                raise
+            self._desk.ledger.forget(job_id)
+            return
+        if view.verdict is not None:
+            await self.settle(view)
+        elif is_over(view):
+            await self.note_uncharged(view)
 
     async def _witness(self, event: JobEvent) -> None:
         desk, commit = self._desk, event.commit
@@ -151,7 +173,7 @@ class Attendance:
                 return await self._desk.agreement(view)
             except RefusedError as error:
                 # The receipt is stored just after the verdict is told.
-                if error.code != Code.UNKNOWN.value or attempt == RECEIPT_TRIES - 1:
+                if error.code not in NOT_THERE_YET or attempt == RECEIPT_TRIES - 1:
                     raise
                 await self._desk.clock.sleep(RECEIPT_RETRY_SECONDS)
         raise AssertionError("the loop returns or raises")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from quorate.attendance import RECONNECT_SECONDS, Attendance
+from quorate.attendance import RECONNECT_SECONDS, Attendance, is_over
 from quorate.desk import Desk
 from quorate.errors import EvidenceError, NotVerifiedError, UnavailableError
 from quorate.evidence import Agreement
@@ -17,14 +17,8 @@ from quorate_protocol.receipt import ExecutionEvidence
 from quorate_protocol.units import ExitStatus, Hash32, Outcome, UnixSeconds
 from quorate_protocol.views import JobEvent, RunView, SealedOutput
 
-ENDED_PHASE = "ended"
 POLL_SECONDS = 5.0
 LAST_EVENTS = frozenset({"verdict", "ended"})
-
-
-def is_over(view: RunView) -> bool:
-    """Decided, or ended without results."""
-    return view.verdict is not None or view.phase.lower() == ENDED_PHASE
 
 
 class Run:

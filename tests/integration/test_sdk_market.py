@@ -1,0 +1,255 @@
+"""The client against a coordinator of its own kind: what it believes, what it signs, what it refuses."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from quorate.errors import EvidenceError, NotVerifiedError, RefusedError, UnavailableError, UsageError
+from quorate.job import Job
+from quorate.market import Market
+from quorate.profile import Profile, create_profile
+from quorate.verification import verify
+from quorate_protocol import settlement
+from quorate_protocol.refusals import Code
+
+from integration.sdk_fake_market import Cheat, FakeMarket, fake_market
+
+IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
+
+
+def job(**changes: object) -> Job:
+    return Job(**{"image": IMAGE, "command": ["python", "-c", "print(6*7)"], "max_price": "0.50", "max_duration": "60s", **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def fake(tmp_path: Path) -> AsyncIterator[FakeMarket]:
+    async with fake_market(tmp_path / "fake") as market:
+        yield market
+
+
+@pytest.fixture
+def profile(fake: FakeMarket, tmp_path: Path) -> Profile:
+    return create_profile(tmp_path / "client", fake.url, "pass", "devnet")
+
+
+async def test_a_job_goes_in_and_a_checked_result_comes_out(fake: FakeMarket, profile: Profile) -> None:
+    async with Market(profile) as market:
+        run = await market.submit(job(name="answer"))
+        result = await run.result()
+        names = [event.name async for event in run.events()]
+    assert result.is_success and (result.output / "result.txt").read_text() == "python -c print(6*7)\n"
+    assert (result.output / "deep" / "empty").read_bytes() == b""
+    assert names == ["acked", "committed", "witnessed", "closed", "verdict"]
+    assert verify(result.receipt).valid
+    assert len(set(result.providers)) == 2
+
+
+async def test_the_voucher_covers_exactly_what_the_evidence_allows(fake: FakeMarket, profile: Profile) -> None:
+    async with Market(profile) as market:
+        for run in [await market.submit(job()) for _ in range(3)]:
+            await run.result()
+        orders = [item.submission.order.message for item in fake.jobs.values()]
+        pay = 2 * (7_200 * 300_000 // 3_600_000)
+        assert fake.charged == 3 * (pay + pay * 500 // 10_000)
+        await _until(lambda: fake.vouched == fake.charged)
+    last = fake.vouchers[-1].message
+    assert last.cumulative == fake.charged
+    assert last.nonce_floor == max(order.nonce for order in orders) + 1
+    assert [v.message.cumulative for v in fake.vouchers] == sorted(v.message.cumulative for v in fake.vouchers)
+
+
+async def test_an_overcharge_is_told_and_not_signed(fake: FakeMarket, profile: Profile) -> None:
+    fake.cheat = Cheat(charge_extra=1_000)
+    notices: list[str] = []
+    async with Market(profile, notice=notices.append) as market:
+        result = await (await market.submit(job())).result()
+        await _until(lambda: fake.vouched > 0)
+    assert fake.vouched == fake.charged - 1_000 == result.charged
+    assert any("charge" in notice for notice in notices)
+
+
+async def test_liars_are_outvoted_and_the_client_gets_the_honest_output(fake: FakeMarket, profile: Profile) -> None:
+    fake.cheat = Cheat(liars=frozenset({0}))
+    async with Market(profile) as market:
+        result = await (await market.submit(job())).result()
+    assert "lie" not in (result.output / "result.txt").read_text()
+    assert fake.owners[0] not in result.providers and len(result.verdict.faulted) == 1
+
+
+@pytest.mark.parametrize(
+    ("cheat", "named"),
+    [
+        (Cheat(crown_liar=True, liars=frozenset({0})), "verdict"),
+        (Cheat(foreign_verdict_key=True), "signature:verdict"),
+        (Cheat(price=600_000), "price"),
+        (Cheat(wrong_class=True), "class"),
+        (Cheat(swap_ciphertext=True), "does not open"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_false_evidence_is_refused(fake: FakeMarket, profile: Profile, cheat: Cheat, named: str) -> None:
+    fake.cheat = cheat
+    async with Market(profile) as market:
+        with pytest.raises(EvidenceError, match=named):
+            await (await market.submit(job())).result()
+    assert not (profile.outputs.exists() and any(profile.outputs.iterdir()))
+    if not cheat.swap_ciphertext:
+        assert not fake.vouchers
+
+
+async def test_a_commit_whose_round_has_appeared_is_not_witnessed(fake: FakeMarket, profile: Profile) -> None:
+    fake.cheat = Cheat(stale_round=True)
+    notices: list[str] = []
+    async with Market(profile, notice=notices.append) as market:
+        await (await market.submit(job())).result()
+    assert all(item.witness is None for item in fake.jobs.values())
+    assert any("already appeared" in notice for notice in notices)
+
+
+async def test_an_ack_for_another_job_is_refused(fake: FakeMarket, profile: Profile) -> None:
+    fake.cheat = Cheat(ack_other_job=True)
+    async with Market(profile) as market:
+        with pytest.raises(EvidenceError, match="ack"):
+            await market.submit(job())
+
+
+async def test_inputs_are_uploaded_once(fake: FakeMarket, profile: Profile, tmp_path: Path) -> None:
+    scene, folder = tmp_path / "scene.json", tmp_path / "data"
+    scene.write_text("{}")
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "big.bin").write_bytes(bytes(range(256)) * 12_000)
+    wanted = job(inputs={"/inputs/scene.json": scene, "/inputs/data": folder})
+    async with Market(profile) as market:
+        plan = await market.plan(wanted)
+        assert plan.upload_bytes > 3_000_000
+        await (await market.submit(wanted, plan)).result()
+        assert (await market.plan(wanted)).upload_bytes == 0
+        await (await market.submit(wanted)).result()
+    assert fake.posts["PUT content"] == 2
+    spec = next(iter(fake.jobs.values())).submission.spec
+    assert [item.mount for item in spec.inputs] == ["/inputs/data", "/inputs/scene.json"] and spec.inputs[1].size_bytes == 2
+
+
+async def test_a_refused_order_is_forgotten(fake: FakeMarket, profile: Profile) -> None:
+    fake.cheat = Cheat(refuse_order=Code.OVER_ALLOCATION)
+    async with Market(profile) as market:
+        with pytest.raises(RefusedError) as refused:
+            await market.submit(job())
+        assert refused.value.code == "over-allocation" and not market.entries()
+
+
+async def test_an_answer_lost_on_the_way_does_not_order_twice(fake: FakeMarket, profile: Profile) -> None:
+    fake.cheat = Cheat(drop_first_order=True)
+    async with Market(profile) as market:
+        run = await market.submit(job())
+        await run.result()
+    assert len(fake.jobs) == 1 and fake.posts["POST orders"] == 2
+
+
+async def test_a_job_that_nobody_takes_costs_nothing(fake: FakeMarket, profile: Profile) -> None:
+    fake.cheat = Cheat(lapse=True)
+    async with Market(profile) as market:
+        run = await market.submit(job())
+        with pytest.raises(NotVerifiedError):
+            await run.result()
+        assert market.entries()[0].charged == 0
+    assert not fake.vouchers
+
+
+async def test_unresolved_jobs_are_an_error_with_a_receipt(fake: FakeMarket, profile: Profile) -> None:
+    fake.cheat = Cheat(liars=frozenset({0, 1, 2, 3, 4}))
+    async with Market(profile) as market:
+        run = await market.submit(job())
+        with pytest.raises(NotVerifiedError, match="unresolved"):
+            await run.result()
+    assert verify(profile.receipts / f"{run.job_id.hex()}.json").valid
+
+
+async def test_stop_is_signed_by_the_session(fake: FakeMarket, profile: Profile) -> None:
+    fake.auto_finish = False
+    async with Market(profile) as market:
+        run = await market.submit(job())
+        await run.stop()
+        await run.result()
+    assert [stop.message.job_id for stop in fake.stops] == [run.job_id]
+
+
+async def test_another_program_of_the_profile_settles_what_was_left(fake: FakeMarket, profile: Profile) -> None:
+    fake.auto_finish = False
+    async with Market(profile) as market:
+        run = await market.submit(job())
+    next(iter(fake.jobs.values())).hold.set()
+    await _until(lambda: next(iter(fake.jobs.values())).verdict is not None)
+    assert not fake.vouchers
+    async with Market(profile) as market:
+        again = await market.run(run.id[:12])
+        await again.result()
+        await _until(lambda: fake.vouched == fake.charged)
+
+
+async def test_sessions_are_shared_and_nonces_grow(fake: FakeMarket, profile: Profile) -> None:
+    async with Market(profile) as market:
+        for run in [await market.submit(job()) for _ in range(4)]:
+            await run.result()
+    orders = [item.submission for item in fake.jobs.values()]
+    assert len({item.session.sig for item in orders}) == 1
+    nonces = [item.order.message.nonce for item in orders]
+    assert nonces == sorted(set(nonces))
+    session = orders[0].session.message
+    assert session.up_to >= sum(item.order.message.budget for item in orders)
+
+
+async def test_another_coordinator_behind_the_same_url_is_noticed(fake: FakeMarket, profile: Profile) -> None:
+    async with Market(profile):
+        pass
+    from integration.sdk_fake_market import key
+
+    fake.statement = key("somebody else")
+    with pytest.raises(EvidenceError, match="statement_key"):
+        async with Market(profile):
+            pass
+
+
+async def test_budget_must_cover_the_worst_case(fake: FakeMarket, profile: Profile) -> None:
+    async with Market(profile) as market:
+        with pytest.raises(UsageError, match="budget"):
+            await market.plan(job(budget="0.001"))
+        plan = await market.plan(job())
+        await market.submit(job())
+    order = next(iter(fake.jobs.values())).submission.order.message
+    assert order.budget == plan.budget == settlement.worst_charge(order, fake.jobs[next(iter(fake.jobs))].ack.message.rule, 60, 500)  # type: ignore[arg-type]
+
+
+async def test_map_runs_one_job_for_each_set(fake: FakeMarket, profile: Profile) -> None:
+    async with Market(profile) as market:
+        runs = await market.map(job(env={"SEED": "0"}), [{"SEED": str(i)} for i in range(4)])
+        await asyncio.gather(*(run.result() for run in runs))
+    seeds = [fake.jobs[run.job_id].submission.spec.env[0].value for run in runs]
+    assert seeds == ["0", "1", "2", "3"]
+
+
+async def test_an_absent_coordinator_is_unavailable(tmp_path: Path) -> None:
+    profile = create_profile(tmp_path / "client", "http://127.0.0.1:9", "pass", "devnet")
+    with pytest.raises(UnavailableError):
+        async with Market(profile):
+            pass
+
+
+async def test_the_blocking_twin(fake: FakeMarket, profile: Profile) -> None:
+    from quorate.sync import Market as SyncMarket
+
+    def work() -> tuple[str, list[str], bytes]:
+        with SyncMarket(profile) as market:
+            run = market.submit(job())
+            result = run.result()
+            return (result.output / "result.txt").read_text(), [event.name for event in run.events()], b"".join(run.logs())
+
+    text, names, logs = await asyncio.to_thread(work)
+    assert text.startswith("python") and names[-1] == "verdict" and logs == b"hello from the job\n"
+
+
+async def _until(condition, seconds: float = 5.0) -> None:  # type: ignore[no-untyped-def]
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.02)
