@@ -140,7 +140,7 @@ async def test_as_a_process(tmp_path: Path) -> None:
     ready = tmp_path / "beacon.json"
     flags = ["--port", "0", "--seed", CONFIG.seed.hex(), "--genesis", str(int(time.time()) - 10), "--period", "2"]
     command = [sys.executable, "-m", "quorate_devnet.beacon", *flags, "--ready-file", str(ready)]
-    process = subprocess.Popen(command)  # noqa: ASYNC220  it is only started, never waited for
+    process = subprocess.Popen(command)
     try:
         deadline = time.time() + 30
         while not ready.exists():

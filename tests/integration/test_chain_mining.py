@@ -181,7 +181,7 @@ async def test_mining_by_request_is_off_unless_asked_for(tmp_path: Path) -> None
     ready = tmp_path / "chain.json"
     command = [sys.executable, "-m", "quorate_devnet.chain", "--port", "0", "--ready-file", str(ready)]
     started = time.time()
-    process = subprocess.Popen(command)  # noqa: ASYNC220  it is only started, never waited for
+    process = subprocess.Popen(command)
     try:
         while not ready.exists():
             assert process.poll() is None and time.time() < started + 30

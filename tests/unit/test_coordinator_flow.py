@@ -118,7 +118,18 @@ class Market:
             hardware = Hardware(8, 1 << 36, 1 << 40)
             kinds = (JobKind.TASK,)
             offer = Offer(
-                party.owner, Sequence(1), UnixSeconds(self.at + 900), (slot,), hardware, "noop", Small(0), kinds, "eu", ZERO_HASH, ZERO_HASH, ()
+                party.owner,
+                Sequence(1),
+                UnixSeconds(self.at + 900),
+                (slot,),
+                hardware,
+                "noop",
+                Small(0),
+                kinds,
+                "eu",
+                ZERO_HASH,
+                ZERO_HASH,
+                (),
             )
             self.send(ev.OfferReceived(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)), party.key.address))
 
@@ -146,7 +157,9 @@ class Market:
     def _run(self, party: Party, assignment: Assignment, spec: job.JobSpec) -> None:
         hashed = digest(DOMAIN, assignment)
         at = UnixSeconds(self.at)
-        self.send(ev.AcceptReceived(seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.key.sign), party.key.address))
+        self.send(
+            ev.AcceptReceived(seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.key.sign), party.key.address)
+        )
         output = sha256(spec.encode() + (bytes([party.number]) if party.lies else b""))
         salt = hash_tuple("salt", party.owner, hashed)
         reveal = Reveal(hashed, party.owner, ExitStatus(0), output, salt)

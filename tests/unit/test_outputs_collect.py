@@ -129,7 +129,12 @@ def pieces(data: bytes) -> list[bytes]:
 
 
 def test_stream_is_copied(tmp_path: Path) -> None:
-    data = tar(ROOT, ("outputs/a", tarfile.DIRTYPE, "", b""), ("outputs/a/x", tarfile.REGTYPE, "", b"12345"), ("outputs/y", tarfile.LNKTYPE, "outputs/a/x", b""))
+    data = tar(
+        ROOT,
+        ("outputs/a", tarfile.DIRTYPE, "", b""),
+        ("outputs/a/x", tarfile.REGTYPE, "", b"12345"),
+        ("outputs/y", tarfile.LNKTYPE, "outputs/a/x", b""),
+    )
     collect_tar(iter(pieces(data)), tmp_path / "collected", CAPS)
     assert (tmp_path / "collected" / "a" / "x").read_bytes() == (tmp_path / "collected" / "y").read_bytes() == b"12345"
 

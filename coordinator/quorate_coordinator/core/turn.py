@@ -57,7 +57,7 @@ class Turn:
         return eip712.digest(self.rules.domain, message)
 
     def derive(self, label: str) -> Hash32:
-        """A fresh secret value of this step, from its journaled randomness and the signing key, so that the journal alone foretells nothing."""
+        """A fresh secret value of this step, from its journaled randomness and the signing key: the journal alone foretells nothing."""
         self.draws += 1
         return hash_tuple(self.rules.sign(hash_tuple("quorate-derive/1", self.random, label, self.draws))[:32])
 

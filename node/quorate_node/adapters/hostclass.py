@@ -62,14 +62,19 @@ def detect_gpus() -> tuple[Gpu, ...]:
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
-    except Exception as error:  # not re-raised: no driver, no library and no device all mean "no GPUs to offer"
+    except Exception as error:  # noqa: BLE001 - not re-raised: no driver, no library and no device all mean "no GPUs to offer"
         _logger.debug("no GPUs: %s", error)
         return ()
     try:
         driver = _text(nvml.nvmlSystemGetDriverVersion())
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(min(64, nvml.nvmlDeviceGetCount()))]
         return tuple(
-            Gpu(_text(nvml.nvmlDeviceGetName(item)), _text(nvml.nvmlDeviceGetUUID(item)), int(nvml.nvmlDeviceGetMemoryInfo(item).total), driver)
+            Gpu(
+                _text(nvml.nvmlDeviceGetName(item)),
+                _text(nvml.nvmlDeviceGetUUID(item)),
+                int(nvml.nvmlDeviceGetMemoryInfo(item).total),
+                driver,
+            )
             for item in handles
         )
     finally:
