@@ -10,17 +10,17 @@ from typing import Annotated
 
 import aiohttp
 import typer
+
 from quorate_contracts import deploy
+from quorate_coordinator import keys as coordinator_keys
+from quorate_coordinator.config import GIB, Config
+from quorate_coordinator.service import Service
 from quorate_protocol import codec
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Bps, usd
 from quorate_runtime import crash, logs
 from quorate_runtime.keys import Keystore, KeystoreError, read_passphrase_file
-
-from quorate_coordinator import keys as coordinator_keys
-from quorate_coordinator.config import GIB, Config
-from quorate_coordinator.service import Service
 
 app = typer.Typer(help="Run the matching service: order book, audits, settlement.", no_args_is_help=True)
 EXIT_REFUSED = 3
@@ -132,7 +132,7 @@ def up(
     except OSError as error:
         raise fail(f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator init` first", 2) from error
     crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
-    logs.configure(is_json=log_json)
+    logs.setup(is_json=log_json)
     try:
         keystore = Keystore.at(folder / "keys", passphrase_of(password_file), BY_NAME[settings.deployment.limits])
         keys = coordinator_keys.load(keystore)

@@ -9,10 +9,27 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 from aiohttp import web
+from quorate_runtime.peers_ws import WsPeers
+
 from quorate_content.cid import parse
 from quorate_content.staging import add_staging_routes
 from quorate_content.store import ContentStore
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.adapters.chain_watch import ChainWatch
+from quorate_coordinator.adapters.court_keeper import CourtKeeper
+from quorate_coordinator.adapters.gate import Gate, LogBook
+from quorate_coordinator.adapters.perform import Performer, purpose_of
+from quorate_coordinator.adapters.projection import Projection
+from quorate_coordinator.adapters.registration import ensure_registered
+from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.routes import BODY_BYTES_MAX, Api, refusals
+from quorate_coordinator.api.streams import Streams
+from quorate_coordinator.config import Config
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.turn import Rules
+from quorate_coordinator.keys import CoordinatorKeys
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
@@ -26,26 +43,11 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import new_secret
 from quorate_runtime.journal import Journal
 from quorate_runtime.metrics import CONTENT_TYPE, Registry
-from quorate_runtime.peers_ws import WsPeers
-
-from quorate_coordinator.adapters.chain_watch import ChainWatch
-from quorate_coordinator.adapters.court_keeper import CourtKeeper
-from quorate_coordinator.adapters.gate import Gate, LogBook
-from quorate_coordinator.adapters.perform import Performer, purpose_of
-from quorate_coordinator.adapters.registration import ensure_registered
-from quorate_coordinator.api.auth import Auth
-from quorate_coordinator.api.routes import BODY_BYTES_MAX, Api, refusals
-from quorate_coordinator.api.streams import Streams
-from quorate_coordinator.config import Config
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.turn import Rules
-from quorate_coordinator.keys import CoordinatorKeys
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
 BEACON_POLL_SECONDS = 0.25
+PROJECTION_SECONDS = 2.0
 VERSION = "0.1.0"
 
 
@@ -190,8 +192,9 @@ class _Parts:
         info = deployment.beacon_info()
         beacon = BeaconView(config.beacon_url, info.public_key, info.period, info.genesis_time)
         return InfoView(
-            rules.coordinator, rules.statement_key, deployment.chain_id, config.chain_url, names, beacon, rules.fee_bps, deployment.limits, VERSION
-        )
+            coordinator=rules.coordinator, statement_key=rules.statement_key, chain_id=deployment.chain_id, chain_url=config.chain_url,
+            contracts=names, beacon=beacon, fee_bps=rules.fee_bps, limits=deployment.limits, version=VERSION,
+        )  # fmt: skip
 
     async def _tasks(self, actor: Actor[ev.Event, Effect]) -> None:
         service, clock = self.service, self.service.clock
@@ -205,6 +208,7 @@ class _Parts:
                 group.create_task(keeper.run(), name="court")
                 group.create_task(self._ticks(actor), name="ticks")
                 group.create_task(self._rounds(actor), name="beacon")
+                group.create_task(self._project(), name="projection")
                 self._announce()
         finally:
             service.is_stopping = True
@@ -224,6 +228,17 @@ class _Parts:
             if self.core.needs_tick():
                 await actor.submit(ev.Tick())
             await self.service.clock.sleep(TICK_SECONDS)
+
+    async def _project(self) -> None:
+        """Keeps the tables that people query close behind the state."""
+        projection = await Projection.open(self.service.config.path("market.sqlite"))
+        try:
+            await projection.rebuild(self.core.state)
+            while True:
+                await self.service.clock.sleep(PROJECTION_SECONDS)
+                await projection.refresh(self.core.state)
+        finally:
+            await projection.close()
 
     async def _rounds(self, actor: Actor[ev.Event, Effect]) -> None:
         """Brings the rounds that jobs wait for; a beacon that is away only makes them wait longer."""

@@ -1,17 +1,16 @@
 """Registers the coordinator on chain, once: bond, statement key, posting key."""
 
 import logging
+from typing import TypeVar
 
 from quorate_contracts.bindings.call import Call, Query
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.keys import CoordinatorKeys
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender
-from typing import TypeVar
-
-from quorate_coordinator.keys import CoordinatorKeys
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

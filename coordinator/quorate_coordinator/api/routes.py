@@ -12,7 +12,7 @@ from quorate_coordinator.api.auth import Auth, session_signer
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.effects import Effect, StoreDocument
+from quorate_coordinator.core.effects import Effect
 from quorate_protocol import codec, envelope
 from quorate_protocol import epoch as trees
 from quorate_protocol import order as orders

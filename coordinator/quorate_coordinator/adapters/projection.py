@@ -1,0 +1,136 @@
+"""What people query: SQL tables that are a projection of the state, with an offset, rebuilt at will. The journal decides, never these.
+
+Rows are upserted from snapshots of what changed; losing the file loses nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import BigInteger, Integer, MetaData, String, Table, delete, select
+from sqlalchemy import Column as SqlColumn
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from quorate_coordinator.core.state import Decided, Job, State
+from quorate_protocol.units import Address
+
+metadata = MetaData()
+runs = Table(
+    "runs",
+    metadata,
+    SqlColumn("job_id", String(64), primary_key=True),
+    SqlColumn("client", String(40), index=True, nullable=False),
+    SqlColumn("name", String(63), nullable=False),
+    SqlColumn("phase", String(16), index=True, nullable=False),
+    SqlColumn("rule", String(16), nullable=False),
+    SqlColumn("outcome", String(16)),
+    SqlColumn("executions", Integer, nullable=False),
+    SqlColumn("charged", BigInteger, nullable=False),
+    SqlColumn("created_at", BigInteger, index=True, nullable=False),
+    SqlColumn("receipt_cid", String(80)),
+)
+providers = Table(
+    "providers",
+    metadata,
+    SqlColumn("owner", String(40), primary_key=True),
+    SqlColumn("region", String(64), nullable=False),
+    SqlColumn("final", BigInteger, nullable=False),
+    SqlColumn("held", BigInteger, nullable=False),
+    SqlColumn("faults", Integer, nullable=False),
+    SqlColumn("is_frozen", Integer, nullable=False),
+)
+progress = Table("progress", metadata, SqlColumn("name", String(16), primary_key=True), SqlColumn("event_seq", BigInteger, nullable=False))
+ONLY = "runs"
+
+
+@dataclass(slots=True)
+class Projection:
+    """One SQLite file. `refresh` writes what changed since the offset; `rebuild` starts anew."""
+
+    engine: AsyncEngine
+
+    @classmethod
+    async def open(cls, path: Path) -> "Projection":
+        """Opens or makes the file with its tables."""
+        engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+        async with engine.begin() as connection:
+            await connection.run_sync(metadata.create_all)
+        return cls(engine)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self.engine.dispose()
+
+    async def offset(self) -> int:
+        """Newest job event that the tables show."""
+        async with self.engine.connect() as connection:
+            found = (await connection.execute(select(progress.c.event_seq).where(progress.c.name == ONLY))).scalar()
+        return int(found or 0)
+
+    async def refresh(self, state: State) -> int:
+        """Upserts runs with events since the offset, and all providers; returns the new offset."""
+        since, newest = await self.offset(), int(state.own.event_seq)
+        if newest == since:
+            return newest
+        rows = [run_row(job) for job in _changed(state, since)]
+        owners = [provider_row(state, owner) for owner in state.providers]
+        async with self.engine.begin() as connection:
+            for table, values in ((runs, rows), (providers, owners)):
+                if values:
+                    statement = insert(table)
+                    keys = [column.name for column in table.primary_key]
+                    changes = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in keys}
+                    await connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes), values)
+            mark = insert(progress).values(name=ONLY, event_seq=newest)
+            await connection.execute(mark.on_conflict_do_update(index_elements=["name"], set_={"event_seq": newest}))
+        return newest
+
+    async def rebuild(self, state: State) -> int:
+        """Empties the tables and fills them from the state."""
+        async with self.engine.begin() as connection:
+            for table in (runs, providers, progress):
+                await connection.execute(delete(table))
+        return await self.refresh(state)
+
+    async def recent(self, client: str, limit: int = 100) -> list[dict[str, object]]:
+        """A client's newest runs (account as hex without 0x)."""
+        query = select(runs).where(runs.c.client == client).order_by(runs.c.created_at.desc()).limit(limit)
+        async with self.engine.connect() as connection:
+            return [dict(row._mapping) for row in await connection.execute(query)]
+
+
+def _changed(state: State, since: int) -> Iterable[Job]:
+    for job_id, events in state.events.items():
+        if events and events[-1].seq > since:
+            yield state.jobs[job_id]
+
+
+def run_row(job: Job) -> dict[str, object]:
+    """A run's row."""
+    verdict = job.phase.verdict.message if isinstance(job.phase, Decided) else None
+    return {
+        "job_id": job.id.hex(),
+        "client": job.submission.order.message.client.hex(),
+        "name": job.submission.spec.name,
+        "phase": type(job.phase).__name__.lower(),
+        "rule": job.ack.message.rule.name.lower(),
+        "outcome": verdict.outcome.name.lower() if verdict else None,
+        "executions": sum(len(batch.members) for batch in job.batches),
+        "charged": job.split.charged,
+        "created_at": job.created_at,
+        "receipt_cid": job.receipt_cid,
+    }
+
+
+def provider_row(state: State, owner: Address) -> dict[str, object]:
+    """A provider's row."""
+    provider = state.providers[owner]
+    return {
+        "owner": owner.hex(),
+        "region": provider.offer.region if provider.offer else "",
+        "final": provider.final,
+        "held": provider.held,
+        "faults": len(state.faults.get(provider.owner) or ()),
+        "is_frozen": int(provider.is_frozen),
+    }
