@@ -1,10 +1,10 @@
 """Cases from opening to decision: convicted, acquitted, void, redrawn, given up. Money is conserved after each."""
 
 import pytest
+
 from contracts.evm import refused
 from contracts.market import ACCUSER, BOSS, CLASS, key, peopled
 from contracts.trial import TRUTH, Trial, money
-
 from quorate_contracts.bindings.court import CaseId, CaseOutcome, Phase, case_bond
 from quorate_contracts.bindings.events import CaseOpened, Redraw, RevealsOpen, Slashed
 from quorate_contracts.bindings.stakes import OPEN_BLOCK

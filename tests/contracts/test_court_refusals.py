@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
+
 from contracts.evm import refused
 from contracts.market import ACCUSER, BOSS, CLASS, COORDINATOR, STATEMENT, Evidence, Market, key, market, peopled, session_key
 from contracts.trial import TRUTH, Trial, money
-
 from quorate_contracts.bindings.court import CaseExecution, CaseId, jury_vote
 from quorate_protocol.envelope import Envelope, seal
 from quorate_protocol.hashing import keccak256

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aiohttp import web
+
+from quorate_content.sealed import seal_directory
 from quorate_content.staging import add_staging_routes
 from quorate_content.store import ContentStore
-from quorate_content.sealed import seal_directory
-from quorate_protocol import audit, codec, envelope, order as orders, receipt, settlement, verdict
+from quorate_protocol import audit, codec, envelope, receipt, settlement, verdict
+from quorate_protocol import order as orders
 from quorate_protocol.bearer import read_token
 from quorate_protocol.classes import HostClass, determinism_class
 from quorate_protocol.commitment import assignment_id, commitment, result_digest, secret_hash
@@ -24,7 +26,17 @@ from quorate_protocol.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.job import JobSpec, image_digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import (
-    Accept, Ack, Assignment, Commit, CommitEntry, CommitSet, Reveal, Stop, Verdict, Voucher, Witness,
+    Accept,
+    Ack,
+    Assignment,
+    Commit,
+    CommitEntry,
+    CommitSet,
+    Reveal,
+    Stop,
+    Verdict,
+    Voucher,
+    Witness,
 )  # fmt: skip
 from quorate_protocol.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.order import Submission
@@ -32,11 +44,36 @@ from quorate_protocol.receipt import BeaconEvidence, ExecutionEvidence, Receipt,
 from quorate_protocol.refusals import MEANINGS, Code, Refused
 from quorate_protocol.settlement import Credit
 from quorate_protocol.units import (
-    PPM_ONE, ZERO_HASH, Address, Amount, BlockNumber, Bps, ExitStatus, Hash32, JobKind, Label, Milliseconds, Nonce, Outcome, Ppm, Price, Round,
-    Seconds, Sequence, Small, UnixSeconds,
+    PPM_ONE,
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Bps,
+    ExitStatus,
+    Hash32,
+    JobKind,
+    Label,
+    Milliseconds,
+    Nonce,
+    Outcome,
+    Ppm,
+    Price,
+    Round,
+    Seconds,
+    Sequence,
+    Small,
+    UnixSeconds,
 )  # fmt: skip
 from quorate_protocol.views import (
-    AccountView, AckView, BeaconView, InfoView, JobEvent, OfferView, PlanView, RunView,
+    AccountView,
+    AckView,
+    BeaconView,
+    InfoView,
+    JobEvent,
+    OfferView,
+    PlanView,
+    RunView,
 )  # fmt: skip
 from quorate_runtime import bls
 from quorate_runtime.clock import SystemClock

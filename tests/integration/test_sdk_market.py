@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
+from integration.sdk_fake_market import Cheat, FakeMarket, fake_market
 from quorate.errors import EvidenceError, NotVerifiedError, RefusedError, UnavailableError, UsageError
 from quorate.job import Job
 from quorate.market import Market
@@ -12,8 +14,6 @@ from quorate.profile import Profile, create_profile
 from quorate.verification import verify
 from quorate_protocol import settlement
 from quorate_protocol.refusals import Code
-
-from integration.sdk_fake_market import Cheat, FakeMarket, fake_market
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 
