@@ -1,0 +1,80 @@
+"""Following the court on chain: its events become the machine's. Where the follower stands is kept in a file, behind the journal:
+an event delivered twice changes nothing, one that is never delivered would.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+from quorate_contracts.bindings import events as chain_events
+from quorate_contracts.deploy import Contracts
+from quorate_node.core import events
+from quorate_node.inbox import Submits
+from quorate_protocol import codec
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import ZERO_HASH, BlockNumber, Nonce
+from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower
+
+LOOK_BACK_BLOCKS = 10_000  # without a cursor: older cases cannot have drawn slots that were opened since
+SAVE_EVERY_SECONDS = 10.0
+RETRY_SECONDS = 2.0
+
+_logger = logging.getLogger(__name__)
+
+
+def translate(event: chain_events.Event | None) -> events.Event | None:
+    """The machine's event for a court's; None for what it need not know. Pure."""
+    match event:
+        case chain_events.CaseOpened():
+            named = tuple(events.CaseExecution(spec, event.host_class) for spec in event.spec_hashes if spec != ZERO_HASH)
+            return events.CaseOpened(Nonce(event.case_id), event.accused, named)
+        case chain_events.JuryDrawn():
+            return events.JuryDrawn(Nonce(event.case_id), tuple(event.jurors), event.vote_by)
+        case chain_events.RevealsOpen():
+            return events.VotingEnded(Nonce(event.case_id), event.reveal_by)
+        case chain_events.Decided():
+            return events.CaseDecided(Nonce(event.case_id))
+        case _:
+            return None
+
+
+class DocketFollower:
+    """Delivers the court's events to the actor, for as long as it runs."""
+
+    def __init__(self, client: ChainClient, contracts: Contracts, actor: Submits, clock: Clock, cursor_file: Path) -> None:
+        self._client, self._contracts, self._actor, self._clock, self._file = client, contracts, actor, clock, cursor_file
+
+    async def run(self) -> None:
+        """Until cancelled; a chain node that is away is waited for."""
+        while True:
+            try:
+                await self._follow()
+            except Unavailable as error:
+                _logger.warning("the court cannot be followed: %s", error)
+                await self._clock.sleep(max(RETRY_SECONDS, error.retry_after))
+
+    async def _follow(self) -> None:
+        head = await self._client.head()
+        start, saved_at = BlockNumber(max(0, head.number - LOOK_BACK_BLOCKS)), 0.0
+        follower = LogFollower(
+            self._client, self._clock, [self._contracts.court.address], cursor=self._read_cursor(), start=start
+        )
+        async for batch in follower.batches():
+            # After a reorganisation the logs come anew; what the machine took from gone blocks ends by its own deadlines.
+            if isinstance(batch, LogBatch):
+                for log in batch.logs:
+                    event = translate(self._contracts.event(log.address, log.topics, log.data))
+                    if event is not None:
+                        await self._actor.submit(event)
+            if (isinstance(batch, LogBatch) and batch.logs) or self._clock.now() - saved_at >= SAVE_EVERY_SECONDS:
+                self._save_cursor(batch.cursor)
+                saved_at = self._clock.now()
+
+    def _read_cursor(self) -> Cursor | None:
+        return codec.decode(Cursor, self._file.read_bytes()) if self._file.exists() else None
+
+    def _save_cursor(self, cursor: Cursor) -> None:
+        part = self._file.with_suffix(".part")
+        part.write_bytes(codec.encode(cursor))
+        os.replace(part, self._file)

@@ -1,0 +1,142 @@
+"""Standing on chain: the provider registered with its current operator key, one open stake slot per run slot, gas for the operator.
+
+Done by `up` when the owner's key is here and funded; otherwise everything that is missing is told at once, with what to do.
+"""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from quorate_contracts.bindings.stakes import OPEN_BLOCK, PAGE
+from quorate_contracts.deploy import Contracts
+from quorate_node.chain import ask, transact
+from quorate_node.keys import ProviderKeys
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Amount, Hash32, usd
+from quorate_protocol.views import InfoView
+from quorate_runtime.chain import ChainClient, Sender
+
+SLOT_PAGES_MAX = 1024
+SEND_SECONDS = 120.0
+GAS_NEEDED = 1_500_000  # register, approve, open slots, with room
+OPERATOR_GAS = 3_000_000  # a dozen of votes, reveals and claims
+COIN_GAS_PRICE_FLOOR = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the chain says of this provider. Amounts in token units; `coins` in wei."""
+
+    index: int  # 0 = not registered
+    operator_key: Address
+    open_slots: int
+    owner_coins: int
+    operator_coins: int
+    tokens: Amount
+    stake_missing: Amount  # for the run slots that have no stake slot yet
+    is_frozen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One thing that stands between this provider and work, and its remedy."""
+
+    what: str
+    remedy: str
+
+
+def network_of(url: str) -> Hash32:
+    """The network that a gateway's address belongs to: IPv4 /24 or IPv6 /48, left-aligned behind its version. A name has none."""
+    host = urlsplit(url).hostname or ""
+    try:
+        address = ip_address(host)
+    except ValueError as error:
+        raise Refused(Code.MALFORMED, f"public URL {url!r}: give an IP address, because the network is part of the registration") from error
+    prefix = address.packed[:3] if address.version == 4 else address.packed[:6]
+    return Hash32((bytes([address.version]) + prefix).ljust(32, b"\0"))
+
+
+async def standing(client: ChainClient, contracts: Contracts, keys: ProviderKeys, host_class: Hash32, slots: int) -> Standing:
+    """Reads everything that `missing` and `stand` go by."""
+    stakes, account = contracts.stakes, keys.account
+    opened = await _open_slots(client, contracts, account, host_class)
+    short = max(0, slots - opened)
+    return Standing(
+        index=await ask(client, stakes.index_of(account)),
+        operator_key=await ask(client, stakes.operator_key(account)),
+        open_slots=opened,
+        owner_coins=await client.balance(account),
+        operator_coins=await client.balance(keys.operator.address),
+        tokens=await ask(client, contracts.token.balance_of(account)),
+        stake_missing=Amount(short * contracts.deployment.constants().slot_stake),
+        is_frozen=await ask(client, stakes.frozen(account)) > 0,
+    )
+
+
+async def _open_slots(client: ChainClient, contracts: Contracts, account: Address, host_class: Hash32) -> int:
+    length = await ask(client, contracts.stakes.slot_count(host_class))
+    found = 0
+    for start in range(0, min(length, SLOT_PAGES_MAX * PAGE), PAGE):
+        page = await ask(client, contracts.stakes.slot_page(host_class, start))
+        found += sum(1 for slot in page if slot.owner == account and slot.until_block == OPEN_BLOCK)
+    return found
+
+
+def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missing, ...]:
+    """What a person must do before `stand` can succeed; empty when nothing. Pure."""
+    lacks: list[Missing] = []
+    account, price = f"0x{keys.account.hex()}", max(gas_price, COIN_GAS_PRICE_FLOOR)
+    is_ready = found.index > 0 and not found.stake_missing and found.operator_key == keys.operator.address
+    if found.is_frozen:
+        lacks.append(Missing("a case against this provider is open", "wait for its decision: quorate node status"))
+    if not is_ready and keys.owner is None:
+        calls = f"register operator key 0x{keys.operator.address.hex()} and open slots with {usd(found.stake_missing)} USD of stake"
+        lacks.append(Missing("the owner's key is not here", f"with the key of {account}: {calls}"))
+    if not is_ready and keys.owner is not None and found.owner_coins < GAS_NEEDED * price:
+        lacks.append(Missing(f"{account} cannot pay for gas", f"send {GAS_NEEDED * price / 1e18:.6f} coins of the chain to it"))
+    if found.stake_missing > found.tokens:
+        short = usd(found.stake_missing - found.tokens)
+        lacks.append(Missing(f"{account} lacks {short} USD of stake", f"send {short} tokens of the deployment's stablecoin to it"))
+    if found.operator_coins < OPERATOR_GAS * price // 10 and (keys.owner is None or found.owner_coins < 2 * OPERATOR_GAS * price):
+        remedy = f"send {OPERATOR_GAS * price / 1e18:.6f} coins of the chain to 0x{keys.operator.address.hex()}"
+        lacks.append(Missing("the operator key cannot pay for votes and claims", remedy))
+    return tuple(lacks)
+
+
+async def stand(
+    client: ChainClient, contracts: Contracts, keys: ProviderKeys, sender: Sender, host_class: Hash32, slots: int, public_url: str
+) -> Standing:
+    """Registers, rotates the operator key, stakes and funds the operator, each only as far as it is not done yet."""
+    stakes, found = contracts.stakes, await standing(client, contracts, keys, host_class, slots)
+    place = f"{contracts.deployment.stakes.hex()[:8]}"
+    if not found.index:
+        call = stakes.register(keys.operator.address, keys.payout, keys.peer_public, keys.box_public, network_of(public_url))
+        await transact(sender, f"register/{place}", call, SEND_SECONDS)
+    elif found.operator_key != keys.operator.address:
+        purpose = f"rotate/{place}/{keys.operator.address.hex()}"
+        await transact(sender, purpose, stakes.rotate_key(keys.operator.address), SEND_SECONDS)
+    short = max(0, slots - found.open_slots)
+    if short:
+        length = await ask(client, stakes.slot_count(host_class))
+        purpose = f"{place}/{host_class.hex()[:8]}/{length}+{short}"
+        await transact(sender, f"approve/{purpose}", contracts.token.approve(stakes.address, found.stake_missing), SEND_SECONDS)
+        await transact(sender, f"slots/{purpose}", stakes.open_slots(host_class, short), SEND_SECONDS)
+    await _fund_operator(client, keys, sender, found)
+    return await standing(client, contracts, keys, host_class, slots)
+
+
+async def _fund_operator(client: ChainClient, keys: ProviderKeys, sender: Sender, found: Standing) -> None:
+    fees = await client.fees()
+    price = max(fees.base_fee_wei + fees.tip_wei, COIN_GAS_PRICE_FLOOR)
+    if found.operator_coins >= OPERATOR_GAS * price // 10 or keys.operator.address == keys.account:
+        return
+    nonce = await client.nonce(keys.account)
+    purpose = f"fund/{keys.operator.address.hex()}/{nonce}"
+    await sender.send(purpose, keys.operator.address, b"", deadline_seconds=SEND_SECONDS, value=OPERATOR_GAS * price, gas=21_000)
+
+
+async def check_coordinator(client: ChainClient, contracts: Contracts, info: InfoView) -> None:
+    """Refused unless the chain says that the coordinator is registered with the statement key it names."""
+    key = await ask(client, contracts.stakes.operator_key(info.coordinator))
+    if key != info.statement_key:
+        raise Refused(Code.NOT_REGISTERED, f"coordinator 0x{info.coordinator.hex()}: the chain knows another statement key for it")
