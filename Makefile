@@ -39,5 +39,6 @@ check: .venv/installed-dev
 sim: .venv/installed-dev
 	@$(SIMULATE) --seeds $(SEEDS) $(ARGS)
 
+# Every file in tests/bench is a program that prints its figures as one JSON line.
 bench: .venv/installed-dev
-	@$(PYTEST) -q -s tests/bench $(ARGS)
+	@for program in tests/bench/*.py; do echo "== $$program"; PYTHONPATH=tests $(BIN)/python "$$program" $(ARGS) || exit 1; done

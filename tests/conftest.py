@@ -22,8 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         item.add_marker(pytest.mark.disable_socket if folder in WITHOUT_SOCKETS else pytest.mark.allow_hosts(LOOPBACK))
-        if folder == "bench":
-            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(tryfirst=True)
