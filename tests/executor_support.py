@@ -1,16 +1,11 @@
 """What the executor tests share: a clock, tasks, an image built once, and the executors under test."""
 
-import os
 import time
 import uuid
 from asyncio import sleep
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-
-import docker
-import docker.errors
-import pytest
 
 from quorate_protocol.ports import Mount, Task
 from quorate_protocol.units import Seconds
@@ -26,18 +21,6 @@ class RealClock:
 
     async def sleep(self, seconds: float) -> None:
         await sleep(seconds)
-
-
-def engine_or_skip() -> None:
-    """Skips without an engine; fails where the environment says that one must be there."""
-    try:
-        api = docker.APIClient(timeout=10)
-        api.ping()
-        api.close()
-    except docker.errors.DockerException as error:
-        if "docker" in os.environ.get("QUORATE_REQUIRE", "").replace(",", " ").split():
-            pytest.fail(f"QUORATE_REQUIRE names docker, but no engine answers: {error}")
-        pytest.skip("no container engine answers")
 
 
 def new_lease() -> str:

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import posixpath
+import re
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
 _SHELL_PATHS = frozenset({"bin/sh", "usr/bin/sh"})
 _ENV_PATHS = frozenset({"usr/bin/env"})
 _READ_MAX = 4 << 20
+_JSON_DEPTH_MAX = 32
+_JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _COPY_BYTES = 1 << 20
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
@@ -136,9 +139,10 @@ class _Bounded(io.RawIOBase):
     The tar module reads extended headers whole, and a compressed layer may expand without end.
     """
 
-    def __init__(self, source: IO[bytes], position_max: int) -> None:
+    def __init__(self, source: IO[bytes], position_max: int, beyond: Refused) -> None:
         self._source = source
         self._position_max = position_max
+        self._beyond = beyond
 
     def read(self, size: int = -1, /) -> bytes:
         """At most 4 MiB at once."""
@@ -149,7 +153,7 @@ class _Bounded(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0, /) -> int:
         """Positions from the start only, as the tar module asks for them."""
         if whence != 0 or offset > self._position_max:
-            raise Refused(Code.OVERSIZE, f"content beyond {self._position_max} bytes")
+            raise self._beyond
         return self._source.seek(offset)
 
     def tell(self) -> int:
@@ -171,7 +175,8 @@ def _open(path: Path, limits: ImageLimits) -> Iterator[tarfile.TarFile]:
         size = path.stat().st_size
         if size > limits.archive_bytes:
             raise Refused(Code.OVERSIZE, f"archive has {size} bytes, at most {limits.archive_bytes}")
-        with path.open("rb") as file, tarfile.open(fileobj=_Bounded(file, size), mode="r:") as archive:
+        truncated = Refused(Code.MALFORMED, "image archive: truncated")
+        with path.open("rb") as file, tarfile.open(fileobj=_Bounded(file, size, truncated), mode="r:") as archive:
             yield archive
     except FileNotFoundError as error:
         raise Refused(Code.UNKNOWN, f"no image archive at {path.name}") from error
@@ -228,9 +233,15 @@ def _content(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], name
 
 
 def _json(data: bytes, where: str) -> object:
+    """The parser recurses in C, and a library may have raised the interpreter's recursion limit past the stack: depth is checked first."""
+    depth = 0
+    for bracket in re.findall(rb"[\[\]{}]", _JSON_STRING.sub(b"", data)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > _JSON_DEPTH_MAX:
+            raise Refused(Code.MALFORMED, f"{where}: nested deeper than {_JSON_DEPTH_MAX}")
     try:
         return json.loads(data)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Refused(Code.MALFORMED, f"{where} is not JSON: {error}") from error
 
 
@@ -279,7 +290,8 @@ def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: set[str
         raise Refused(Code.UNSUPPORTED, f"{member.name}: zstd layers are not supported; save the image uncompressed or with gzip")
     plain: IO[bytes] = gzip.GzipFile(fileobj=source) if magic[:2] == _GZIP_MAGIC else source  # type: ignore[assignment]
     entries = 0
-    with tarfile.open(fileobj=_Bounded(plain, limits.unpacked_bytes), mode="r:") as layer:
+    too_large = Refused(Code.OVERSIZE, f"{member.name}: unpacks to more than {limits.unpacked_bytes} bytes")
+    with tarfile.open(fileobj=_Bounded(plain, limits.unpacked_bytes, too_large), mode="r:") as layer:
         for entry in layer:
             entries += 1
             if entries > budget:

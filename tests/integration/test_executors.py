@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from executor_support import MIB, RealClock, engine_or_skip, new_lease, python_task
+from executor_support import MIB, RealClock, new_lease, python_task
 from quorate.images import build_python_image
 from quorate_node.adapters.docker import DockerExecutor
 from quorate_node.adapters.docker_places import OutputKind
@@ -35,8 +35,6 @@ async def factory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     """Makes executors over the same home: a second one is what a restarted daemon has."""
     kind, made = request.param, []
     home = tmp_path / "leases"
-    if kind.startswith("docker"):
-        engine_or_skip()
 
     def make() -> Executor:
         executor: Executor

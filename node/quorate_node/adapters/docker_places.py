@@ -62,9 +62,9 @@ class LeasePlaces:
         inputs = tuple((str(self._input(folder, index, mount)), mount.target) for index, mount in enumerate(task.mounts))
         if self.kind is OutputKind.LOOP:
             mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", task.output_bytes, task.output_inodes)
-            return Places(inputs, str(folder / "outputs"), is_volume=False)
+            return Places(inputs, str(folder / "outputs"), is_volume=False, are_views=_is_root())
         volume = self._volume(task, container)
-        return Places(inputs, volume, is_volume=True, outputs_in_memory=task.output_bytes)
+        return Places(inputs, volume, is_volume=True, outputs_in_memory=task.output_bytes, are_views=_is_root())
 
     def collect(self, lease_id: str, container: str, destination: Path, caps: OutputCaps) -> None:
         """Copies the outputs out, by whichever way they were kept."""
@@ -95,7 +95,7 @@ class LeasePlaces:
             raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
         if not source.stat().st_mode & _READABLE_BY_ALL:
             raise Refused(Code.UNSUPPORTED, f"mounts: {mount.target} must be readable by all (mode 0644) for the container's user")
-        if os.geteuid() != 0:
+        if not _is_root():
             return source
         view = folder / "inputs" / str(index)
         mounts.bind_read_only(source, view)
@@ -133,6 +133,10 @@ class LeasePlaces:
             for event in self._api.load_image(archive):  # type: ignore[no-untyped-call]
                 assert "error" not in event, event
         return f"sha256:{digest}"
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
 
 
 def remove_container(api: docker.APIClient, name: str) -> None:

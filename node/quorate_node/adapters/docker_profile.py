@@ -58,12 +58,17 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where inputs and outputs come from: `outputs` is a host folder or a volume's name; `outputs_in_memory` bytes count in memory."""
+    """Where inputs and outputs come from.
+
+    `outputs` is a host folder or a volume's name; `outputs_in_memory` bytes of it count in memory. `are_views`: the inputs are mounts
+    of ours that are read-only, nosuid and nodev already; an engine that is asked for read-only mounts them anew and drops the rest.
+    """
 
     inputs: tuple[tuple[str, str], ...]  # (host path, target)
     outputs: str
     is_volume: bool
     outputs_in_memory: int = 0
+    are_views: bool = False
 
 
 def container_request(task: Task, owner: str, engine: EngineFacts, image: ImageFacts, places: Places) -> dict[str, object]:
@@ -201,7 +206,7 @@ def _host_config(task: Task, engine: EngineFacts, places: Places) -> dict[str, o
 def _mounts(places: Places) -> list[dict[str, object]]:
     """Not the `Binds` shorthand: it splits at colons, and makes folders for sources that are not there."""
     inputs: list[dict[str, object]] = [
-        {"Type": "bind", "Source": source, "Target": target, "ReadOnly": True, "BindOptions": {"Propagation": "rprivate"}}
+        {"Type": "bind", "Source": source, "Target": target, "ReadOnly": not places.are_views, "BindOptions": {"Propagation": "rprivate"}}
         for source, target in places.inputs
     ]
     outputs: dict[str, object] = {"Type": "volume" if places.is_volume else "bind", "Source": places.outputs, "Target": "/outputs"}

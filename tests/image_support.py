@@ -1,0 +1,57 @@
+"""Docker archives made by hand: ordinary ones with a layer more, and the kinds that strangers would make."""
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+Member = tuple[tarfile.TarInfo, bytes]
+
+
+def entry(name: str, content: bytes = b"", *, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> Member:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.mode, info.size = kind, link, mode, len(content)
+    return info, content
+
+
+def tar(entries: Sequence[tuple[tarfile.TarInfo, bytes]]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for info, content in entries:
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def image_entries(
+    layers: Sequence[bytes], config: Mapping[str, object] | None = None, **changes: object
+) -> list[tuple[tarfile.TarInfo, bytes]]:
+    """Members of a valid archive; `changes` replace top-level fields of its configuration."""
+    document: dict[str, object] = {
+        "architecture": "amd64", "os": "linux", "config": dict(config or {}),
+        "history": [{"created": "1970-01-01T00:00:00Z"}] * len(layers),
+        "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest() for layer in layers]}, **changes,
+    }  # fmt: skip
+    body = json.dumps(document).encode()
+    name = hashlib.sha256(body).hexdigest() + ".json"
+    names = [f"{index}/layer.tar" for index in range(len(layers))]
+    manifest = json.dumps([{"Config": name, "Layers": names, "RepoTags": ["python:3.12"]}]).encode()
+    return [entry(name, body), *(entry(*pair) for pair in zip(names, layers, strict=True)), entry("manifest.json", manifest)]
+
+
+def add_layer(base: Path, target: Path, files: Mapping[str, Path], env: Sequence[str]) -> None:
+    """Writes an archive like `base` with one more layer and more environment."""
+    with tarfile.open(base) as archive:
+        manifest = json.loads(_read(archive, "manifest.json"))[0]
+        config = json.loads(_read(archive, manifest["Config"]))["config"]
+        layers = [_read(archive, name) for name in manifest["Layers"]]
+    config["Env"] += env
+    layers.append(tar([entry(name, path.read_bytes(), mode=0o755) for name, path in files.items()]))
+    target.write_bytes(tar(image_entries(layers, config)))
+
+
+def _read(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    assert file is not None
+    return file.read()
