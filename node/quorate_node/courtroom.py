@@ -23,7 +23,7 @@ from quorate_protocol.epoch import root_of
 from quorate_protocol.messages import JuryReveal, JuryVote
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import ZERO_HASH, ExitStatus, Hash32
+from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32
 from quorate_runtime.chain import ChainClient, Sender
 
 SEND_SECONDS = 60.0
@@ -37,7 +37,7 @@ class Courtroom:
     """Effects that end on chain."""
 
     def __init__(
-        self, core: ProviderCore, workbench: Workbench, coordinators: Mapping[bytes, Coordinator], contracts: Contracts,
+        self, core: ProviderCore, workbench: Workbench, coordinators: Mapping[Address, Coordinator], contracts: Contracts,
         client: ChainClient, sender: Sender, operator: Signer, clock: Clock,
     ) -> None:  # fmt: skip
         self._core, self._bench, self._coordinators, self._contracts = core, workbench, coordinators, contracts

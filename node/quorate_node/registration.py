@@ -39,10 +39,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """One thing that stands between this provider and work, and its remedy."""
+    """One thing that stands between this provider and work, and its remedy. Without `is_blocking` it can work all the same."""
 
     what: str
     remedy: str
+    is_blocking: bool = True
 
 
 def network_of(url: str) -> Hash32:
@@ -88,7 +89,7 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
     account, price = f"0x{keys.account.hex()}", max(gas_price, COIN_GAS_PRICE_FLOOR)
     is_ready = found.index > 0 and not found.stake_missing and found.operator_key == keys.operator.address
     if found.is_frozen:
-        lacks.append(Missing("a case against this provider is open", "wait for its decision: quorate node status"))
+        lacks.append(Missing("a case against this provider is open", "wait for its decision: quorate node status", is_blocking=False))
     if not is_ready and keys.owner is None:
         calls = f"register operator key 0x{keys.operator.address.hex()} and open slots with {usd(found.stake_missing)} USD of stake"
         lacks.append(Missing("the owner's key is not here", f"with the key of {account}: {calls}"))
@@ -99,7 +100,7 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
         lacks.append(Missing(f"{account} lacks {short} USD of stake", f"send {short} tokens of the deployment's stablecoin to it"))
     if found.operator_coins < OPERATOR_GAS * price // 10 and (keys.owner is None or found.owner_coins < 2 * OPERATOR_GAS * price):
         remedy = f"send {OPERATOR_GAS * price / 1e18:.6f} coins of the chain to 0x{keys.operator.address.hex()}"
-        lacks.append(Missing("the operator key cannot pay for votes and claims", remedy))
+        lacks.append(Missing("the operator key cannot pay for votes and claims", remedy, is_blocking=False))
     return tuple(lacks)
 
 

@@ -1,0 +1,278 @@
+"""The provider daemon: wires core, journal, executor, store, coordinators and chain, and runs them as one group of tasks.
+
+A library: `ProviderDaemon(config, keys, executor, clock).run()` serves until cancelled. The executor comes from outside, so that a
+test or a devnet may hand in another one. SIGTERM (a cancelled `run`) leaves tasks running unless `stop_on_exit`; a later daemon on
+the same home attaches to what runs and to what has finished.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from quorate_content.store import ContentStore
+from quorate_contracts.deploy import Contracts
+from quorate_node import loops
+from quorate_node.adapters.hostclass import detect_cpu_class, detect_hardware
+from quorate_node.config import Config
+from quorate_node.coordinator import Coordinator, deployment_of, discover
+from quorate_node.core import effects, events
+from quorate_node.core.provider import ProviderCore
+from quorate_node.core.reconcile import reconcile
+from quorate_node.core.terms import Policy, Room, Terms
+from quorate_node.courtroom import Courtroom
+from quorate_node.docket import DocketFollower
+from quorate_node.gateway import Gateway
+from quorate_node.herald import Advert, Herald
+from quorate_node.inbox import Inbox
+from quorate_node.keys import ProviderKeys
+from quorate_node.performer import Performer
+from quorate_node.registration import check_coordinator, missing, stand, standing
+from quorate_node.status import Status, status_of, write_status
+from quorate_node.workbench import Workbench
+from quorate_protocol.offer import Hardware, SlotOffer
+from quorate_protocol.ports import Clock, Executor, Peers, TaskState
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, Price, Small
+from quorate_protocol.views import InfoView
+from quorate_runtime.actor import Actor
+from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.crypto import new_secret, recover
+from quorate_runtime.journal import Journal
+from quorate_runtime.peers_ws import WsDialer
+
+STAND_RETRY_SECONDS = 5.0
+MEMORY_SHARE = (9, 10)  # of the machine for jobs
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ProviderDaemon:
+    """One provider. `url` is its gateway once it listens; `is_standing` is set once it is registered, staked and checked."""
+
+    config: Config
+    keys: ProviderKeys
+    executor: Executor
+    clock: Clock = field(default_factory=SystemClock)
+    url: str = ""
+    is_standing: asyncio.Event = field(default_factory=asyncio.Event)
+    core: ProviderCore | None = None
+
+    async def run(self) -> None:
+        """Serves until cancelled. Unavailable or Refused when it cannot begin."""
+        async with AsyncExitStack() as stack:
+            self.config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            session = await stack.enter_async_context(aiohttp.ClientSession())
+            infos = [await discover(session, url, self._kept(url)) for url in self.config.coordinators]
+            await self.executor.check()
+            hardware = detect_hardware(self.config.home)
+            parts = await _Parts.make(self, stack, session, infos, hardware)
+            await parts.serve(stack)
+
+    def _kept(self, url: str) -> Path:
+        place = urlsplit(url)
+        return self.config.path("coordinators") / f"{place.hostname}-{place.port or place.scheme}.json"
+
+
+def terms_of(config: Config, keys: ProviderKeys, executor: Executor, infos: list[InfoView], hardware: Hardware) -> Terms:
+    """What the rules may know: from configuration, machine and deployment."""
+    deployment = deployment_of(infos[0])
+    for info in infos[1:]:
+        if info.chain_id != deployment.chain_id or info.contracts["Stakes"] != deployment.stakes:
+            raise Unavailable("all coordinators of one daemon must work on the same deployment; run another daemon for the other", 0)
+    memory = hardware.memory_bytes * MEMORY_SHARE[0] // MEMORY_SHARE[1] // config.slots
+    room = Room(
+        cpu_millis=config.cpu_millis or hardware.cores * 1000 // config.slots, memory_bytes=config.memory_bytes or memory,
+        scratch_bytes=config.scratch_bytes, output_bytes=config.output_bytes, input_bytes=config.input_bytes,
+    )  # fmt: skip
+    slot = SlotOffer(detect_cpu_class(), Small(config.slots), Price(0), config.price, Price(0))
+    return Terms(
+        provider=keys.account, domain=deployment.domain(), limits=deployment.constants(), beacon=deployment.beacon_info(),
+        statement_keys={info.coordinator: info.statement_key for info in infos}, slots=(slot,), sandbox=executor.sandbox,
+        policy=Policy(config.price_floor, config.images, config.kinds, room),
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Everything that `run` made, wired together."""
+
+    daemon: ProviderDaemon
+    core: ProviderCore
+    contracts: Contracts
+    client: ChainClient
+    coordinators: dict[Address, Coordinator]
+    workbench: Workbench
+    gateway: Gateway
+    actor: Actor[events.Event, effects.Effect]
+    herald: Herald
+    courtroom: Courtroom
+    dialers: dict[Address, WsDialer]
+
+    @classmethod
+    async def make(
+        cls, daemon: ProviderDaemon, stack: AsyncExitStack, session: aiohttp.ClientSession, infos: list[InfoView], hardware: Hardware
+    ) -> "_Parts":
+        """Builds from the outside in; what has to be closed is on the stack."""
+        config, keys, clock = daemon.config, daemon.keys, daemon.clock
+        terms = terms_of(config, keys, daemon.executor, infos, hardware)
+        core, contracts = ProviderCore(terms), Contracts.of(deployment_of(infos[0]))
+        client = ChainClient(Rpc(config.chain_url or infos[0].chain_url, session))
+        sender = Sender(client, keys.operator, config.path("operator.sqlite"), clock)
+        stack.callback(sender.close)
+        store = ContentStore(config.path("store"), config.store_quota_bytes)
+        stack.push_async_callback(store.close)
+        coordinators = {
+            info.coordinator: Coordinator(url, info, session, keys.account, keys.operator, clock)
+            for url, info in zip(config.coordinators, infos, strict=True)
+        }
+        classes, gpus = {slot.host.id(): slot.host for slot in terms.slots}, tuple(gpu.uuid for gpu in hardware.gpus)
+        workbench = Workbench(daemon.executor, store, config.home, clock, classes, gpus)
+        dialers: dict[Address, WsDialer] = {}
+        peers: Mapping[Address, Peers] = dialers  # filled below: dialer, inbox and actor need each other
+
+        def advert() -> Advert:
+            return Advert(hardware, config.region, keys.peer_public, keys.box_public, (config.public_url or daemon.url,))
+
+        herald = Herald(terms, advert, peers, keys.operator, clock)
+        courtroom = Courtroom(core, workbench, coordinators, contracts, client, sender, keys.operator, clock)
+        performer = Performer(core, workbench, coordinators, peers, keys.operator, herald, courtroom, clock)
+        journal = Journal.open(config.path("journal"))
+        stack.push_async_callback(journal.close)
+        codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
+        actor = Actor(core, journal, clock, codec, performer.perform, new_secret, on_refused=performer.refused)
+        performer.attach(actor)
+        for address, item in coordinators.items():
+            inbox = Inbox(actor, address, terms.domain, recover)
+            url = item.url.replace("http", "ws", 1) + "/v1/peers"
+            dialers[address] = WsDialer(url, address, keys.account, keys.operator, inbox.handle, clock)
+        parts = cls(daemon, core, contracts, client, coordinators, workbench, None, actor, herald, courtroom, dialers)  # type: ignore[arg-type]
+        parts.gateway = Gateway(store, config.home, parts.status, parts.drain)
+        stack.push_async_callback(parts.gateway.close)
+        return parts
+
+    async def serve(self, stack: AsyncExitStack) -> None:
+        """Replays, attaches to what is there, listens, and runs all tasks."""
+        daemon, config, clock = self.daemon, self.daemon.config, self.daemon.clock
+        await self.actor.start()
+        failed = await self._attach()
+        daemon.url = await self.gateway.listen(config.listen_host, config.listen_port)
+        daemon.core = self.core
+        if config.stop_on_exit:
+            stack.push_async_callback(self._stop_all)
+        docket = DocketFollower(self.client, self.contracts, self.actor, clock, config.path("court.json"))
+        cashier = loops.Cashier(
+            self.core, self.actor, self.coordinators, self.courtroom, self.client, self.contracts, config.claim_least, clock
+        )
+        _logger.info("provider 0x%s serves at %s", daemon.keys.account.hex(), daemon.url)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.actor.run(), name="actor")
+            for event in failed:
+                await self.actor.submit(event)
+            group.create_task(loops.tick(self.core, self.actor, clock), name="ticks")
+            group.create_task(loops.write_status(self._write_status, clock), name="status")
+            group.create_task(self._stand_and_serve(group), name="standing")
+            group.create_task(docket.run(), name="court")
+            group.create_task(cashier.run(), name="money")
+
+    async def _attach(self) -> tuple[events.Failed, ...]:
+        """Compares journal and executor before anything new can start."""
+        executor = self.daemon.executor
+        observed: dict[str, TaskState] = {lease: await executor.state(lease) for lease in await executor.leases()}
+        found = reconcile(self.core.live(), self.core.jury.values(), observed)
+        for lease in found.strays:
+            _logger.warning("removing %s, which no lease wants any more", lease)
+            await executor.remove(lease)
+        return found.happened
+
+    async def _stand_and_serve(self, group: asyncio.TaskGroup) -> None:
+        """Registers, checks each coordinator against the chain, then dials it."""
+        clock, unchecked = self.daemon.clock, dict(self.coordinators)
+        while unchecked:
+            for address, item in list(unchecked.items()):
+                try:
+                    await self._check(item)
+                except (Unavailable, Refused) as error:
+                    # Not re-raised: the chain may come back, the coordinator may register; nothing is signed for it before.
+                    _logger.warning("coordinator %s is not served: %s", item.url, error)
+                    continue
+                del unchecked[address]
+                group.create_task(self.dialers[address].run(), name=f"peer {item.url}")
+            if unchecked:
+                await clock.sleep(STAND_RETRY_SECONDS)
+        await self._stand()
+        self.daemon.is_standing.set()
+        group.create_task(loops.beat(self.core, self.herald, clock), name="heartbeats")
+        group.create_task(loops.advertise(self.core, self.actor, clock), name="offers")
+
+    async def _check(self, item: Coordinator) -> None:
+        """Against the chain, once per statement key: a restart while the chain is away must reach its coordinator."""
+        marker = self.daemon.config.path("coordinators") / f"{item.address.hex()}.checked"
+        if _read(marker) == item.info.statement_key.hex():
+            return
+        await check_coordinator(self.client, self.contracts, item.info)
+        marker.write_text(item.info.statement_key.hex())
+
+    async def _stand(self) -> None:
+        """Until registered and staked; says what is missing as long as something is."""
+        daemon, keys, told = self.daemon, self.daemon.keys, ""
+        slot, marker = self.core.terms.slots[0], self.daemon.config.path("standing")
+        wanted = (slot.host.id(), int(slot.count))
+        mark = f"{self.contracts.deployment.stakes.hex()} {keys.operator.address.hex()} {wanted[0].hex()} {wanted[1]}"
+        owner = Sender(self.client, keys.owner, daemon.config.path("owner.sqlite"), daemon.clock) if keys.owner else None
+        try:
+            while True:
+                try:
+                    fees = await self.client.fees()
+                    found = await standing(self.client, self.contracts, keys, *wanted)
+                    lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
+                    text = "; ".join(f"{item.what}: {item.remedy}" for item in lacks)
+                    if not any(item.is_blocking for item in lacks):
+                        if owner is not None:
+                            await stand(self.client, self.contracts, keys, owner, *wanted, daemon.config.public_url or daemon.url)
+                        marker.write_text(mark)
+                        return
+                except Unavailable as error:
+                    # Not re-raised: what stood before still does, most likely; else it is tried again.
+                    text = str(error)
+                    if _read(marker) == mark:
+                        return
+                except Refused as error:
+                    text = str(error)  # not re-raised: told below, and tried again
+                if text != told:
+                    _logger.warning("not on offer yet: %s", text)
+                    told = text
+                await daemon.clock.sleep(STAND_RETRY_SECONDS)
+        finally:
+            if owner is not None:
+                owner.close()
+
+    async def _stop_all(self) -> None:
+        for lease in await self.daemon.executor.leases():
+            await self.daemon.executor.stop(lease)
+            await self.daemon.executor.remove(lease)
+
+    async def drain(self, is_on: bool) -> None:
+        """No new work, or work again; the next heartbeat tells the coordinators."""
+        await self.actor.submit(events.DrainRequested(is_on))
+        await self.herald.send_heartbeat(self.core.free_slots())
+
+    def status(self) -> Status:
+        """As it stands."""
+        connected = tuple(address for address, dialer in self.dialers.items() if dialer.connected())
+        return status_of(self.core, self.daemon.keys.operator.address, self.daemon.url, connected)
+
+    def _write_status(self) -> None:
+        write_status(self.daemon.config.path("status.json"), self.status())
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""

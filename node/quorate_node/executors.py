@@ -1,0 +1,53 @@
+"""Which executor runs the jobs, by configuration. Docker's SDK is imported only where it is used."""
+
+import sys
+
+from quorate_node.adapters.noop import NoopExecutor
+from quorate_node.adapters.process import ProcessExecutor
+from quorate_node.config import Config, ExecutorKind
+from quorate_protocol.ports import Clock, Executor
+from quorate_protocol.refusals import Code, Refused, Unavailable
+
+BANNER = (
+    "\033[1;41;97m NO PROTECTION \033[0m\033[1;31m jobs run as plain processes of this user: they can read your files, use the network and"
+    " fill the disk. Devnets only. Start a container engine and use --executor docker.\033[0m"
+)
+
+
+async def choose(config: Config, owner: str, clock: Clock) -> Executor:
+    """The executor, checked. `owner` labels this daemon's containers. Refused for process outside a devnet."""
+    match config.executor:
+        case ExecutorKind.NOOP:
+            return NoopExecutor(config.path("noop"), clock, config.noop_milliseconds)
+        case ExecutorKind.PROCESS:
+            return await _process(config, clock)
+        case ExecutorKind.DOCKER:
+            return await _docker(config, owner, clock)
+        case ExecutorKind.AUTO:
+            try:
+                return await _docker(config, owner, clock)
+            except Unavailable:
+                # Not re-raised on a devnet: a market to try out must start on a machine without an engine.
+                if not config.is_devnet:
+                    raise
+                return await _process(config, clock)
+
+
+async def _docker(config: Config, owner: str, clock: Clock) -> Executor:
+    from quorate_node.adapters.docker import DockerExecutor
+
+    try:
+        executor = DockerExecutor(config.path("docker"), owner, clock, config.engine_url or None)
+    except Exception as error:  # the SDK raises its own kinds already while it connects
+        raise Unavailable(f"no container engine answers ({error}); install and start one: apt-get install docker.io", 10.0) from error
+    await executor.check()
+    return executor
+
+
+async def _process(config: Config, clock: Clock) -> Executor:
+    if not config.is_devnet:
+        raise Refused(Code.UNSUPPORTED, "the process executor protects nothing; it is for devnets only (--devnet)")
+    print(BANNER, file=sys.stderr)
+    executor = ProcessExecutor(config.path("process"), clock)
+    await executor.check()
+    return executor

@@ -1,0 +1,68 @@
+"""The provider's HTTP face: its cache as a trustless gateway for everybody; status and drain for its owner, on the token in its home."""
+
+import hmac
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from quorate_content.gateway import add_gateway_routes, answers_refusals
+from quorate_content.store import ContentStore
+from quorate_node.status import Status
+from quorate_protocol import codec
+from quorate_protocol.refusals import Code, Refused, Unavailable
+
+TOKEN_HEADER = "X-Quorate-Token"
+TOKEN_FILE = "control-token"
+
+
+class Gateway:
+    """Serves until closed. `url` is known once it listens."""
+
+    def __init__(self, store: ContentStore, home: Path, status: Callable[[], Status], drain: Callable[[bool], Awaitable[None]]) -> None:
+        self._status, self._drain, self._token = status, drain, control_token(home)
+        self._app = web.Application(client_max_size=64 * 1024)
+        self._app.router.add_get("/v1/status", answers_refusals(self._get_status))
+        self._app.router.add_post("/v1/drain", answers_refusals(self._post_drain))
+        add_gateway_routes(self._app, store)
+        self._runner = web.AppRunner(self._app, handle_signals=False, shutdown_timeout=2.0)
+        self.url = ""
+
+    async def listen(self, host: str, port: int) -> str:
+        """Binds; Unavailable when the port is taken."""
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            raise Unavailable(f"port {port} on {host} cannot be used: {error.strerror}; choose another with --port", 0) from error
+        self.url = f"http://{host}:{self._runner.addresses[0][1]}"
+        return self.url
+
+    async def close(self) -> None:
+        """Ends it."""
+        await self._runner.cleanup()
+
+    async def _get_status(self, request: web.Request) -> web.Response:
+        self._check(request)
+        return web.Response(body=codec.encode(self._status()), content_type="application/json")
+
+    async def _post_drain(self, request: web.Request) -> web.Response:
+        self._check(request)
+        await self._drain(request.query.get("off") is None)
+        return web.json_response({})
+
+    def _check(self, request: web.Request) -> None:
+        if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, ""), self._token):
+            raise Refused(Code.NOT_YOURS, f"the token in {TOKEN_FILE} of this provider's home is needed")
+
+
+def control_token(home: Path) -> str:
+    """The token that lets its owner's commands in; made once, mode 0600."""
+    path = home / TOKEN_FILE
+    if not path.exists():
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_hex(32))
+    return path.read_text()

@@ -1,0 +1,102 @@
+"""What the daemon does again and again: ticks, heartbeats, offers, money, status. Each is one task of its group."""
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+
+from quorate_contracts.deploy import Contracts
+from quorate_node.chain import ask
+from quorate_node.coordinator import Coordinator
+from quorate_node.core import events
+from quorate_node.core.provider import ProviderCore
+from quorate_node.courtroom import Courtroom
+from quorate_node.herald import Herald
+from quorate_node.inbox import Submits
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Amount, Sequence
+from quorate_runtime.chain import ChainClient
+
+TICK_SECONDS = 0.25
+STATUS_SECONDS = 2.0
+MONEY_SECONDS_MAX = 600.0
+
+_logger = logging.getLogger(__name__)
+
+
+async def tick(core: ProviderCore, actor: Submits, clock: Clock) -> None:
+    """Brings time in when something is due, and not otherwise: every event is journaled."""
+    while True:
+        if core.next_due() <= clock.now():
+            await actor.submit(events.Tick())
+        await clock.sleep(TICK_SECONDS)
+
+
+async def beat(core: ProviderCore, herald: Herald, clock: Clock) -> None:
+    """Heartbeats with the free run slots."""
+    while True:
+        await herald.send_heartbeat(core.free_slots())
+        await clock.sleep(core.terms.limits.heartbeat_every)
+
+
+async def advertise(core: ProviderCore, actor: Submits, clock: Clock) -> None:
+    """A new offer now and again in a third of its life, give or take a fifth, so that offers do not all come at once."""
+    while True:
+        await actor.submit(events.OfferDue())
+        await clock.sleep(core.terms.limits.offer_ttl / 3 * random.uniform(0.8, 1.2))
+
+
+async def write_status(write: Callable[[], None], clock: Clock) -> None:
+    """The status file, for people and scripts that read it while the daemon is busy."""
+    while True:
+        write()
+        await clock.sleep(STATUS_SECONDS)
+
+
+class Cashier:
+    """Looks for final epochs that credit more than was claimed."""
+
+    def __init__(
+        self, core: ProviderCore, actor: Submits, coordinators: Mapping[Address, Coordinator], courtroom: Courtroom,
+        client: ChainClient, contracts: Contracts, claim_least: Amount, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._core, self._actor, self._coordinators, self._courtroom = core, actor, coordinators, courtroom
+        self._client, self._contracts, self._least, self._clock = client, contracts, claim_least, clock
+        self._seen: dict[Address, int] = {}
+
+    async def run(self) -> None:
+        """Until cancelled; whoever is away is asked again."""
+        pause = min(MONEY_SECONDS_MAX, max(1.0, self._core.terms.limits.epoch_every / 4))
+        while True:
+            for coordinator in self._coordinators.values():
+                try:
+                    await self.look(coordinator)
+                except Unavailable as error:
+                    _logger.info("claims wait: %s", error)
+                except Refused as refused:
+                    # No leaf yet is the usual case; a proof that leads elsewhere is the coordinator's fault and said loudly.
+                    level = logging.ERROR if refused.code is Code.BAD_AMOUNT else logging.DEBUG
+                    _logger.log(level, "no claim against 0x%s: %s", coordinator.address.hex(), refused)
+            await self._clock.sleep(pause)
+
+    async def look(self, coordinator: Coordinator) -> None:
+        """One coordinator: what the chain has paid, then its newest final epoch."""
+        address, provider = coordinator.address, self._core.terms.provider
+        paid = await ask(self._client, self._contracts.epochs.claimed(address, provider))
+        if paid > (self._core.claimed.get(address) or 0):
+            await self._actor.submit(events.ClaimStood(address, paid))
+        view = await self._courtroom.newest_proof(coordinator, self._seen.get(address, 0))
+        if view is None:
+            return
+        self._check_statement(address, view.epoch, view.leaf.final)
+        if view.leaf.final >= paid + self._least:
+            await self._actor.submit(events.EpochFinal(address, Sequence(view.epoch), view.leaf.final))
+        self._seen[address] = view.epoch
+
+    def _check_statement(self, coordinator: Address, epoch: int, final: Amount) -> None:
+        signed = self._core.statements.get(coordinator)
+        if signed is not None and signed.message.epoch < epoch and signed.message.final > final:
+            _logger.error(
+                "0x%s signed a statement of %d in epoch %d, but epoch %d credits %d: challenge it", coordinator.hex(),
+                signed.message.final, signed.message.epoch, epoch, final,
+            )  # fmt: skip
