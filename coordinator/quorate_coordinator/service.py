@@ -132,7 +132,8 @@ class _Parts:
         async def handle(sender: str, data: bytes) -> bytes:
             return await gates[0](sender, data)
 
-        peers = WsPeers(handle, self._authorize, service.clock)
+        peers = WsPeers(core.rules.coordinator, handle, self._authorize)
+        stack.push_async_callback(peers.close)
         limits = core.rules.limits
         performer = Performer(core.rules.coordinator, self.contracts, limits, peers, self.store, self.sender, service.clock)
         actors: list[Actor[ev.Event, Effect]] = []
@@ -145,7 +146,7 @@ class _Parts:
         actor = Actor(core, journal, service.clock, codec, performer, new_secret, on_refused=refused, registry=self.registry)
         actors.append(actor)
         gates.append(Gate(core.rules.domain, limits, core, actor, self.store, service.clock, self.logs))
-        app.router.add_get("/v1/peers", peers.handle)
+        app.router.add_routes(peers.routes())
         url = await self._listen(app, runner, actor)
         core.rules = _with_sources(core.rules, (f"{url}/v1/content",))
         await actor.start()

@@ -8,6 +8,7 @@ The same codec serves messages, documents, journal events, snapshots and the HTT
 """
 
 import json
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -23,6 +24,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 SAFE_INTEGER = 2**53
 DEPTH_MAX = 32
+NESTING_SAFE = 200
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 Json = Any  # a JSON tree; the one place of the rules where the type cannot be told beforehand
 Encoder = Callable[[Any], Json]
 Decoder = Callable[[Json, str], Any]
@@ -51,6 +54,7 @@ def parse(data: bytes, bytes_max: int) -> Json:
     """A JSON tree without floats, duplicate keys or deep nesting."""
     if len(data) > bytes_max:
         raise Refused(Code.OVERSIZE, f"{len(data)} bytes, at most {bytes_max}")
+    _check_nesting(data)
     try:
         tree = json.loads(data, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_no_duplicates)
     except (ValueError, RecursionError) as error:
@@ -61,6 +65,21 @@ def parse(data: bytes, bytes_max: int) -> Json:
 def memo(build: Callable[[Any], R]) -> Callable[[Any], R]:
     """`functools.cache` for builders keyed by a type: one entry per declared message, so it needs no bound."""
     return cache(build)
+
+
+def _check_nesting(data: bytes) -> None:
+    """The standard parser recurses on the C stack: where a library has raised the recursion limit, "[[[[..." kills the process."""
+    if data.count(b"[") + data.count(b"{") <= NESTING_SAFE:
+        return
+    depth = 0
+    for token in _TOKENS.finditer(data):
+        mark = token.group()
+        if mark in b"[{":
+            depth += 1
+            if depth > NESTING_SAFE:
+                raise Refused(Code.MALFORMED, f"nested deeper than {NESTING_SAFE}")
+        elif mark in b"]}":
+            depth -= 1
 
 
 def to_json(value: object) -> Json:
