@@ -80,7 +80,7 @@ class Task:
 
     lease_id: str
     image: Path | str  # docker archive in the content store, or name@sha256:digest
-    argv: tuple[str, ...]  # empty = the image's own command
+    argv: tuple[str, ...]  # replaces entry point and command of the image; empty = the image's own
     env: Mapping[str, str]
     working_dir: str
     mounts: tuple[Mount, ...]
