@@ -1,6 +1,6 @@
 """Signatures and boxes: secp256k1 for accounts (coincurve), Ed25519 for peers and X25519 for sealed boxes (PyNaCl).
 
-One core signs about 20,000 and recovers about 15,000 account signatures a second.
+One core signs, and recovers, on the order of ten thousand account signatures a second.
 """
 
 import os
