@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 from aiohttp import web
-from quorate_runtime.peers_ws import WsPeers
 
 from quorate_content.cid import parse
 from quorate_content.staging import add_staging_routes
@@ -43,6 +42,7 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import new_secret
 from quorate_runtime.journal import Journal
 from quorate_runtime.metrics import CONTENT_TYPE, Registry
+from quorate_runtime.peers_ws import WsPeers
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quorate_protocol.messages import Assignment, Order
-from quorate_protocol.units import Amount, Bps, Hash32, Label, Milliseconds, pay_for, share_bps
+from quorate_protocol.units import BPS_ONE, Amount, Bps, Hash32, Label, Milliseconds, pay_for, share_bps
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,11 @@ def split(order: Order, rule: Label, fee_bps: Bps, paid: Sequence[Credit]) -> Sp
     Credits beyond the budget are cut in order of commitment, which worst_charge excludes for a deterministic program.
     """
     premium = share_bps(paid[0].amount, order.audit_premium_bps) if rule is Label.ADAPTIVE and paid else Amount(0)
-    room = order.budget - premium
+    pays_max = max(0, order.budget - premium) * BPS_ONE // (BPS_ONE + fee_bps)
     credits: list[Credit] = []
     for credit in paid:
-        sofar = sum(item.amount for item in credits)
-        fits = min(credit.amount, max(0, (room - sofar) * 10_000 // (10_000 + fee_bps) if room < 2**100 else credit.amount))
-        credits.append(Credit(credit.assignment_hash, Amount(fits)))
+        left = pays_max - sum(item.amount for item in credits)
+        credits.append(Credit(credit.assignment_hash, Amount(min(credit.amount, left))))
     pays = Amount(sum(item.amount for item in credits))
     fee = Amount(min(share_bps(pays, fee_bps), max(0, order.budget - premium - pays)))
     return Split(Amount(pays + fee + premium), tuple(credits), fee, premium)

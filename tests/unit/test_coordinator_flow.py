@@ -1,6 +1,6 @@
 """The coordinator's core, driven by scripted providers and clients in virtual time: whole jobs, a liar, silence, money."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -383,5 +383,8 @@ def test_witness_counts_only_before_its_round(market: Market) -> None:
     market.send(ev.WitnessReceived(signed, market.sessions[0].address))
     assert market.job(job_id).witness == signed
     market.until_decided(job_id)
-    with pytest.raises(Refused):
-        market.send(ev.WitnessReceived(signed, market.sessions[0].address))
+    market.send(ev.WitnessReceived(signed, market.sessions[0].address))  # repeating it changes nothing
+    late = seal(DOMAIN, replace(message, time=UnixSeconds(market.at)), market.sessions[0].sign)
+    with pytest.raises(Refused) as caught:
+        market.send(ev.WitnessReceived(late, market.sessions[0].address))
+    assert caught.value.code is Code.TOO_LATE

@@ -61,7 +61,7 @@ def _sign_set(turn: Turn, job: Job, phase: Running, members: list[Lease]) -> Non
         blinds=tuple(lease.blind for lease in members),
         beacon_round=phase.beacon.round if phase.beacon else Round(0),
         secret=job.secret,
-        audit_ppm=draws.audit_ppm(turn, job),
+        audit_ppm=phase.audit_ppm,
         slots=tuple(Small(place.attempt) for place in phase.places if place.attempt >= 0),
         skips_hash=hash_list(phase.skipped),
         closed_at=turn.at,

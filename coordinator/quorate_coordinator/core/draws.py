@@ -37,9 +37,11 @@ def on_round(turn: Turn, event: RoundAppeared) -> None:
 
 
 def audit_ppm(turn: Turn, job: Job) -> Ppm:
-    """The job's audit rate; an unwitnessed commit is always audited unless the order accepts that."""
+    """The job's audit rate at the draw; an unwitnessed commit is always audited unless the order accepts that."""
+    if job.batches:
+        return job.batches[0].commit_set.message.audit_ppm
     order = job.submission.order.message
-    primary = turn.state.leases[job.leases[-1]] if not job.batches else turn.state.leases[job.batches[0].members[0]]
+    primary = turn.state.leases[job.leases[-1]]  # nobody else has been assigned since it committed
     provider = turn.state.providers[primary.provider]
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
@@ -53,8 +55,9 @@ def audit_ppm(turn: Turn, job: Job) -> Ppm:
 
 def _draw(turn: Turn, job: Job, phase: AwaitingRound, beacon: BeaconUsed) -> None:
     seed = audit.seed(beacon.randomness, job.id, job.secret, phase.batch)
-    wanted = phase.wanted or (FIRST_AUDITORS if audit.is_audited(seed, audit_ppm(turn, job)) else 0)
-    running = Running(phase.batch, len(phase.committed) + wanted, phase.committed, 0, beacon, ())
+    rate = audit_ppm(turn, job)
+    wanted = phase.wanted or (FIRST_AUDITORS if audit.is_audited(seed, rate) else 0)
+    running = Running(phase.batch, len(phase.committed) + wanted, phase.committed, 0, beacon, (), rate)
     job = turn.put(job, phase=running, beacons=(*job.beacons, beacon))
     turn.note(job, "drawn", f"beacon round {beacon.round}: {wanted} further execution{'' if wanted == 1 else 's'}")
     fill(turn, job)

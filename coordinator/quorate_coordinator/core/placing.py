@@ -18,7 +18,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, UnixSeconds
 
 REMATCH_SECONDS = 1
-ROUND_MARGIN_SECONDS = 2
+ASK_AGAIN_SECONDS = 10
 
 
 def place_primary(turn: Turn, job: Job) -> bool:
@@ -32,6 +32,9 @@ def place_primary(turn: Turn, job: Job) -> bool:
         return False
     found = book.candidates(turn, job)
     if not found:
+        if job.refused_by:
+            # Whoever was silent or declined is asked again after a while: in a small market it may be all there is.
+            turn.put(job, phase=Matching(UnixSeconds(turn.at + ASK_AGAIN_SECONDS)), refused_by=())
         return False
     provider = found[0].provider
     slot = StakeSlot(-1, provider.owner, provider.operator_key, provider.payout, provider.network, turn.state.own.block)
@@ -154,6 +157,7 @@ def _after_commit(turn: Turn, job: Job, lease: Lease) -> None:
         return
     if phase.batch == 0 and phase.beacon is None:
         assert isinstance(lease.phase, leases.Committed)
+        turn.state.commits[turn.digest(lease.phase.commit.message)] = job.id
         first = draws.first_usable_round(turn, lease.phase.commit.message.beacon_round)
         turn.put(job, phase=AwaitingRound(0, 0, first, phase.places, second_pass=False))
         return
@@ -177,14 +181,10 @@ def on_witness(turn: Turn, event: WitnessReceived) -> None:
 
 
 def _job_of_commit(turn: Turn, commit_hash: Hash32) -> Job:
-    for job_id in turn.state.live:
-        job = turn.state.jobs[job_id]
-        if isinstance(job.phase, AwaitingRound) and job.leases:
-            for place in job.phase.committed:
-                held = turn.state.leases[place.lease].phase if place.lease else None
-                if isinstance(held, leases.Committed) and turn.digest(held.commit.message) == commit_hash:
-                    return job
-    raise Refused(Code.UNKNOWN, f"witness: no commit 0x{commit_hash.hex()} waits for its round")
+    job_id = turn.state.commits.get(commit_hash)
+    if job_id is None:
+        raise Refused(Code.UNKNOWN, f"witness: no primary's commit 0x{commit_hash.hex()}")
+    return turn.state.jobs[job_id]
 
 
 def on_stop(turn: Turn, event: StopReceived) -> None:

@@ -21,6 +21,7 @@ from quorate_protocol.units import (
     BlockNumber,
     Hash32,
     Nonce,
+    Ppm,
     Round,
     Sequence,
     UnixSeconds,
@@ -130,6 +131,7 @@ class Running:
     next_attempt: int
     beacon: BeaconUsed | None
     skipped: tuple[Hash32, ...]
+    audit_ppm: Ppm = Ppm(0)  # as it was at the draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,7 @@ class State(Tables):
         self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
         self.blocks: Table[BlockNumber, Hash32] = Table(BlockNumber, Hash32)
         self.cases: Table[str, Case] = Table(str, Case)
+        self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # digest of a primary's Commit -> its job
         self.epochs: Table[int, EpochRecord] = Table(int, EpochRecord)
         self.events: Table[Hash32, tuple[JobEvent, ...]] = Table(Hash32, tuple[JobEvent, ...])
         self.client_events: Table[Address, tuple[JobEvent, ...]] = Table(Address, tuple[JobEvent, ...])
