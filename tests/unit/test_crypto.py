@@ -1,5 +1,7 @@
 """Account signatures against eth-account, peer signatures and boxes against tampering."""
 
+from collections.abc import Callable
+
 import pytest
 from eth_account import Account
 from hypothesis import given
@@ -85,7 +87,7 @@ def test_boxes_open_for_their_owner_only() -> None:
     ada, bob, eve = (BoxKey(bytes([n]) * 32) for n in (1, 2, 3))
     sealed, boxed = seal_to(bob.public, b"weights"), ada.box(bob.public, b"key")
     assert bob.open_sealed(sealed) == b"weights" and bob.open_box(ada.public, boxed) == b"key"
-    for attempt in (
+    attempts: list[Callable[[], bytes]] = [
         lambda: eve.open_sealed(sealed),
         lambda: bob.open_sealed(sealed[:-1]),
         lambda: bob.open_sealed(b""),
@@ -93,7 +95,8 @@ def test_boxes_open_for_their_owner_only() -> None:
         lambda: eve.open_box(ada.public, boxed),
         lambda: bob.open_box(ada.public, boxed[:-1] + bytes([boxed[-1] ^ 1])),
         lambda: bob.open_box(ada.public, b"x"),
-    ):
+    ]
+    for attempt in attempts:
         with pytest.raises(Refused) as refused:
             attempt()
         assert refused.value.code is Code.DOES_NOT_OPEN
