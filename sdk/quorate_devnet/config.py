@@ -1,0 +1,101 @@
+"""What a devnet is made of: one frozen `DevnetConfig`, and the places and addresses that follow from it."""
+
+import hashlib
+import shutil
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from quorate_protocol.limits import USD
+from quorate_protocol.units import Amount, Price
+
+MARKER = "devnet.json"
+PASSPHRASE = "devnet"  # keys of a devnet are worthless elsewhere
+HONEST_PRICE = Price(3_600_000)  # micro-USD per slot-hour: a thousandth of a dollar a second
+LIAR_PRICE = Price(2_400_000)  # cheaper than everybody, so that a primary is a liar
+CLIENT_DEPOSIT = Amount(2_000 * USD)
+BONDS = Amount(1_000 * USD)  # of the posting key, for cases
+PROVIDERS_MAX = 24
+CLIENTS_MAX = 8
+OURS = ("beacon", "chain", "client", "coordinator", "logs", "provider", "ready", MARKER, "password", "lock")
+
+
+class ChainKind(StrEnum):
+    """Which chain runs."""
+
+    OWN = "own"
+    ANVIL = "anvil"
+
+
+class ExecutorChoice(StrEnum):
+    """What runs jobs; `auto`: docker when an engine answers, else plain processes."""
+
+    AUTO = "auto"
+    DOCKER = "docker"
+    PROCESS = "process"
+    NOOP = "noop"
+
+
+@dataclass(frozen=True, slots=True)
+class DevnetConfig:
+    """One devnet. Providers 0 to liars - 1 lie, each in its own way unless `is_colluding`."""
+
+    folder: Path
+    providers: int = 5
+    liars: int = 0
+    clients: int = 2
+    slots: int = 1  # run slots of each provider
+    executor: ExecutorChoice = ExecutorChoice.AUTO
+    chain: ChainKind = ChainKind.OWN
+    is_colluding: bool = False
+    noop_milliseconds: int = 0
+
+    def __post_init__(self) -> None:
+        """ValueError names what cannot be."""
+        if not 1 <= self.providers <= PROVIDERS_MAX or not 1 <= self.clients <= CLIENTS_MAX:
+            raise ValueError(f"1 to {PROVIDERS_MAX} providers and 1 to {CLIENTS_MAX} clients, please")
+        if not 0 <= self.liars <= self.providers or not 1 <= self.slots <= 16:
+            raise ValueError("there are at most as many liars as providers, and 1 to 16 run slots each")
+
+    def provider_home(self, index: int) -> Path:
+        """A provider daemon's folder."""
+        return self.folder / f"provider-{index}"
+
+    def client_home(self, index: int) -> Path:
+        """A funded client profile."""
+        return self.folder / f"client-{index}"
+
+    @property
+    def coordinator_home(self) -> Path:
+        """The coordinator's folder."""
+        return self.folder / "coordinator"
+
+    @property
+    def password_file(self) -> Path:
+        """Opens every key here."""
+        return self.folder / "password"
+
+    def price(self, index: int) -> Price:
+        """What a provider asks: liars bid lowest."""
+        return LIAR_PRICE if index < self.liars else HONEST_PRICE
+
+    def host(self, index: int) -> str:
+        """Loopback address of a provider: a network (/24) of its own."""
+        return f"127.0.{index + 1}.1"
+
+    def label(self) -> str:
+        """Names this devnet's containers."""
+        return "devnet-" + hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:16]
+
+
+def clear_folder(folder: Path) -> None:
+    """Makes the folder, without what an earlier devnet left in it. ValueError when it holds something else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    strangers = [path.name for path in folder.iterdir() if not path.name.startswith(OURS)]
+    if strangers:
+        raise ValueError(f"{folder} holds {strangers[0]!r}, which no devnet wrote; name another folder with --dir")
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

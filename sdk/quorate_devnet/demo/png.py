@@ -1,0 +1,30 @@
+"""A picture of raw 8-bit RGB rows as PNG (ISO/IEC 15948), by the standard library alone."""
+
+import struct
+import zlib
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_RGB = 2
+
+
+def png(width: int, height: int, pixels: bytes) -> bytes:
+    """The file. `pixels`: rows from the top, three bytes each."""
+    assert len(pixels) == 3 * width * height, f"{width} x {height} pixels need {3 * width * height} bytes, not {len(pixels)}"
+    rows = b"".join(b"\0" + pixels[start : start + 3 * width] for start in range(0, len(pixels), 3 * width))
+    header = struct.pack(">IIBBBBB", width, height, 8, _RGB, 0, 0, 0)
+    return SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(rows, 9)) + _chunk(b"IEND", b"")
+
+
+def assemble(tiles: list[bytes], columns: int, tile_width: int, tile_height: int) -> bytes:
+    """Tiles, numbered row by row from the top left, as the rows of the whole picture."""
+    assert len(tiles) % columns == 0, "tiles fill whole rows"
+    rows = []
+    for first in range(0, len(tiles), columns):
+        for line in range(tile_height):
+            start = 3 * tile_width * line
+            rows += [tile[start : start + 3 * tile_width] for tile in tiles[first : first + columns]]
+    return b"".join(rows)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

@@ -1,0 +1,96 @@
+"""A provider that lies: its programs run honestly, but what it hands in is not what came out. Absent from the node itself."""
+
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from quorate_protocol.ports import Executor, Exit, Sandbox, Task, TaskState
+
+CHANGED_BYTES = 2_000
+_DIGITS = re.compile(r"\d{3,}")
+
+
+class LyingExecutor:
+    """`Executor` around another one. Liars with different keys tell different lies; the same lease always gets the same lie."""
+
+    def __init__(self, inner: Executor, key: bytes) -> None:
+        self._inner = inner
+        self._key = key
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """As the honest one."""
+        return self._inner.sandbox
+
+    async def check(self) -> None:
+        """As the honest one."""
+        await self._inner.check()
+
+    async def start(self, task: Task) -> None:
+        """As the honest one."""
+        await self._inner.start(task)
+
+    async def state(self, lease_id: str) -> TaskState:
+        """As the honest one."""
+        return await self._inner.state(lease_id)
+
+    async def wait(self, lease_id: str) -> Exit:
+        """As the honest one."""
+        return await self._inner.wait(lease_id)
+
+    def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
+        """As the honest one."""
+        return self._inner.logs(lease_id, follow)
+
+    async def collect(self, lease_id: str, destination: Path) -> None:
+        """The outputs with every file changed a little, so that they still look right."""
+        await self._inner.collect(lease_id, destination)
+        for path in sorted(destination.rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                path.write_bytes(lie(path.read_bytes(), self._key))
+
+    async def stop(self, lease_id: str) -> None:
+        """As the honest one."""
+        await self._inner.stop(lease_id)
+
+    async def remove(self, lease_id: str) -> None:
+        """As the honest one."""
+        await self._inner.remove(lease_id)
+
+    async def leases(self) -> Sequence[str]:
+        """As the honest one."""
+        return await self._inner.leases()
+
+    async def close(self) -> None:
+        """As the honest one."""
+        await self._inner.close()
+
+
+def lie(data: bytes, key: bytes) -> bytes:
+    """Plausible other content: JSON keeps its form with other figures, anything else keeps its size with some bytes a little off."""
+    try:
+        text = data.decode()
+        json.loads(text)
+    except ValueError:  # neither text nor JSON: bytes are changed
+        return _other_bytes(data, key)
+    changed = _DIGITS.sub(lambda match: _other_figure(match[0], key), text)
+    return changed.encode() if changed != text else _other_bytes(data, key)
+
+
+def _other_figure(digits: str, key: bytes) -> str:
+    """A number of as many digits, a few per cent off."""
+    value = int(digits)
+    share = 1 + hashlib.sha256(key + digits.encode()).digest()[0] % 7
+    return str(max(value - max(1, value * share // 100), 10 ** (len(digits) - 1))).zfill(len(digits))
+
+
+def _other_bytes(data: bytes, key: bytes) -> bytes:
+    """A band in the middle brightened by a few steps; an empty file gets a byte."""
+    if not data:
+        return key[:1] or b"\0"
+    step = 3 + hashlib.sha256(key).digest()[1] % 13
+    start = max(0, (len(data) - CHANGED_BYTES) // 2)
+    band = bytes(byte + step if byte + step < 256 else byte - step for byte in data[start : start + CHANGED_BYTES])
+    return data[:start] + band + data[start + len(band) :]

@@ -1,0 +1,60 @@
+"""`python -m quorate_devnet.run_coordinator SETTINGS`: the coordinator of a devnet, exactly the one that operators run.
+
+The settings file may appear later: the slow part, importing, is over by then.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from quorate_coordinator import keys as coordinator_keys
+from quorate_coordinator.config import GIB, Config
+from quorate_coordinator.service import Service
+from quorate_devnet.settings import read_coordinator
+from quorate_protocol.limits import DEVNET
+from quorate_runtime import crash, logs
+from quorate_runtime.keys import Keystore, read_passphrase_file
+
+WAIT_SECONDS = 60.0
+POLL_SECONDS = 0.02
+
+
+def await_file(path: Path) -> None:
+    """Until it is there; whoever should write it may have failed, so not for ever."""
+    limit = time.monotonic() + WAIT_SECONDS
+    while not path.exists():
+        if time.monotonic() > limit:
+            raise SystemExit(f"{path} never came")
+        time.sleep(POLL_SECONDS)
+
+
+async def serve(service: Service) -> None:
+    """Until SIGTERM."""
+    task = asyncio.ensure_future(service.run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return  # asked for by the signal
+
+
+def main() -> None:
+    """Reads the settings and serves."""
+    logs.setup(is_json=False)
+    path = Path(sys.argv[1])
+    await_file(path)
+    told = read_coordinator(path)
+    crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
+    keys = coordinator_keys.load(Keystore.at(Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET))
+    config = Config(
+        home=Path(told.home), deployment=told.deployment, chain_url=told.chain_url, beacon_url=told.beacon_url, port=told.port,
+        store_quota_bytes=20 * GIB, ready_file=Path(told.ready_file),
+    )  # fmt: skip
+    asyncio.run(serve(Service(config, keys)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""`python -m quorate_devnet.run_provider SETTINGS`: one provider of a devnet, the daemon that owners run; a liar gets another executor."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from quorate_devnet.liar import LyingExecutor
+from quorate_devnet.ready import write_ready
+from quorate_devnet.run_coordinator import await_file
+from quorate_devnet.settings import ProviderSettings, read_provider
+from quorate_node import executors
+from quorate_node import keys as provider_keys
+from quorate_node.config import Config, ExecutorKind
+from quorate_node.daemon import ProviderDaemon
+from quorate_protocol.limits import DEVNET
+from quorate_runtime import crash, logs
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys import Keystore, read_passphrase_file
+
+
+async def serve(told: ProviderSettings) -> None:
+    """Until SIGTERM."""
+    config = Config(
+        home=Path(told.home), coordinators=(told.coordinator_url,), executor=ExecutorKind(told.executor), is_devnet=True, slots=told.slots,
+        price=told.price, listen_host=told.host, listen_port=told.port, chain_url=told.chain_url, stop_on_exit=told.stop_on_exit,
+        noop_milliseconds=told.noop_milliseconds,
+    )  # fmt: skip
+    keystore = Keystore.at(config.path("keys"), read_passphrase_file(Path(told.password_file)), DEVNET)
+    keys = provider_keys.load(keystore, None, told.payout)
+    clock = SystemClock()
+    executor = await executors.choose(config, told.label, clock)
+    daemon = ProviderDaemon(config, keys, LyingExecutor(executor, told.lie_key) if told.lie_key else executor, clock)
+    task = asyncio.ensure_future(daemon.run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    telling = asyncio.ensure_future(_tell(daemon, Path(told.ready_file)))
+    try:
+        await task
+    except asyncio.CancelledError:
+        return  # asked for by the signal
+    finally:
+        telling.cancel()
+        await executor.close()
+
+
+async def _tell(daemon: ProviderDaemon, path: Path) -> None:
+    await daemon.is_standing.wait()
+    write_ready(path, {"url": daemon.url})
+
+
+def main() -> None:
+    """Reads the settings and serves."""
+    logs.setup(is_json=False)
+    path = Path(sys.argv[1])
+    await_file(path)
+    crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
+    asyncio.run(serve(read_provider(path)))
+
+
+if __name__ == "__main__":
+    main()

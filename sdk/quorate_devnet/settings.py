@@ -1,0 +1,61 @@
+"""What a devnet's coordinator and provider processes are told: one small file each, written by the supervisor."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_contracts.deploy import Deployment
+from quorate_protocol import codec
+from quorate_protocol.units import Address, Price
+
+FILE_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSettings:
+    """Input of `quorate_devnet.run_coordinator`. Paths are absolute; the ready file tells the URL."""
+
+    home: str
+    password_file: str
+    deployment: Deployment
+    chain_url: str
+    beacon_url: str
+    port: int
+    ready_file: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSettings:
+    """Input of `quorate_devnet.run_provider`. `lie_key` empty = honest."""
+
+    home: str
+    password_file: str
+    coordinator_url: str
+    chain_url: str
+    executor: str
+    label: str
+    host: str
+    port: int
+    slots: int
+    price: Price
+    payout: Address
+    noop_milliseconds: int
+    stop_on_exit: bool
+    lie_key: bytes
+    ready_file: str
+
+
+def write(path: Path, settings: CoordinatorSettings | ProviderSettings) -> None:
+    """For the child; whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(codec.encode(settings))
+    part.replace(path)
+
+
+def read_coordinator(path: Path) -> CoordinatorSettings:
+    """In the child."""
+    return codec.decode(CoordinatorSettings, path.read_bytes(), FILE_BYTES_MAX)
+
+
+def read_provider(path: Path) -> ProviderSettings:
+    """In the child."""
+    return codec.decode(ProviderSettings, path.read_bytes(), FILE_BYTES_MAX)

@@ -1,0 +1,270 @@
+"""A whole market on one machine: chain, beacon, contracts, coordinator, providers, each a process of its own, and funded clients.
+
+    async with running(DevnetConfig(folder)) as devnet:
+        print(devnet.coordinator_url)
+
+What stands in `devnet.json` is up. Leaving the block ends everything, and a parent killed with -9 does too (see `reaper`).
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from quorate.profile import Profile, create_profile
+from quorate_contracts.deploy import Deployment
+from quorate_coordinator import keys as coordinator_keys
+from quorate_coordinator.keys import CoordinatorKeys
+from quorate_devnet import genesis, settings
+from quorate_devnet.chain.ledger import CHAIN_ID
+from quorate_devnet.config import BONDS, CLIENT_DEPOSIT, MARKER, PASSPHRASE, ChainKind, DevnetConfig, ExecutorChoice, clear_folder
+from quorate_devnet.engine import engine_answers
+from quorate_devnet.genesis import Funds, Newcomer
+from quorate_devnet.places import Lock, free_port, write_devnet_file
+from quorate_devnet.processes import Family
+from quorate_node import keys as provider_keys
+from quorate_node.adapters.hostclass import detect_cpu_class
+from quorate_node.keys import ProviderKeys
+from quorate_protocol.limits import DEVNET, Limits
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Address, Hash32
+from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.crypto import new_secret
+from quorate_runtime.keys import Keystore
+
+READY_SECONDS = 40.0
+OFFERS_POLL_SECONDS = 0.1
+
+Notice = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Devnet:
+    """A running devnet."""
+
+    config: DevnetConfig
+    family: Family
+    executor: ExecutorChoice
+    deployment: Deployment
+    chain_url: str
+    beacon_url: str
+    coordinator_url: str
+    coordinator: Address
+    providers: tuple[Address, ...]
+    profiles: tuple[Profile, ...]
+    seconds: float = 0.0  # how long it took to start
+
+    def kill(self, name: str) -> None:
+        """Ends `coordinator` or `provider-N` with -9."""
+        self.family.kill(name)
+
+    async def restart(self, name: str) -> None:
+        """Starts it again on its own folder, and waits until it serves."""
+        path = self.config.folder / "ready" / f"{name}.json"
+        path.unlink(missing_ok=True)
+        _start_role(self.family, self.config, name)
+        await self.family.ready(name, path, READY_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def running(config: DevnetConfig, notice: Notice = lambda sentence: None) -> AsyncIterator[Devnet]:
+    """A devnet for as long as the block lasts. Unavailable says which part did not start, with the end of its log."""
+    with Lock(config.folder):
+        clear_folder(config.folder)
+        family = Family(config.folder / "logs")
+        family.open()
+        try:
+            yield await _Start(config, family, notice).run()
+        finally:
+            (config.folder / MARKER).unlink(missing_ok=True)
+            await family.stop()
+
+
+def _start_role(family: Family, config: DevnetConfig, name: str) -> None:
+    module = "quorate_devnet.run_coordinator" if name == "coordinator" else "quorate_devnet.run_provider"
+    family.start(name, module, [str(config.folder / "ready" / f"{name}.settings")])
+
+
+@dataclass(slots=True)
+class _Start:
+    """One start, step by step. Everything slow happens side by side."""
+
+    config: DevnetConfig
+    family: Family
+    notice: Notice
+    began: float = field(default_factory=time.monotonic)
+
+    async def run(self) -> Devnet:
+        """All of it."""
+        config, ready = self.config, self.config.folder / "ready"
+        ready.mkdir()
+        write_private(config.password_file, PASSPHRASE + "\n")
+        self._start_children()
+        executor = await asyncio.to_thread(resolve_executor, config.executor)
+        self._tell_reaper(executor)
+        port = free_port("127.0.0.1")
+        coordinator, providers, profiles = self._keys(f"http://127.0.0.1:{port}")
+        beacon = await self.family.ready("beacon", ready / "beacon.json", READY_SECONDS)
+        chain = await self.family.ready("chain", ready / "chain.json", READY_SECONDS)
+        self.notice("chain and beacon answer; deploying the contracts")
+        deployment = await self._genesis(chain["url"], beacon, coordinator, providers, profiles)
+        self.notice("contracts deployed, everybody registered and funded")
+        told = settings.CoordinatorSettings(
+            str(config.coordinator_home), str(config.password_file), deployment, chain["url"], beacon["url"], port,
+            str(ready / "coordinator.json"),
+        )  # fmt: skip
+        settings.write(ready / "coordinator.settings", told)
+        served = await self.family.ready("coordinator", ready / "coordinator.json", READY_SECONDS)
+        self.notice(f"coordinator serves at {served['url']}")
+        self._tell_providers(served["url"], chain["url"], executor, providers)
+        await self._offers(served["url"])
+        devnet = Devnet(
+            config, self.family, executor, deployment, chain["url"], beacon["url"], served["url"], coordinator.account.address,
+            tuple(keys.account for keys in providers), profiles, time.monotonic() - self.began,
+        )  # fmt: skip
+        write_devnet_file(devnet_facts(devnet), config)
+        return devnet
+
+    def _start_children(self) -> None:
+        config, ready = self.config, self.config.folder / "ready"
+        kind = "quorate_devnet.chain" if config.chain is ChainKind.OWN else "quorate_devnet.run_anvil"
+        self.family.start("chain", kind, ["--port", "0", "--ready-file", str(ready / "chain.json")])
+        beacon = ["--port", "0", "--seed", os.urandom(32).hex(), "--genesis", str(int(time.time()) - 60), "--ready-file"]
+        self.family.start("beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")])
+        for name in ("coordinator", *(f"provider-{index}" for index in range(config.providers))):
+            _start_role(self.family, config, name)
+
+    def _tell_reaper(self, executor: ExecutorChoice) -> None:
+        for index in range(self.config.providers):
+            home = self.config.provider_home(index)
+            if executor is ExecutorChoice.DOCKER:
+                self.family.tell({"containers": f"{self.config.label()}-{index}", "home": str(home / "docker")})
+            elif executor is ExecutorChoice.PROCESS:
+                self.family.tell({"processes": str(home / "process")})
+
+    def _keys(self, coordinator_url: str) -> tuple[CoordinatorKeys, tuple[ProviderKeys, ...], tuple[Profile, ...]]:
+        config = self.config
+        keystore = Keystore.at(config.coordinator_home / "keys", PASSPHRASE, DEVNET)
+        keystore.create_account("account", Hash32(genesis.dev_account(genesis.ACCOUNT)))
+        keystore.create_account("posting", Hash32(genesis.dev_account(genesis.POSTING)))
+        coordinator = coordinator_keys.create(keystore)
+        providers = []
+        for index in range(config.providers):
+            keystore = Keystore.at(config.provider_home(index) / "keys", PASSPHRASE, DEVNET)
+            keystore.create_account("owner", genesis.owner_secret(index))
+            keystore.create_account("operator", genesis.operator_secret(index))
+            providers.append(provider_keys.create(keystore, None, genesis.payout_address(index)))
+        homes = [config.client_home(index) for index in range(config.clients)]
+        profiles = tuple(create_profile(home, coordinator_url, PASSPHRASE, DEVNET.name) for home in homes)
+        return coordinator, tuple(providers), profiles
+
+    async def _genesis(
+        self, chain_url: str, beacon: dict[str, str], coordinator: CoordinatorKeys, providers: tuple[ProviderKeys, ...],
+        profiles: tuple[Profile, ...],
+    ) -> Deployment:  # fmt: skip
+        config, host_class = self.config, detect_cpu_class().id()
+        info = json.loads(beacon["info"])
+        agreed = BeaconInfo(bytes.fromhex(info["public_key"]), info["period"], info["genesis_time"])
+        newcomers = [
+            Newcomer(
+                signer_of(keys), keys.operator.address, keys.payout, keys.peer_public, keys.box_public, config.host(index), host_class,
+                config.slots,
+            )
+            for index, keys in enumerate(providers)
+        ]  # fmt: skip
+        funds = Funds(
+            coordinator.account, coordinator.statement.address, coordinator.posting, BONDS,
+            [profile.account for profile in profiles], CLIENT_DEPOSIT,
+        )  # fmt: skip
+        async with aiohttp.ClientSession() as session:
+            return await genesis.begin(ChainClient(Rpc(chain_url, session)), CHAIN_ID, agreed, newcomers, funds)
+
+    def _tell_providers(self, coordinator_url: str, chain_url: str, executor: ExecutorChoice, providers: tuple[ProviderKeys, ...]) -> None:
+        config, ready = self.config, self.config.folder / "ready"
+        together = new_secret()
+        for index, keys in enumerate(providers):
+            lie_key = (together if config.is_colluding else new_secret()) if index < config.liars else b""
+            told = settings.ProviderSettings(
+                home=str(config.provider_home(index)), password_file=str(config.password_file), coordinator_url=coordinator_url,
+                chain_url=chain_url, executor=executor.value, label=f"{config.label()}-{index}", host=config.host(index),
+                port=free_port(config.host(index)), slots=config.slots, price=config.price(index), payout=keys.payout,
+                noop_milliseconds=config.noop_milliseconds, stop_on_exit=True, lie_key=lie_key,
+                ready_file=str(ready / f"provider-{index}.json"),
+            )  # fmt: skip
+            settings.write(ready / f"provider-{index}.settings", told)
+
+    async def _offers(self, coordinator_url: str) -> None:
+        """Until the coordinator lists a live offer of every provider."""
+        ready, wanted = self.config.folder / "ready", self.config.providers
+        names = [f"provider-{index}" for index in range(wanted)]
+        await asyncio.gather(*(self.family.ready(name, ready / f"{name}.json", READY_SECONDS) for name in names))
+        limit = time.monotonic() + READY_SECONDS
+        async with aiohttp.ClientSession() as session:
+            while time.monotonic() < limit:
+                async with session.get(f"{coordinator_url}/v1/offers") as response:
+                    offers = (await response.json())["offers"]
+                if sum(1 for offer in offers if offer["isAlive"]) >= wanted:
+                    return
+                await asyncio.sleep(OFFERS_POLL_SECONDS)
+        raise Unavailable(f"only {len(offers)} of {wanted} providers are on offer; see {self.config.folder / 'logs'}")
+
+
+def signer_of(keys: ProviderKeys) -> "genesis.Signer":
+    """The owner's own key, which a devnet always has."""
+    assert keys.owner is not None, "a devnet keeps the owners' keys"
+    return keys.owner
+
+
+def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
+    """`auto` decided. Unavailable when docker was asked for and no engine answers."""
+    if choice not in (ExecutorChoice.AUTO, ExecutorChoice.DOCKER):
+        return choice
+    problem = engine_answers()
+    if not problem:
+        return ExecutorChoice.DOCKER
+    if choice is ExecutorChoice.DOCKER:
+        raise Unavailable(f"no container engine answers ({problem}); start one, or use --executor process")
+    return ExecutorChoice.PROCESS
+
+
+def write_private(path: Path, text: str) -> None:
+    """A file that only its owner can read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+
+
+def devnet_facts(devnet: Devnet) -> dict[str, object]:
+    """What `devnet.json` says. Paths are relative to it."""
+    from quorate_protocol import codec
+
+    config = devnet.config
+    return {
+        "chainUrl": devnet.chain_url, "beaconUrl": devnet.beacon_url, "deployment": codec.to_json(devnet.deployment),
+        "coordinator": {"url": devnet.coordinator_url, "account": "0x" + devnet.coordinator.hex()},
+        "executor": devnet.executor.value, "pid": os.getpid(),
+        "providers": [
+            {
+                "name": f"provider-{index}", "account": "0x" + account.hex(), "home": config.provider_home(index).name,
+                "isLiar": index < config.liars,
+            }
+            for index, account in enumerate(devnet.providers)
+        ],
+        "clients": [
+            {
+                "name": f"client-{index}", "account": "0x" + profile.account.address.hex(), "home": config.client_home(index).name,
+                "passwordFile": config.password_file.name,
+            }
+            for index, profile in enumerate(devnet.profiles)
+        ],
+    }  # fmt: skip
+
+
+__all__ = ["Devnet", "DevnetConfig", "Limits", "running"]
