@@ -17,6 +17,8 @@ import importlib.util, json, sys, time
 started = time.perf_counter()
 import quorate
 seconds = time.perf_counter() - started
+for name in quorate.__all__:
+    getattr(quorate, name)  # loaded at first use: everything that a client can name must work without extras
 print(json.dumps({{
     "seconds": seconds,
     "file": quorate.__file__,
@@ -51,3 +53,8 @@ def test_import_without_extras_is_light(python: Path, tmp_path: Path) -> None:
     assert runs[0]["installed"] == []
     assert runs[0]["loaded"] == []
     assert min(each["seconds"] for each in runs) <= IMPORT_SECONDS_MAX
+
+
+@pytest.mark.registry
+def test_command_line_works_without_extras(python: Path, tmp_path: Path) -> None:
+    assert "validate" in run(python.parent / "quorate", "--help", folder=tmp_path)
