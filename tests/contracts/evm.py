@@ -100,9 +100,7 @@ class Evm:
     def _run(self, sender, to, data, gas, keep, output=None):  # type: ignore[no-untyped-def]
         vm = self._vm()
         builder = vm.get_transaction_builder()
-        unsigned = builder.create_unsigned_transaction(
-            nonce=vm.state.get_nonce(sender), gas_price=0, gas=gas, to=to, value=0, data=data
-        )
+        unsigned = builder.create_unsigned_transaction(nonce=vm.state.get_nonce(sender), gas_price=0, gas=gas, to=to, value=0, data=data)
         transaction = SpoofTransaction(unsigned, from_=sender)
         vm.state.lock_changes()
         computation = vm.state.apply_transaction(transaction)

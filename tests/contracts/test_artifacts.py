@@ -1,5 +1,6 @@
 """What is committed is what the sources give, fits on a chain, and signs what Python signs."""
 
+import json
 import re
 from dataclasses import fields, is_dataclass
 from enum import IntEnum
@@ -29,7 +30,7 @@ def test_a_fresh_compilation_gives_the_committed_artifact(name: str) -> None:
 
 @pytest.mark.parametrize("name", artifact.CONTRACTS)
 def test_runtime_code_fits_under_the_size_limit(name: str) -> None:
-    assert 0 < int(str(compile.compiled(name)["runtime_bytes"])) < CODE_BYTES_MAX
+    assert 0 < json.loads((artifact.FOLDER / f"{name}.json").read_text())["runtime_bytes"] < CODE_BYTES_MAX
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)

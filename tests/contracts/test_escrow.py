@@ -85,7 +85,7 @@ def test_a_withdrawal_waits_and_pays_what_is_free_then() -> None:
 def test_only_epochs_charges_and_pays() -> None:
     world = market()
     escrow, client = world.contracts.escrow, _allocated(world)
-    refused(world.evm, "epochs", BOSS.address, escrow._call("charge", 200_000, COORDINATOR.address, [(client.address, 1)]))
+    refused(world.evm, "epochs", BOSS.address, escrow._call("charge", 200_000, client.address, COORDINATOR.address, 1))
     refused(world.evm, "epochs", COORDINATOR.address, escrow._call("pay", 200_000, COORDINATOR.address, BOSS.address, 1))
 
 

@@ -10,7 +10,7 @@ from quorate_protocol.epoch import Leaf, Node, Proof
 from quorate_protocol.messages import Session, Voucher
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 
-VOUCHERS_MAX = 128
+VOUCHERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)

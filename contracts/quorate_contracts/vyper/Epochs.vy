@@ -15,12 +15,9 @@ interface Stakes:
     def payout_of(account: address) -> address: view
 
 interface Escrow:
-    def charge(coordinator: address, charges: DynArray[Charge, VOUCHERS_MAX]) -> Pool: nonpayable
+    def charge(client: address, coordinator: address, cumulative: uint256): nonpayable
+    def pool(coordinator: address) -> Pool: view
     def pay(coordinator: address, receiver: address, amount: uint256): nonpayable
-
-struct Charge:
-    client: address
-    cumulative: uint256
 
 struct Pool:
     allocated: uint256
@@ -64,7 +61,7 @@ event Claimed:
     amount: uint256
     epoch: uint256
 
-VOUCHERS_MAX: constant(uint256) = 128
+VOUCHERS_MAX: constant(uint256) = 64
 DEPTH_MAX: constant(uint256) = 32
 RING: constant(uint256) = 32  # epochs kept per coordinator
 MASK32: constant(uint256) = 2**32 - 1
@@ -106,10 +103,9 @@ def post(coordinator: address, number: uint256, root: bytes32, sumFinal: uint256
         assert sumFinal >= (self.infos[coordinator][last % RING] >> 88) & MASK88, "stale"
     if number >= RING:
         assert self._is_past(self.infos[coordinator][(number + 1) % RING]), "early"
-    # Both signatures of every voucher: the account's under the session, the session key's under the voucher. In place, because the
-    # list as an argument of another function would be copied at its full bound (10,000 gas of memory)
+    # Both signatures of every voucher: the account's under the session, the session key's under the voucher. One by one and in
+    # place: a list in memory would be reserved at its full bound, which is also why VOUCHERS_MAX is no larger
     domain: bytes32 = signatures._domain(STAKES)
-    charges: DynArray[Charge, VOUCHERS_MAX] = []
     for each: SignedVoucher in vouchers:
         assert block.timestamp <= convert(each.expires, uint256), "expired"
         assert each.cumulative <= each.upTo, "amount"
@@ -117,8 +113,8 @@ def post(coordinator: address, number: uint256, root: bytes32, sumFinal: uint256
         assert signatures._signer(signatures._digest(domain, session), each.sessionSig) == each.client, "session"
         voucher: bytes32 = keccak256(abi_encode(VOUCHER_TYPE, each.client, coordinator, each.cumulative, each.nonceFloor))
         assert signatures._signer(signatures._digest(domain, voucher), each.sig) == each.sessionKey, "voucher"
-        charges.append(Charge(client=each.client, cumulative=convert(each.cumulative, uint256)))
-    pool: Pool = extcall Escrow(ESCROW).charge(coordinator, charges)
+        extcall Escrow(ESCROW).charge(each.client, coordinator, convert(each.cumulative, uint256))
+    pool: Pool = staticcall Escrow(ESCROW).pool(coordinator)
     assert sumFinal <= pool.charged, "pool"
     assert sumFinal + sumHeld <= pool.allocated, "allocation"
     self.newest[coordinator] = number

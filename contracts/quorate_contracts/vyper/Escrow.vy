@@ -27,10 +27,6 @@ struct Pool:
     charged: uint256  # what vouchers brought in
     paid: uint256  # what claims took out
 
-struct Charge:
-    client: address
-    cumulative: uint256
-
 event Deposited:
     client: indexed(address)
     amount: uint256
@@ -62,7 +58,6 @@ event Withdrawn:
     amount: uint256
 
 COORDINATOR: constant(uint256) = 2
-CHARGES_MAX: constant(uint256) = 128
 MASK48: constant(uint256) = 2**48 - 1
 MASK104: constant(uint256) = 2**104 - 1
 MASK128: constant(uint256) = 2**128 - 1
@@ -173,21 +168,16 @@ def finish_withdrawal():
 
 
 @external
-def charge(coordinator: address, charges: DynArray[Charge, CHARGES_MAX]) -> Pool:
-    """Epochs only: cumulative vouchers move money from allocations to the coordinator's pool; returns the pool afterwards."""
+def charge(client: address, coordinator: address, cumulative: uint256):
+    """Epochs only: a cumulative voucher moves money from the client's allocation to the coordinator's pool."""
     assert msg.sender == EPOCHS, "epochs"
-    pool: uint256 = self.pools[coordinator]
-    for each: Charge in charges:
-        word: uint256 = self.allocations[each.client][coordinator]
-        charged: uint256 = (word >> 48) & MASK104
-        assert each.cumulative >= charged, "stale"
-        assert each.cumulative <= word >> 152, "allocation"
-        difference: uint256 = each.cumulative - charged
-        self.allocations[each.client][coordinator] = word + (difference << 48)
-        pool += difference << 128
-    if len(charges) > 0:
-        self.pools[coordinator] = pool
-    return Pool(allocated=self.allocated_to[coordinator], charged=pool >> 128, paid=pool & MASK128)
+    word: uint256 = self.allocations[client][coordinator]
+    charged: uint256 = (word >> 48) & MASK104
+    assert cumulative >= charged, "stale"
+    assert cumulative <= word >> 152, "allocation"
+    difference: uint256 = cumulative - charged
+    self.allocations[client][coordinator] = word + (difference << 48)
+    self.pools[coordinator] += difference << 128
 
 
 @external

@@ -1,0 +1,243 @@
+"""Escrow and Epochs against a model in Python, driven by Hypothesis at boundary times; and mutants that it must catch."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from vyper.compiler import compile_from_file_input
+from vyper.compiler.input_bundle import FilesystemInputBundle
+
+from contracts.evm import Evm, Reverted
+from contracts.market import BOSS, COORDINATOR, POSTER, Market, key, market, planned
+from contracts.money_model import Account, Model, No
+from quorate_contracts.artifact import artifact
+from quorate_contracts.bindings.call import Call
+from quorate_contracts.compile import SOURCES
+from quorate_contracts.deploy import Contracts
+from quorate_protocol.epoch import Leaf, build, prove
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.units import ZERO_HASH, Address, Amount
+
+C = COORDINATOR.address
+CLIENTS = [key("client0"), key("client1")]
+OWNERS = [key(f"owner{i}").address for i in range(3)]
+WINDOW, RELEASE, WITHDRAWAL = DEVNET.challenge_window, DEVNET.allocation_release, DEVNET.withdrawal_delay
+AMOUNTS = st.sampled_from([0, 1, 99, 100, 101, 1000])
+TIMES = st.sampled_from([1, WINDOW - 1, WINDOW, WINDOW + 1, WITHDRAWAL - 1, WITHDRAWAL, RELEASE - 1, RELEASE])
+
+
+def peopled(world: Market) -> Market:
+    for number in range(3):
+        world.provider(number, slots=0)
+    for client in CLIENTS:
+        world.fund(client)
+    return world
+
+
+class Money(RuleBasedStateMachine):
+    """Every rule does the same to the contracts and to the model, and wants the same answer."""
+
+    make: Callable[[], Market] = staticmethod(lru_cache(maxsize=1)(lambda: peopled(market())))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = type(self).make().fork()
+        self.model = Model([Account(), Account()])
+        self.trees: list[list[Leaf]] = []
+        self.start = {client.address: self.world.balance(client.address) for client in CLIENTS}
+
+    def both(self, sender: Address, call: Call, act: Callable[[], None]) -> bool:
+        wanted = ""
+        try:
+            act()
+        except No as refusal:
+            wanted = str(refusal)
+        got = ""
+        try:
+            self.world.evm.send(sender, call)
+        except Reverted as refusal:
+            got = str(refusal)
+            assert got, "a refusal gives its reason"
+        assert got == wanted, f"the contract says {got!r}, the model {wanted!r}"
+        return not got
+
+    @rule(client=st.integers(0, 1), amount=AMOUNTS)
+    def deposit(self, client: int, amount: int) -> None:
+        call = self.world.contracts.escrow.deposit(Amount(amount))
+        self.both(CLIENTS[client].address, call, lambda: self.model.deposit(client, amount))
+
+    @rule(client=st.integers(0, 1), amount=AMOUNTS)
+    def deposit_and_allocate(self, client: int, amount: int) -> None:
+        self.deposit(client, amount)
+        call = self.world.contracts.escrow.allocate(C, Amount(amount))
+        self.both(CLIENTS[client].address, call, lambda: self.model.allocate(client, amount))
+
+    @rule(client=st.integers(0, 1), amount=AMOUNTS)
+    def request_release(self, client: int, amount: int) -> None:
+        call = self.world.contracts.escrow.request_release(C, Amount(amount))
+        self.both(CLIENTS[client].address, call, lambda: self.model.request_release(client, amount, self.world.evm.now))
+
+    @rule(client=st.integers(0, 1))
+    def finish_release(self, client: int) -> None:
+        call = self.world.contracts.escrow.finish_release(C)
+        self.both(CLIENTS[client].address, call, lambda: self.model.finish_release(client, self.world.evm.now))
+
+    @rule(client=st.integers(0, 1), amount=AMOUNTS)
+    def request_withdrawal(self, client: int, amount: int) -> None:
+        call = self.world.contracts.escrow.request_withdrawal(Amount(amount))
+        self.both(CLIENTS[client].address, call, lambda: self.model.request_withdrawal(client, amount, self.world.evm.now))
+
+    @rule(client=st.integers(0, 1))
+    def finish_withdrawal(self, client: int) -> None:
+        call = self.world.contracts.escrow.finish_withdrawal()
+        self.both(CLIENTS[client].address, call, lambda: self.model.finish_withdrawal(client, self.world.evm.now))
+
+    @rule(seconds=TIMES)
+    def travel(self, seconds: int) -> None:
+        self.world.evm.travel(seconds)
+
+    @rule(client=st.integers(0, 1), cumulative=AMOUNTS, share=st.sampled_from([0, 1, 33, 50, 51, 340]), held=st.sampled_from([0, 1, 400]))
+    def post(self, client: int, cumulative: int, share: int, held: int) -> None:
+        finals = (share, share, 0)
+        self._post(finals, held, [(client, cumulative)])
+
+    # The walks: paths that single rules hardly ever take to their end. Each seeded mutant below needs one of them.
+
+    def _funded_epoch(self, client: int, amount: int) -> int:
+        """Funds, and posts one unit more for provider 0; returns the epoch's number, 0 if it was refused."""
+        self.deposit_and_allocate(client, amount)
+        previous = self.model.posted[-1][1] if self.model.posted else (0, 0, 0)
+        posted = len(self.model.posted)
+        self._post((previous[0] + 1, *previous[1:]), 0, [(client, self.model.clients[client].allocated)])
+        return len(self.model.posted) if len(self.model.posted) > posted else 0
+
+    @rule(client=st.integers(0, 1), amount=st.sampled_from([99, 100, 1000]))
+    def an_epoch_ripens_and_is_claimed_twice(self, client: int, amount: int) -> None:
+        number = self._funded_epoch(client, amount)
+        for seconds in (WINDOW - 1, 1, 0) if number else ():
+            self.world.evm.travel(seconds)
+            self._claim(number, 0)
+
+    @precondition(lambda self: self.model.posted and sum(self.model.posted[-1][1]) > 0)
+    @rule()
+    def the_next_epoch_credits_less(self) -> None:
+        finals = self.model.posted[-1][1]
+        place = next(i for i, final in enumerate(finals) if final > 0)
+        self._post(tuple(final - (i == place) for i, final in enumerate(finals)), 0, [])
+
+    @rule(client=st.integers(0, 1), amount=st.sampled_from([99, 100]), beyond=st.integers(0, 1))
+    def held_credits_reach_the_allocations(self, client: int, amount: int, beyond: int) -> None:
+        self.deposit_and_allocate(client, amount)
+        finals = self.model.posted[-1][1] if self.model.posted else (0, 0, 0)
+        room = sum(who.allocated for who in self.model.clients) - sum(finals)
+        self._post(finals, room // 3 + beyond, [])
+
+    @rule(client=st.integers(0, 1), amount=st.sampled_from([100, 101]))
+    def a_voucher_comes_before_the_release_is_finished(self, client: int, amount: int) -> None:
+        self.request_release(client, amount)
+        self._funded_epoch(client, amount)
+        self.world.evm.travel(RELEASE)
+        self.finish_release(client)
+
+    @rule(client=st.integers(0, 1), amount=st.sampled_from([100, 101]))
+    def a_withdrawal_is_finished_early_in_time_and_again(self, client: int, amount: int) -> None:
+        self.deposit(client, amount)
+        self.request_withdrawal(client, amount)
+        for seconds in (WITHDRAWAL - 1, 1, 0):
+            self.world.evm.travel(seconds)
+            self.finish_withdrawal(client)
+
+    def _post(self, finals: tuple[int, ...], held: int, vouchers: list[tuple[int, int]]) -> None:
+        indices = [self.world.evm.ask(self.world.contracts.stakes.index_of(owner)) for owner in OWNERS]
+        tree = [Leaf(i, owner, Amount(final), Amount(held), ZERO_HASH) for i, owner, final in zip(indices, OWNERS, finals, strict=True)]
+        signed = [self.world.voucher(CLIENTS[client], cumulative) for client, cumulative in vouchers]
+        call = self.world.contracts.epochs.post(C, len(self.model.posted) + 1, build(tree), signed)
+        if self.both(POSTER.address, call, lambda: self.model.post(finals, held, vouchers, self.world.evm.now)):
+            self.trees.append(tree)
+
+    @precondition(lambda self: self.trees)
+    @rule(back=st.integers(0, 2), provider=st.integers(0, 2))
+    def claim(self, back: int, provider: int) -> None:
+        self._claim(max(1, len(self.trees) - back), provider)
+
+    def _claim(self, number: int, provider: int) -> None:
+        call = self.world.contracts.epochs.claim(C, number, *prove(self.trees[number - 1], OWNERS[provider]))
+        self.both(BOSS.address, call, lambda: self.model.claim(number, provider, self.world.evm.now))
+
+    @invariant()
+    def money_is_conserved(self) -> None:
+        world, model = self.world, self.model
+        held = world.balance(world.contracts.escrow.address)
+        assert held == model.deposited - model.withdrawn - model.paid, "I1"
+        assert held == sum(who.free + who.allocated for who in model.clients) - model.paid
+        assert sum(world.balance(key(f"payout{i}").address) for i in range(3)) == model.paid
+
+    def teardown(self) -> None:
+        """What the contracts say at the end is what the model says."""
+        escrow, evm = self.world.contracts.escrow, self.world.evm
+        for client, who in zip(CLIENTS, self.model.clients, strict=True):
+            found = evm.ask(escrow.allocation(client.address, C))
+            assert (found.allocated, found.charged) == (who.allocated, who.charged)
+            assert evm.ask(escrow.free_of(client.address)) == who.free
+        pool = evm.ask(escrow.pool(C))
+        assert (pool.charged, pool.paid) == (sum(who.charged for who in self.model.clients), self.model.paid)
+
+
+LONG = settings(
+    max_examples=25, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+)
+SHORT = settings(LONG, max_examples=25, phases=[Phase.generate])
+
+
+def test_contracts_and_model_agree() -> None:
+    run_state_machine_as_test(Money, settings=LONG)  # type: ignore[no-untyped-call]
+
+
+MUTANTS = {
+    "claims are not remembered": ("Epochs", "self.claimed[coordinator][account] = convert(final, uint256)", "pass"),
+    "an epoch is final at once": ("Epochs", "((info >> 176) & MASK48) + CHALLENGE_WINDOW", "((info >> 176) & MASK48)"),
+    "an epoch is final a second late": ("Epochs", "+ CHALLENGE_WINDOW\n", "+ CHALLENGE_WINDOW + 1\n"),
+    "final credits need no vouchers": ("Epochs", 'assert sumFinal <= pool.charged, "pool"', "pass"),
+    "held credits need no allocation": ("Epochs", "assert sumFinal + sumHeld <= pool.allocated", "assert sumFinal <= pool.allocated"),
+    "sums may fall": ("Epochs", 'assert sumFinal >= (self.infos[coordinator][last % RING] >> 88) & MASK88, "stale"', "pass"),
+    "older epochs still pay": ("Epochs", "if number < self.newest[coordinator]:", "if number > self.newest[coordinator]:"),
+    "vouchers beyond the allocation": ("Escrow", 'assert cumulative <= word >> 152, "allocation"', "pass"),
+    "a release ignores vouchers": ("Escrow", "(word >> 152) - ((word >> 48) & MASK104))", "(word >> 152))"),
+    "a release does not wait": ("Escrow", "ready: uint256 = block.timestamp + RELEASE_DELAY", "ready: uint256 = block.timestamp"),
+    "a withdrawal can be finished twice": ("Escrow", "    self.withdrawals[msg.sender] = 0\n", ""),
+    "a withdrawal takes what was allocated": ("Escrow", "min(request >> 48, self.free_of[msg.sender])", "request >> 48"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_seeded_mutants_are_caught(name: str) -> None:
+    contract, old, new = MUTANTS[name]
+    source = (SOURCES / f"{contract}.vy").read_text()
+    assert source.count(old) == 1, "the mutant no longer fits its source"
+    bundle = FilesystemInputBundle([SOURCES])
+    mutated = replace(bundle.load_file(f"{contract}.vy"), contents=source.replace(old, new))
+    code = bytes.fromhex(compile_from_file_input(mutated, input_bundle=bundle, output_formats=["bytecode"])["bytecode"][2:])
+
+    class Mutated(Money):
+        make = staticmethod(lru_cache(maxsize=1)(lambda: peopled(_deployed_with(contract, code))))
+
+    with pytest.raises(BaseException) as caught:  # an assertion, or Hypothesis' group of several
+        run_state_machine_as_test(Mutated, settings=SHORT)  # type: ignore[no-untyped-call]
+    assert "the contract says" in str(caught.getrepr(style="long")) or "I1" in str(caught.getrepr(style="long"))
+
+
+def _deployed_with(contract: str, code: bytes) -> Market:
+    """A market in which one contract's code is another."""
+    evm, made = Evm.fresh(), planned(DEVNET)
+    original = artifact(contract).bytecode
+    for creation in made.creations:
+        data = code + creation.data[len(original) :] if creation.name == contract else creation.data
+        evm.create(replace(creation, data=data), BOSS.address)
+    evm.contracts = Contracts.of(made.deployment)
+    world = Market(evm, evm.contracts, DEVNET)
+    world.coordinator()
+    return world
