@@ -1,7 +1,5 @@
 """Which executor runs the jobs, by configuration. Docker's SDK is imported only where it is used."""
 
-import sys
-
 from quorate_node.adapters.noop import NoopExecutor
 from quorate_node.adapters.process import ProcessExecutor
 from quorate_node.config import Config, ExecutorKind
@@ -47,7 +45,6 @@ async def _docker(config: Config, owner: str, clock: Clock) -> Executor:
 async def _process(config: Config, clock: Clock) -> Executor:
     if not config.is_devnet:
         raise Refused(Code.UNSUPPORTED, "the process executor protects nothing; it is for devnets only (--devnet)")
-    print(BANNER, file=sys.stderr)
     executor = ProcessExecutor(config.path("process"), clock)
     await executor.check()
     return executor

@@ -1,0 +1,104 @@
+"""`node check`: what this machine offers, what its class looks like, what is missing, each failure with its fix."""
+
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from quorate_contracts.deploy import Contracts
+from quorate_node.adapters.hostclass import detect_cpu_class, detect_hardware
+from quorate_node.chain import ask
+from quorate_node.config import Config
+from quorate_node.coordinator import deployment_of, discover, get_json
+from quorate_node.executors import choose
+from quorate_node.keys import ProviderKeys
+from quorate_node.registration import check_coordinator, missing, standing
+from quorate_protocol import codec
+from quorate_protocol.classes import HostClass
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import usd
+from quorate_protocol.views import InfoView, OfferView
+from quorate_runtime.chain import ChainClient, Rpc
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: what was looked at, whether it is good, what was found, and what to do if not."""
+
+    name: str
+    is_good: bool
+    text: str
+    fix: str = ""
+
+
+async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> list[Finding]:
+    """Looks at everything; never raises for what it finds."""
+    config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    host = detect_cpu_class()
+    found = [*_machine(config.home, host), await _engine(config, keys, clock)]
+    if not config.coordinators:
+        return [*found, Finding("coordinator", False, "none is configured", "quorate node init --coordinator URL")]
+    async with aiohttp.ClientSession() as session:
+        for url in config.coordinators:
+            found.extend(await _coordinator(session, url, config, keys, host))
+    return found
+
+
+def _machine(home: Path, host: HostClass) -> list[Finding]:
+    hardware = detect_hardware(home)
+    gib = 1 << 30
+    size = f"{hardware.cores} cores, {hardware.memory_bytes // gib} GiB memory, {hardware.disk_bytes // gib} GiB disk free"
+    gpus = "; ".join(f"{gpu.model} {gpu.vram_bytes // gib} GiB, driver {gpu.driver}" for gpu in hardware.gpus)
+    is_modern = host.level in ("v2", "v3", "v4", "armv8")
+    return [
+        Finding("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
+        Finding("gpu", True, gpus or "none; CPU slots are offered"),
+        Finding("host class", is_modern, f"{host.architecture} {host.level} {host.vendor} ({host.id().hex()[:16]})", "the CPU is too old"),
+    ]
+
+
+async def _engine(config: Config, keys: ProviderKeys | None, clock: Clock) -> Finding:
+    try:
+        executor = await choose(config, keys.account.hex() if keys else "check", clock)
+    except (Unavailable, Refused) as error:
+        # Not re-raised: this is the finding.
+        return Finding("engine", False, str(error), "install and start a container engine: apt-get install docker.io")
+    await executor.close()
+    return Finding("engine", True, f"jobs run in the sandbox {executor.sandbox.value}")
+
+
+async def _coordinator(
+    session: aiohttp.ClientSession, url: str, config: Config, keys: ProviderKeys | None, host: HostClass
+) -> list[Finding]:
+    try:
+        info = await discover(session, url, config.path("coordinators") / "check.json")
+        contracts = Contracts.of(deployment_of(info))
+        client = ChainClient(Rpc(config.chain_url or info.chain_url, session))
+        await check_coordinator(client, contracts, info)
+        owners = await ask(client, contracts.stakes.owner_count(host.id()))
+        found = [Finding("coordinator", True, f"{url} (0x{info.coordinator.hex()}), fee {info.fee_bps / 100:.2f} %")]
+        found.append(await _market(session, url, info, host, owners))
+        return found + (await _money(client, contracts, config, keys, host) if keys else [])
+    except (Unavailable, Refused) as error:
+        # Not re-raised: this is the finding.
+        return [Finding("coordinator", False, f"{url}: {error}", "start it, or name another with quorate node init --coordinator URL")]
+
+
+async def _market(session: aiohttp.ClientSession, url: str, info: InfoView, host: HostClass, owners: int) -> Finding:
+    tree = await get_json(session, f"{url}/v1/offers")
+    rows = tree.get("offers", []) if isinstance(tree, dict) else []
+    offers = [codec.from_json(OfferView, row) for row in rows]
+    prices = [slot.on_demand for item in offers for slot in item.offer.slots if slot.host.id() == host.id() and slot.on_demand]
+    median = f"median price {usd(int(statistics.median(prices)))} USD/h" if prices else "no offer yet"
+    return Finding("class", True, f"{owners} staked owners in this host class on {info.limits}, {median}")
+
+
+async def _money(client: ChainClient, contracts: Contracts, config: Config, keys: ProviderKeys, host: HostClass) -> list[Finding]:
+    fees = await client.fees()
+    found = await standing(client, contracts, keys, host.id(), config.slots)
+    lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
+    stake = f"{found.open_slots} of {config.slots} stake slots open, {usd(found.stake_missing)} USD to add, {usd(found.tokens)} USD held"
+    registered = f"provider 0x{keys.account.hex()} is {'registered' if found.index else 'not registered yet (up does it)'}"
+    return [Finding("money", not lacks, f"{registered}; {stake}"), *(Finding("missing", False, item.what, item.remedy) for item in lacks)]

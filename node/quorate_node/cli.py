@@ -1,0 +1,256 @@
+"""`quorate node check|init|up|status|drain`: the owner's commands. The only place that reads flags and environment."""
+
+import asyncio
+import json
+import os
+import signal
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import aiohttp
+import typer
+
+from quorate_node import keys as provider_keys
+from quorate_node import settings as stored
+from quorate_node.checkup import check_up
+from quorate_node.config import Config, ExecutorKind
+from quorate_node.daemon import ProviderDaemon
+from quorate_node.executors import BANNER, choose
+from quorate_node.gateway import TOKEN_HEADER, control_token
+from quorate_node.keys import ProviderKeys
+from quorate_node.settings import Settings
+from quorate_node.status import read_status
+from quorate_protocol import codec
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.ports import Sandbox
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import ZERO_ADDRESS, Address, usd
+from quorate_runtime import crash, logs
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.journal_port import JournalError
+from quorate_runtime.keys import Keystore, KeystoreError, read_passphrase_file
+
+app = typer.Typer(help="Run the provider: check the machine, stake, execute jobs, earn.", no_args_is_help=True)
+EXIT_USAGE = 2
+EXIT_REFUSED = 3
+EXIT_UNAVAILABLE = 4
+CONTROL_SECONDS = 5.0
+
+Home = Annotated[Path | None, typer.Option("--home", help="Folder of this provider [default: $QUORATE_HOME/node or XDG]")]
+PasswordFile = Annotated[Path | None, typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON line on stdout")]
+
+
+def home_of(home: Path | None) -> Path:
+    """The role's folder: flag, $QUORATE_HOME, else XDG data home."""
+    if home is not None:
+        return home
+    base = os.environ.get("QUORATE_HOME")
+    if base:
+        return Path(base) / "node"
+    return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "node"
+
+
+def passphrase_of(path: Path | None) -> str:
+    """From the file, a systemd credential named `passphrase`, or a prompt."""
+    if path is not None:
+        return read_passphrase_file(path)
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if folder and (Path(folder) / "passphrase").exists():
+        return read_passphrase_file(Path(folder) / "passphrase")
+    return str(typer.prompt("Passphrase of the provider's keystore", hide_input=True))
+
+
+def fail(error: BaseException, as_json: bool = False) -> NoReturn:
+    """Says what is wrong and ends with the kind's exit code: 3 refused, 4 unavailable."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    code = error.code.value if isinstance(error, Refused) else "unavailable" if isinstance(error, Unavailable) else "refused"
+    if as_json:
+        typer.echo(json.dumps({"error": code, "detail": str(error)}))
+    typer.echo(f"node: {error}", err=True)
+    raise typer.Exit(EXIT_UNAVAILABLE if isinstance(error, Unavailable) else EXIT_REFUSED)
+
+
+def _address(text: str, name: str) -> Address:
+    try:
+        value = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        value = b""  # told below with the length
+    if text and len(value) != 20:
+        raise Refused(Code.MALFORMED, f"{name} {text!r}: an address is 0x and 40 hexadecimal digits")
+    return Address(value) if text else ZERO_ADDRESS
+
+
+def _keys(folder: Path, settings: Settings, password_file: Path | None, is_new: bool) -> ProviderKeys:
+    keystore = Keystore.at(folder / "keys", passphrase_of(password_file), DEVNET if settings.is_devnet else MAINNET)
+    work = provider_keys.create if is_new else provider_keys.load
+    return work(keystore, _or_none(settings.owner), _or_none(settings.payout))
+
+
+def _or_none(address: Address) -> Address | None:
+    return None if address == ZERO_ADDRESS else address
+
+
+@app.command()
+def init(
+    coordinator: Annotated[list[str], typer.Option("--coordinator", help="Base URL of a coordinator to serve; repeatable")],
+    price: Annotated[str, typer.Option("--price", help="USD per slot-hour")] = "0.10",
+    price_floor: Annotated[str, typer.Option("--price-floor", help="Never work for less")] = "0",
+    slots: Annotated[int, typer.Option("--slots", min=1, max=16, help="Run slots, each with its stake slot")] = 1,
+    owner: Annotated[str, typer.Option("--owner", help="Account whose key is kept elsewhere [default: made here]")] = "",
+    payout: Annotated[str, typer.Option("--payout", help="Where the money goes [default: the owner]")] = "",
+    image: Annotated[list[str] | None, typer.Option("--image", help="Run only this image; repeatable")] = None,
+    region: Annotated[str, typer.Option("--region")] = "",
+    executor: Annotated[ExecutorKind, typer.Option("--executor")] = ExecutorKind.AUTO,
+    devnet: Annotated[bool, typer.Option("--devnet", help="Cheap keys; allows the process executor")] = False,
+    host: Annotated[str, typer.Option("--host", help="Where the gateway listens")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port")] = 7710,
+    public_url: Annotated[str, typer.Option("--public-url", help="How others reach the gateway")] = "",
+    home: Home = None,
+    password_file: PasswordFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make keys and settings; print what has to be funded."""
+    folder = home_of(home)
+    try:
+        settings = Settings(
+            coordinators=tuple(url.rstrip("/") for url in coordinator),
+            owner=_address(owner, "--owner"), payout=_address(payout, "--payout"), slots=slots, price=stored.usd_price(price), price_floor=stored.usd_price(price_floor), images=tuple(image or ()), region=region,
+            executor=executor, is_devnet=devnet, listen_host=host, listen_port=port, public_url=public_url,
+        )  # fmt: skip
+        keys = _keys(folder, settings, password_file, is_new=True)
+        stored.write(folder, settings)
+    except (Refused, KeystoreError) as error:
+        fail(error, as_json)
+    stake = slots * (DEVNET if devnet else MAINNET).slot_stake
+    facts = {
+        "home": str(folder), "provider": _hex(keys.account), "operator": _hex(keys.operator.address), "payout": _hex(keys.payout),
+        "stake": stake, "has_owner_key": keys.owner is not None,
+    }  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(f"Provider made in {folder}")
+    typer.echo(f"  owner {_hex(keys.account)}: needs {usd(stake)} USD of stake and gas to register")
+    typer.echo(f"  operator {_hex(keys.operator.address)}: signs; `up` gives it gas from the owner")
+    typer.echo("Next: fund the owner, then `quorate node check` and `quorate node up`")
+
+
+def _hex(value: bytes) -> str:
+    return "0x" + value.hex()
+
+
+@app.command()
+def check(home: Home = None, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
+    """Look at machine, engine, market and money; each failure comes with its fix. Exit 3 when something is missing."""
+    folder = home_of(home)
+    try:
+        settings = stored.read(folder)
+        config = settings.config(folder, None, None, stop_on_exit=False)
+        keys: ProviderKeys | None = _keys(folder, settings, password_file, is_new=False)
+    except (Refused, KeystoreError) as error:
+        if not isinstance(error, Refused) or error.code is not Code.UNKNOWN:
+            fail(error, as_json)
+        config, keys = Config(folder, ()), None  # before init: the machine can be looked at all the same
+    found = asyncio.run(check_up(config, keys, SystemClock()))
+    if as_json:
+        typer.echo(json.dumps({"good": all(item.is_good for item in found), "findings": [asdict(item) for item in found]}))
+    else:
+        for item in found:
+            typer.echo(f"{'ok ' if item.is_good else 'NO '} {item.name:12} {item.text}")
+            if not item.is_good and item.fix:
+                typer.echo(f"                 fix: {item.fix}")
+    raise typer.Exit(0 if all(item.is_good for item in found) else EXIT_REFUSED)
+
+
+@app.command()
+def up(
+    executor: Annotated[ExecutorKind | None, typer.Option("--executor", help="Overrides the setting")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Gateway port; 0 = any")] = None,
+    stop_on_exit: Annotated[bool, typer.Option("--stop-on-exit", help="End running jobs too (they go on otherwise)")] = False,
+    noop_ms: Annotated[int, typer.Option("--noop-ms", hidden=True)] = 0,
+    log_json: Annotated[bool, typer.Option("--log-json")] = False,
+    home: Home = None,
+    password_file: PasswordFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; registers and stakes first when the owner's key is here and funded."""
+    folder = home_of(home)
+    crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
+    logs.setup(is_json=log_json or as_json)
+    try:
+        settings = stored.read(folder)
+        keys = _keys(folder, settings, password_file, is_new=False)
+        asyncio.run(_serve(settings.config(folder, executor, port, stop_on_exit, noop_ms), keys))
+    except (Refused, Unavailable, KeystoreError, JournalError, BaseExceptionGroup) as error:
+        fail(error, as_json)
+
+
+async def _serve(config: Config, keys: ProviderKeys) -> None:
+    """Until a signal. What was acknowledged is in the journal, so stopping is just stopping."""
+    clock = SystemClock()
+    executor = await choose(config, keys.account.hex(), clock)
+    if executor.sandbox is Sandbox.PROCESS:
+        typer.echo(BANNER, err=True)
+    task = asyncio.ensure_future(ProviderDaemon(config, keys, executor, clock).run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        typer.echo("node: stopped", err=True)  # asked for by the signal
+    finally:
+        await executor.close()
+
+
+@app.command()
+def status(home: Home = None, as_json: AsJson = False) -> None:
+    """What the daemon does now, what it earned, and why it declined jobs. Exit 4 when it does not run."""
+    try:
+        tree = asyncio.run(_control(home_of(home), "GET", "/v1/status"))
+    except (Refused, Unavailable) as error:
+        fail(error, as_json)
+    if as_json:
+        typer.echo(json.dumps(tree))
+        return
+    typer.echo(f"provider {tree['provider']} · {tree['executor']} · gateway {tree['gateway']}{' · draining' if tree['isDraining'] else ''}")
+    typer.echo(f"free run slots {tree['freeSlots']} · coordinators connected {len(tree['connected'])} · jury duties {len(tree['jury'])}")
+    for lease in tree["leases"]:
+        typer.echo(f"  lease {lease['lease'][:18]} {lease['phase']}")
+    for item in tree["earnings"]:
+        final, held, claimed = (usd(int(item[name])) for name in ("final", "held", "claimed"))
+        typer.echo(f"  earned {final} USD final, {held} held, {claimed} claimed (coordinator {item['coordinator'][:12]})")
+    for item in tree["declined"][-5:]:
+        typer.echo(f"  declined: {item['reason']}: {item['text']}")
+
+
+@app.command()
+def drain(
+    off: Annotated[bool, typer.Option("--off", help="Take work again")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take no new work; what runs goes on."""
+    try:
+        asyncio.run(_control(home_of(home), "POST", f"/v1/drain{'?off=1' if off else ''}"))
+    except (Refused, Unavailable) as error:
+        fail(error, as_json)
+    typer.echo(json.dumps({"draining": not off}) if as_json else "taking work again" if off else "draining: no new work is taken")
+
+
+async def _control(home: Path, method: str, path: str) -> codec.Json:
+    last = await asyncio.to_thread(read_status, home / "status.json")
+    if last is None:
+        raise Unavailable(f"no provider has run in {home}; start it with `quorate node up`", 0)
+    token = await asyncio.to_thread(control_token, home)
+    timeout = aiohttp.ClientTimeout(total=CONTROL_SECONDS)
+    try:
+        session = aiohttp.ClientSession(timeout=timeout)
+        async with session, session.request(method, last.gateway + path, headers={TOKEN_HEADER: token}) as response:
+            if response.status != 200:
+                raise Unavailable(f"{last.gateway} answered {response.status}: another program has that port now", 0)
+            return await response.json()
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise Unavailable(f"the provider of {home} does not answer at {last.gateway}; start it with `quorate node up`", 0) from error

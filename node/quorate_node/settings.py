@@ -1,0 +1,64 @@
+"""What `node init` writes and every other command reads: `<home>/node.json`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_node.config import Config, ExecutorKind
+from quorate_protocol import codec
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Price
+
+FILE = "node.json"
+FILE_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The owner's choices. `owner` and `payout` zero = the account made by `init`."""
+
+    coordinators: tuple[str, ...]
+    owner: Address
+    payout: Address
+    slots: int
+    price: Price
+    price_floor: Price
+    images: tuple[str, ...]
+    region: str
+    executor: ExecutorKind
+    is_devnet: bool
+    listen_host: str
+    listen_port: int
+    public_url: str
+
+    def config(self, home: Path, executor: ExecutorKind | None, port: int | None, stop_on_exit: bool, noop_milliseconds: int = 0) -> Config:
+        """The daemon's configuration; flags win over the file."""
+        return Config(
+            home=home, coordinators=self.coordinators, executor=executor or self.executor, is_devnet=self.is_devnet, slots=self.slots,
+            price=self.price, price_floor=self.price_floor, images=self.images, region=self.region, listen_host=self.listen_host,
+            listen_port=self.listen_port if port is None else port, public_url=self.public_url, stop_on_exit=stop_on_exit,
+            noop_milliseconds=noop_milliseconds,
+        )  # fmt: skip
+
+
+def write(home: Path, settings: Settings) -> None:
+    """Replaces the file."""
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (home / FILE).write_bytes(codec.encode(settings))
+
+
+def read(home: Path) -> Settings:
+    """Refused with the remedy when there is none, or it is not readable."""
+    path = home / FILE
+    if not path.exists():
+        raise Refused(Code.UNKNOWN, f"{path} is not there; run `quorate node init` first")
+    settings: Settings = codec.from_json(Settings, codec.parse(path.read_bytes(), FILE_BYTES_MAX))
+    return settings
+
+
+def usd_price(text: str) -> Price:
+    """Micro-USD of a decimal text such as 0.10; Refused for anything finer, negative or enormous."""
+    whole, _, fraction = text.partition(".")
+    good = whole.isdecimal() and whole.isascii() and len(whole) <= 6 and len(fraction) <= 6 and (not fraction or fraction.isdecimal())
+    if not good:
+        raise Refused(Code.BAD_AMOUNT, f"price {text!r}: USD per slot-hour with at most six decimals, for example 0.10")
+    return Price(int(whole) * 1_000_000 + int((fraction + "000000")[:6]))
