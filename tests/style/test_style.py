@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("sdk", "node", "coordinator", "contracts")
 FOLDERS = (*PACKAGES, "tests", "docker", "docs")
+SCANNED = (*FOLDERS, "examples")
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
 
@@ -89,14 +90,14 @@ def _vyper_functions(path: Path) -> Iterator[tuple[str, int, int]]:
 
 
 def _functions() -> Iterator[tuple[str, int, int]]:
-    for path in _files(FOLDERS, ".py"):
+    for path in _files(SCANNED, ".py"):
         yield from _python_functions(path)
-    for path in _files(FOLDERS, ".vy"):
+    for path in _files(SCANNED, ".vy"):
         yield from _vyper_functions(path)
 
 
 def _file_sizes() -> Iterator[tuple[str, int, int]]:
-    for path in _files(FOLDERS, ".py", ".vy"):
+    for path in _files(SCANNED, ".py", ".vy"):
         yield _name(path), 1, len(path.read_text(encoding="utf-8").splitlines())
 
 
@@ -151,7 +152,7 @@ def _undocumented_vyper(path: Path) -> Iterator[str]:
 
 
 def test_public_names_are_documented() -> None:
-    problems = [problem for path in _files(FOLDERS, ".py") for problem in _undocumented(path)]
+    problems = [problem for path in _files(SCANNED, ".py") for problem in _undocumented(path)]
     problems += [problem for path in _files(PACKAGES, ".vy") for problem in _undocumented_vyper(path)]
     _report(problems)
 
@@ -177,7 +178,7 @@ def test_protocol_needs_only_the_standard_library() -> None:
 
 def _texts() -> Iterator[tuple[Path, str]]:
     root_files = [path for path in ROOT.iterdir() if path.is_file() and (not path.name.startswith(".") or path.name == ".gitignore")]
-    for path in [*root_files, *(ROOT / ".ci").iterdir(), *_files(FOLDERS)]:
+    for path in [*root_files, *(ROOT / ".ci").iterdir(), *_files(SCANNED)]:
         if path == Path(__file__) or path.suffix in TEXT_SUFFIXES_SKIPPED or path.stat().st_size > TEXT_BYTES_MAX:
             continue
         yield path, path.read_text(encoding="utf-8", errors="replace")
