@@ -4,8 +4,7 @@ Errors: `RefusedError` as the coordinator answered, `UnavailableError` when it c
 """
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +126,7 @@ class Api:
         """GET /v1/cases"""
         return _view(_Cases, await self._get("/v1/cases")).cases
 
-    async def events(self, job_id: Hash32 | None, after: int) -> AsyncIterator[JobEvent]:
+    async def events(self, job_id: Hash32 | None, after: int) -> AsyncGenerator[JobEvent, None]:
         """Events with a seq above `after`, of one run or of all of this client's, until the connection ends."""
         path = f"/v1/runs/0x{job_id.hex()}/events" if job_id else "/v1/events"
         async with self._stream(f"{path}?after={after}") as response:
@@ -249,8 +248,8 @@ def _answered(status: int, raw: bytes) -> QuorateError:
 
 def _tree(raw: bytes) -> object:
     try:
-        return json.loads(raw)
-    except (ValueError, RecursionError):  # not re-raised: an answer that is not JSON counts as the world failing
+        return codec.loads(raw)
+    except ValueError:  # not re-raised: an answer that is not JSON counts as the world failing
         return None
 
 

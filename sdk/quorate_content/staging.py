@@ -12,8 +12,10 @@ from quorate_content.bounds import MIB
 from quorate_content.cid import Cid, parse
 from quorate_content.gateway import CAR_TYPE, MayRead, add_gateway_routes, answers_refusals
 from quorate_content.store import ContentStore, Stat
+from quorate_protocol.codec import loads
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
+ANSWER_BYTES_MAX = 64 * 1024
 KEEP_SECONDS = 7 * 86_400.0
 UPLOAD_SECONDS = 3_600.0
 UPLOAD_BYTES_MAX = 64 << 30
@@ -80,7 +82,11 @@ async def _read_answer(response: aiohttp.ClientResponse, cid: Cid) -> Stat:
         raise Unavailable(f"status {response.status}", retry_after=5.0)
     if response.content_type != "application/json":
         raise Unavailable(f"status {response.status} and {response.content_type}", retry_after=5.0)
-    answer = await response.json()
+    try:
+        answer = loads(await response.content.read(ANSWER_BYTES_MAX))
+        assert isinstance(answer, dict)
+    except (ValueError, AssertionError) as error:
+        raise Unavailable(f"status {response.status} without JSON", retry_after=5.0) from error
     if response.status != 200:
         code = answer.get("code", "")
         raise Refused(Code(code) if code in set(Code) else Code.MALFORMED, str(answer.get("detail", ""))[:500])

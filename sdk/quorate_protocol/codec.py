@@ -67,6 +67,15 @@ def memo(build: Callable[[Any], R]) -> Callable[[Any], R]:
     return cache(build)
 
 
+def loads(data: bytes) -> Json:
+    """Any JSON of a stranger (numbers of all kinds), for answers that are not ours to make canonical. ValueError for what is none."""
+    try:
+        _check_nesting(data)
+        return json.loads(data)
+    except (Refused, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
 def _check_nesting(data: bytes) -> None:
     """The standard parser recurses on the C stack: where a library has raised the recursion limit, "[[[[..." kills the process."""
     if data.count(b"[") + data.count(b"{") <= NESTING_SAFE:

@@ -4,12 +4,12 @@ The same adapter speaks to drand's own HTTP API (quicknet) and to the devnet's l
 `Unavailable`; only a round that has not appeared is None.
 """
 
-import json
 from collections import OrderedDict
 
 import aiohttp
 
 from quorate_protocol.beacon import round_time
+from quorate_protocol.codec import loads
 from quorate_protocol.ports import BeaconInfo, BeaconRound, Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Round, Seconds
@@ -100,8 +100,8 @@ async def get_json(session: aiohttp.ClientSession, url: str) -> tuple[int, dict[
     if status != 200:
         return status, {}
     try:
-        tree = json.loads(raw)
-    except (ValueError, RecursionError) as error:
+        tree = loads(bytes(raw))
+    except ValueError as error:
         raise Unavailable(f"{url}: not JSON") from error
     if not isinstance(tree, dict):
         raise Unavailable(f"{url}: not a JSON object")

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +14,7 @@ from quorate_devnet.chain.errors import INVALID_REQUEST, PARSE_ERROR, SERVER_ERR
 from quorate_devnet.chain.forms import Json
 from quorate_devnet.chain.ledger import Ledger
 from quorate_devnet.chain.methods import Method, answer, control_methods, read_methods
+from quorate_protocol.codec import loads
 
 REQUEST_BYTES_MAX = 2 << 20
 BATCH_MAX = 100
@@ -81,8 +81,8 @@ async def _tick(ledger: Ledger, seconds: int, clock: Callable[[], float]) -> Non
 def _application(ledger: Ledger, table: dict[str, Method]) -> web.Application:
     async def handle(request: web.Request) -> web.Response:
         try:
-            tree = json.loads(await request.read())
-        except (ValueError, RecursionError):
+            tree = loads(await request.read())
+        except ValueError:
             # Told to whoever sent it, in JSON-RPC's own form.
             return web.json_response(_failure(None, RpcError(PARSE_ERROR, "not JSON")))
         if isinstance(tree, list):

@@ -2,10 +2,10 @@
 
 import asyncio
 import itertools
-import json
 
 import aiohttp
 
+from quorate_protocol.codec import loads
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain.types import Json
 
@@ -45,7 +45,7 @@ class Rpc:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"chain node {self._url}, {method}: {str(error) or type(error).__name__}") from error
         try:
-            tree = json.loads(raw)
+            tree = loads(raw)
         except ValueError as error:
             raise Unavailable(f"chain node {self._url}, {method}: HTTP {status} without JSON") from error
         return _result(tree, method)
