@@ -18,6 +18,7 @@ from quorate_protocol.units import ExitStatus, Hash32, Outcome, UnixSeconds
 from quorate_protocol.views import JobEvent, RunView, SealedOutput
 
 POLL_SECONDS = 5.0
+HISTORY_SECONDS = 1.0
 LAST_EVENTS = frozenset({"verdict", "ended"})
 
 
@@ -56,6 +57,17 @@ class Run:
                 if failures > 2 * len(RECONNECT_SECONDS):
                     raise
             await self._desk.clock.sleep(RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)])
+
+    async def history(self) -> AsyncIterator[JobEvent]:
+        """What has happened so far: the stream until it falls silent."""
+        events = self._desk.api.events(self.job_id, 0)
+        try:
+            while True:
+                yield await asyncio.wait_for(anext(events), HISTORY_SECONDS)
+        except (TimeoutError, StopAsyncIteration):  # not re-raised: that was the history
+            return
+        finally:
+            await events.aclose()
 
     async def logs(self, follow: bool = False) -> AsyncIterator[bytes]:
         """Log text; never part of the result."""

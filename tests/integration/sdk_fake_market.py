@@ -204,11 +204,12 @@ class FakeMarket:
 
     async def get_info(self, _: web.Request) -> web.Response:
         """InfoView."""
-        contracts = {name: STAKES for name in ("Stakes", "Escrow", "Epochs", "Court", "Beacon", "TestToken")}
+        contracts = dict.fromkeys(("Stakes", "Escrow", "Epochs", "Court", "Beacon", "TestToken"), STAKES)
         beacon = BeaconView("http://127.0.0.1:1", bls.public_key(self.beacon_secret), 2, self.genesis)
         info = InfoView(
-            self.coordinator.address, self.statement.address, self.domain.chain_id, "http://127.0.0.1:1", contracts, beacon, FEE, "devnet", "0"
-        )
+            self.coordinator.address, self.statement.address, self.domain.chain_id, "http://127.0.0.1:1", contracts, beacon, FEE, "devnet",
+            "0",
+        )  # fmt: skip
         return _answer(codec.to_json(info))
 
     async def get_offers(self, _: web.Request) -> web.Response:
@@ -230,9 +231,8 @@ class FakeMarket:
         assert set(tree) == {"spec", "maxPricePerHour", "verifyTier", "acceptUnverified"}, tree.keys()
         codec.from_json(JobSpec, tree["spec"])
         fits = tree["maxPricePerHour"] >= PRICE
-        view = PlanView(
-            HOST.id(), Label.QUORUM_2, 5, 5 if fits else 0, PRICE, 2, Amount(1), FEE, "" if fits else "cheapest is 0.30 USD; raise max_price"
-        )
+        nearest = "" if fits else "cheapest is 0.30 USD; raise max_price"
+        view = PlanView(HOST.id(), Label.QUORUM_2, 5, 5 if fits else 0, PRICE, 2, Amount(1), FEE, nearest)
         return _answer(codec.to_json(view))
 
     async def post_order(self, request: web.Request) -> web.Response:
@@ -290,7 +290,8 @@ class FakeMarket:
                     await response.write(b"id: %d\ndata: %s\n\n" % (event.seq, codec.encode(event)))
                     after = event.seq
             async with self.changed:
-                await self.changed.wait_for(lambda: bool(self.events) and self.events[-1].seq > after)
+                while not self.events or self.events[-1].seq <= after:
+                    await self.changed.wait()
 
     async def get_logs(self, request: web.Request) -> web.Response:
         """A fixed text."""
@@ -412,7 +413,7 @@ class FakeMarket:
         await self._execute(job, drawn.slot.index, number)
         members = job.executions[first:]
         entries = tuple(
-            CommitEntry(i.commit.message.assignment_hash, i.assignment.message.provider, digest(self.domain, i.commit.message)) for i in members
+            CommitEntry(_hash(item), item.assignment.message.provider, digest(self.domain, item.commit.message)) for item in members
         )
         blinds = tuple(sha256(b"blind" + job.job_id + bytes([item.index])) for item in members)
         message = CommitSet(

@@ -1,0 +1,88 @@
+"""Staying with a run: the plan table, live progress, the result and the exit code."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from quorate.cli import show
+from quorate.cli.context import emit, note
+from quorate.errors import RefusedError
+from quorate.exits import ExitCode
+from quorate.job import Job
+from quorate.market import Plan
+from quorate.run import Run
+from quorate.transfer import Progress, no_progress
+from quorate_protocol.refusals import MEANINGS, Code
+
+
+def check_plan(plan: Plan) -> None:
+    """RefusedError with the limit to relax when nothing fits."""
+    if plan.view.nearest:
+        code = Code.NO_OFFER if not plan.view.offers else Code.TOO_FEW_OWNERS
+        raise RefusedError(code.value, MEANINGS[code].sentence, show.plain(plan.view.nearest))
+
+
+def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
+    """The plan as a table on standard output, or as JSON."""
+    view = plan.view
+    if is_json:
+        emit({
+            "spec": show.spec_json(plan.packed.spec), "specCid": plan.packed.spec.cid(), "uploadBytes": plan.upload_bytes,
+            "offers": view.offers, "owners": view.owners, "rule": show.rule_name(view.rule), "executionsPriced": view.executions_priced,
+            "feeBps": view.fee_bps, "cheapestMicroUsd": view.cheapest, "worstChargeMicroUsd": plan.worst_charge,
+            "budgetMicroUsd": plan.budget, "nearest": view.nearest,
+        })  # fmt: skip
+        return
+    show.table(["PLAN", ""], show.plan_rows(plan.packed, view, plan.upload_bytes, plan.worst_charge, plan.budget, job.max_fee_bps))
+    if view.nearest:
+        note(f"nothing fits: {show.plain(view.nearest)}")
+
+
+@contextmanager
+def progress(is_json: bool) -> Iterator[Progress]:
+    """Bars on a terminal, nothing elsewhere."""
+    if is_json or not sys.stderr.isatty():
+        yield no_progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(show.plain(what), total=total or None)
+            bars.update(tasks[what], completed=done)
+
+        yield report
+
+
+async def follow(run: Run, destination: Path | None, is_json: bool) -> None:
+    """Events as they come, then the checked result. Ends the command with 1 when the program itself failed."""
+    teller = asyncio.create_task(_tell(run)) if not is_json else None
+    try:
+        with progress(is_json) as report:
+            result = await run.result(destination, report)
+    finally:
+        if teller is not None:
+            teller.cancel()
+            await asyncio.gather(teller, return_exceptions=True)
+    if is_json:
+        emit(show.result_json(result))
+    else:
+        for line in show.result_lines(result):
+            typer.echo(line)
+    if not result.is_success:
+        raise typer.Exit(int(ExitCode.JOB_FAILED))
+
+
+async def _tell(run: Run) -> None:
+    async for event in run.events():
+        note(show.event_line(event))

@@ -1,0 +1,114 @@
+"""What every command shares: where the profile is, how to open it, how to show results. Built once, in `main`."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from quorate.errors import ProfileError
+
+if TYPE_CHECKING:
+    from quorate.market import Market
+    from quorate.profile import Profile
+
+T = TypeVar("T")
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on standard output.")]
+CREDENTIAL = "quorate-client"
+
+
+@dataclass(slots=True)
+class Context:
+    """The global options, and the environment as it was at the start."""
+
+    home: Path | None = None
+    devnet: Path | None = None
+    client: str = ""
+    password_file: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    is_json: bool = False
+
+    def profile_home(self) -> Path:
+        """The folder of the profile."""
+        from quorate.profile import default_home
+
+        return self.home or default_home(self.environment)
+
+    def profile(self) -> "Profile":
+        """The opened profile: the devnet's, or the folder's with a passphrase from file, credential or prompt."""
+        from quorate.profile import open_profile, read_settings
+
+        if self.devnet is not None:
+            return self._devnet_profile(self.devnet)
+        home = self.profile_home()
+        read_settings(home)
+        return open_profile(home, self.passphrase(f"Passphrase of {home}"))
+
+    def passphrase(self, prompt: str, is_new: bool = False) -> str:
+        """From `--password-file`, a systemd credential, or the keyboard."""
+        from quorate_runtime.keys import KeystoreError, read_passphrase_file
+
+        credentials = self.environment.get("CREDENTIALS_DIRECTORY")
+        path = self.password_file
+        if path is None and credentials and (Path(credentials) / CREDENTIAL).exists():
+            path = Path(credentials) / CREDENTIAL
+        if path is not None:
+            try:
+                return read_passphrase_file(path)
+            except KeystoreError as error:
+                raise ProfileError(str(error)) from error
+        if not sys.stdin.isatty():
+            raise ProfileError("no passphrase: give --password-file FILE (mode 0600), or run this in a terminal")
+        return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=is_new))
+
+    def market(self) -> "Market":
+        """A market of the profile; sentences for the person go to standard error."""
+        from quorate.market import Market
+
+        return Market(self.profile(), notice=note)
+
+    def _devnet_profile(self, path: Path) -> "Profile":
+        from quorate.devnet_file import read_devnet
+
+        clients = read_devnet(path)
+        chosen = [item for item in clients if item.name == self.client] if self.client else list(clients[:1])
+        if not chosen:
+            raise ProfileError(f"{path}: no client {self.client!r}; there are {', '.join(item.name for item in clients)}")
+        return chosen[0].open()
+
+
+def context_of(ctx: typer.Context) -> Context:
+    """The shared context of a command."""
+    found = ctx.find_object(Context)
+    assert found is not None, "main made it"
+    return found
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Runs one command's coroutine."""
+    return asyncio.run(work)
+
+
+def note(sentence: str) -> None:
+    """A sentence for the person, on standard error."""
+    typer.echo(sentence, err=True)
+
+
+def emit(tree: Any) -> None:
+    """One JSON document on standard output."""
+    typer.echo(json.dumps(tree, sort_keys=True))
+
+
+def from_environment(home: Path | None, devnet: Path | None, client: str, password_file: Path | None) -> Context:
+    """Flags over environment over defaults."""
+    environment = dict(os.environ)
+    if devnet is None and home is None and environment.get("QUORATE_DEVNET"):
+        devnet = Path(environment["QUORATE_DEVNET"])
+    if password_file is None and environment.get("QUORATE_PASSWORD_FILE"):
+        password_file = Path(environment["QUORATE_PASSWORD_FILE"])
+    return Context(home, devnet, client, password_file, environment)

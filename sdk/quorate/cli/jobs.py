@@ -1,0 +1,125 @@
+"""apply, run, plan, validate: from a job to a run."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quorate.cli import attach
+from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
+from quorate.errors import CancelledError, UsageError
+from quorate.job import Job
+
+File = Annotated[Path, typer.Option("--file", "-f", help="The job file (YAML).")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as the order is taken.")]
+
+
+def apply(ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = False, json: JsonFlag = False) -> None:
+    """Shows what a job file would cost, asks, submits, and stays until the checked result is here."""
+    from quorate.jobfile import load_job
+
+    if json and not yes:
+        raise UsageError("--json asks nothing, so it needs --yes (see `quorate plan` first)")
+    run_async(_submit(context_of(ctx), load_job(file), yes, detach, json))
+
+
+def run(
+    ctx: typer.Context,
+    image: Annotated[str, typer.Argument(help="CID, name@sha256:..., or the path of a docker archive.")],
+    command: Annotated[list[str] | None, typer.Argument(help="What runs, after `--`.")] = None,
+    max_price: Annotated[str, typer.Option(help="USD per hour, such as 0.50.")] = "",
+    budget: Annotated[str | None, typer.Option(help="USD for everything; default the worst case.")] = None,
+    gpu: Annotated[str | None, typer.Option(help='Such as "H100:2" or "24GB..:1".')] = None,
+    cpu: Annotated[str | None, typer.Option(help="Cores.")] = None,
+    memory: Annotated[str | None, typer.Option(help='Such as "8GB".')] = None,
+    disk: Annotated[str | None, typer.Option(help='Room for outputs, such as "1GB".')] = None,
+    max_duration: Annotated[str, typer.Option("--max-duration", "--ttl", help='Longest run time, such as "15m".')] = "15m",
+    inputs: Annotated[list[str] | None, typer.Option("--input", "-i", help="NAME=PATH or NAME=CID; mounted at /inputs/NAME.")] = None,
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value.")] = None,
+    name: Annotated[str, typer.Option(help="Name of the run.")] = "job",
+    verify: Annotated[str, typer.Option(help="lean, standard, strict or critical.")] = "standard",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="New directory for the output.")] = None,
+    accept_unverified: Annotated[bool, typer.Option(help="Accept one execution when there are too few owners.")] = False,
+    yes: Yes = False,
+    detach: Detach = False,
+    json: JsonFlag = False,
+) -> None:
+    """Runs a command in an image: quorate run IMAGE --max-price 0.50 -- python -c 'print(1)'."""
+    if not max_price:
+        raise UsageError("--max-price: say what an hour may cost at most, such as --max-price 0.50 (`quorate offers` shows prices)")
+    resources = {key: value for key, value in (("gpu", gpu), ("cpu", cpu), ("memory", memory), ("disk", disk)) if value is not None}
+    local = Path(image)
+    job = Job(
+        image=local if local.is_file() else image, command=tuple(command or ()), name=name, inputs=_inputs(inputs or []),
+        env=dict(_pair(item, "--env") for item in env or []), resources=resources, max_duration=max_duration, max_price=max_price,
+        budget=budget, verify=verify, accept_unverified=accept_unverified, outputs=output,
+    )  # fmt: skip
+    run_async(_submit(context_of(ctx), job, yes or json or not sys.stdin.isatty(), detach, json))
+
+
+def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
+    """Shows what a job file would meet and cost; uploads and signs nothing."""
+    from quorate.jobfile import load_job
+
+    async def work() -> None:
+        job = load_job(file)
+        async with context_of(ctx).market() as market:
+            attach.show_plan(job, await market.plan(job), json)
+
+    run_async(work())
+
+
+def validate(file: File, json: JsonFlag = False) -> None:
+    """Checks a job file and everything it names on this machine, without any network."""
+    from quorate.cli.show import spec_json
+    from quorate.jobfile import load_job
+    from quorate.packing import pack
+
+    packed = pack(load_job(file), {})
+    if json:
+        emit({"valid": True, "spec": spec_json(packed.spec), "specCid": packed.spec.cid(), "uploadBytes": packed.upload_bytes})
+    else:
+        typer.echo(f"{file}: valid; spec {packed.spec.cid()}")
+
+
+async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: bool) -> None:
+    if job.outputs is not None and job.outputs.exists():
+        raise UsageError(f"{job.outputs} exists already; name a new directory for the output")
+    async with context.market() as market:
+        plan = await market.plan(job)
+        attach.check_plan(plan)
+        if not is_json:
+            attach.show_plan(job, plan, False)
+        if not yes and not typer.confirm("Submit?", err=True):
+            raise CancelledError("not submitted")
+        with attach.progress(is_json) as report:
+            handle = await market.submit(job, plan, report)
+        if detach:
+            if is_json:
+                emit({"jobId": handle.id, "name": handle.name})
+            else:
+                typer.echo(handle.id)
+            return
+        note(f"run {handle.id[:14]} ({handle.name}); it goes on if you leave: quorate get {handle.id[:14]}")
+        await attach.follow(handle, job.outputs, is_json)
+
+
+def _inputs(pairs: list[str]) -> dict[str, str | Path]:
+    found: dict[str, str | Path] = {}
+    for item in pairs:
+        name, value = _pair(item, "--input")
+        mount = name if name.startswith("/") else f"/inputs/{name}"
+        if mount in found:
+            raise UsageError(f"--input: {mount} stands twice")
+        path = Path(value).expanduser()
+        found[mount] = path if path.exists() or "/" in value else value
+    return found
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"{option}: {text[:80]!r} needs the form NAME=value")
+    return name, value

@@ -1,0 +1,96 @@
+"""`quorate`: options, commands, and the one place where errors become sentences and exit codes."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from quorate.cli import jobs, runs, setup
+from quorate.cli.context import Context, emit, from_environment, note
+from quorate.cli.plugins import PluginGroup
+from quorate.errors import QuorateError, RefusedError
+from quorate.exits import ExitCode
+
+app = typer.Typer(
+    cls=PluginGroup, help="Decentralised GPU compute: verified results, receipts that anyone can recheck.", no_args_is_help=True,
+    add_completion=False, pretty_exceptions_enable=False,
+)  # fmt: skip
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    home: Annotated[Path | None, typer.Option(help="Folder of the client profile.", rich_help_panel="Profile")] = None,
+    devnet: Annotated[Path | None, typer.Option(help="devnet.json of a running devnet.", rich_help_panel="Profile")] = None,
+    client: Annotated[str, typer.Option(help="Which client of the devnet; default the first.", rich_help_panel="Profile")] = "",
+    password_file: Annotated[Path | None, typer.Option(help="Passphrase on its first line.", rich_help_panel="Profile")] = None,
+) -> None:
+    """Global options."""
+    ctx.obj = from_environment(home, devnet, client, password_file)
+
+
+for _name, _command in (
+    ("init", setup.init), ("deposit", setup.deposit), ("apply", jobs.apply), ("run", jobs.run), ("plan", jobs.plan),
+    ("validate", jobs.validate), ("ps", runs.ps), ("logs", runs.logs), ("events", runs.events), ("describe", runs.describe),
+    ("get", runs.get), ("stop", runs.stop), ("spend", runs.spend), ("offers", setup.offers), ("verify", setup.verify),
+    ("exit-codes", setup.exit_codes),
+):  # fmt: skip
+    app.command(_name)(_command)
+app.command("offer", hidden=True)(setup.offers)
+app.add_typer(setup.image_app, name="image")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the `quorate` script: never shows a trace for an error that has a sentence."""
+    words = sys.argv[1:] if arguments is None else arguments
+    sys.exit(int(run_main(words)))
+
+
+def run_main(words: list[str]) -> int:
+    """Exit code of one command line."""
+    is_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
+    try:
+        returned: Any = app(args=words, prog_name="quorate", standalone_mode=False)
+    except QuorateError as error:
+        return _report(error, is_json)
+    except KeyboardInterrupt:  # the end of the program, with its own exit code
+        note("interrupted; submitted runs go on")
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has gone, which is no failure of ours
+        return ExitCode.OK
+    except Exception as error:  # noqa: BLE001 - sorted below; whatever is not the parser's or a refusal is raised again
+        return _foreign(error)
+    return returned if isinstance(returned, int) else ExitCode.OK
+
+
+def _report(error: QuorateError, is_json: bool) -> int:
+    if is_json:
+        code = error.code if isinstance(error, RefusedError) else error.exit_code.name.lower().replace("_", "-")
+        emit({"error": {"code": code, "message": str(error)}, "exitCode": int(error.exit_code)})
+    note(f"quorate: {error}")
+    return error.exit_code
+
+
+def _foreign(error: Exception) -> int:
+    """Errors of the command line parser, and refusals of groups that other programs added. Anything else is a bug and stays one."""
+    from quorate.errors import from_refused
+    from quorate_protocol.refusals import Refused, Unavailable
+
+    show, exit_code = getattr(error, "show", None), getattr(error, "exit_code", None)
+    if isinstance(error, Refused):
+        return _report(from_refused(error), False)
+    if isinstance(error, Unavailable):
+        note(f"quorate: {error}")
+        return ExitCode.UNAVAILABLE
+    if type(error).__name__ == "Abort":
+        return ExitCode.CANCELLED
+    if callable(show) and isinstance(exit_code, int):
+        show()
+        return exit_code
+    if isinstance(exit_code, int):
+        return exit_code
+    raise error
+
+
+__all__ = ["Context", "app", "main", "run_main"]

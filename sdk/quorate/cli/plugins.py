@@ -1,0 +1,53 @@
+"""Command groups of other programs (`quorate node ...`), found by entry point and loaded only when they are used."""
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from quorate.errors import UsageError
+
+GROUP = "quorate.commands"
+
+
+def _found() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+class PluginGroup(TyperGroup):
+    """The built-in commands, then those of installed programs. One that lacks its packages says so instead of breaking the rest."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names, built-in ones first."""
+        own = super().list_commands(ctx)
+        return [*own, *sorted(_found().keys() - set(own))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by name; None when nobody has it."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        point = _found().get(cmd_name)
+        return None if point is None else _load(point)
+
+
+def _load(point: EntryPoint) -> Any:
+    try:
+        command = get_command(point.load())
+    except ImportError as error:
+        # Not re-raised: only this group is unusable, and only when somebody uses it.
+        command = get_command(_placeholder(point.name, str(error)))
+    command.name = point.name
+    return command
+
+
+def _placeholder(name: str, cause: str) -> typer.Typer:
+    app = typer.Typer(help=f"(not installed: {cause})", add_completion=False)
+
+    @app.callback(invoke_without_command=True)
+    def missing() -> None:
+        raise UsageError(f"quorate {name} is not installed here ({cause}): pip install 'quorate[{name}]'")
+
+    return app

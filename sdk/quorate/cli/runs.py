@@ -1,0 +1,166 @@
+"""ps, logs, events, describe, get, stop, spend: what became of runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
+
+Name = Annotated[str, typer.Argument(metavar="RUN", help="Job id, at least 4 digits of it, or a name.")]
+
+
+def ps(ctx: typer.Context, json: JsonFlag = False) -> None:
+    """Lists your runs."""
+    from quorate.cli import show
+    from quorate_protocol import codec
+
+    async def work() -> None:
+        async with context_of(ctx).market() as market:
+            views = await market.runs()
+        if json:
+            emit({"runs": [codec.to_json(view) for view in views]})
+        else:
+            show.table(show.RUN_COLUMNS, [show.run_row(view) for view in views])
+
+    run_async(work())
+
+
+def logs(
+    ctx: typer.Context,
+    name: Name,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run ends.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Prints what the program wrote; never part of the result."""
+    from quorate.cli import show
+
+    async def work() -> None:
+        async with context_of(ctx).market() as market:
+            run = await market.run(name)
+            texts = []
+            async for chunk in run.logs(follow):
+                text = chunk.decode(errors="replace")
+                if json:
+                    texts.append(text)
+                else:
+                    typer.echo(show.plain(text), nl=False)
+            if json:
+                emit({"jobId": run.id, "text": "".join(texts)})
+
+    run_async(work())
+
+
+def events(
+    ctx: typer.Context,
+    name: Name,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run is decided.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Prints a run's history, one event a line."""
+    from quorate.cli import show
+
+    async def work() -> None:
+        async with context_of(ctx).market() as market:
+            run = await market.run(name)
+            async for event in run.events() if follow else run.history():
+                if json:
+                    emit(show.event_json(event))
+                else:
+                    typer.echo(show.event_line(event))
+
+    run_async(work())
+
+
+def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
+    """Prints everything known of a run: terms, executions, verdict."""
+    from quorate.cli import show
+    from quorate.quantities import format_amount
+    from quorate_protocol import codec
+
+    async def work() -> None:
+        async with context_of(ctx).market() as market:
+            run = await market.run(name)
+            view = await run.status()
+            checked = next(entry.charged for entry in market.entries() if entry.job_id == run.job_id)
+        if json:
+            emit({"run": codec.to_json(view), "checkedChargeMicroUsd": checked})
+            return
+        show.table(show.RUN_COLUMNS, [show.run_row(view)])
+        typer.echo(f"job      {run.id}")
+        seen = "not yet" if checked is None else format_amount(checked)
+        typer.echo(f"budget   {format_amount(view.budget)}; charge as checked by this client: {seen}")
+        typer.echo(f"receipt  {view.receipt_cid or 'none yet'}")
+        rows = [
+            [
+                show.short(item.provider), item.role, str(item.batch), item.phase,
+                "" if item.agreed is None else "yes" if item.agreed else "NO",
+                "" if item.usage_ms is None else f"{item.usage_ms} ms",
+                "" if item.pay is None else format_amount(item.pay),
+            ]
+            for item in view.executions
+        ]  # fmt: skip
+        show.table(["PROVIDER", "ROLE", "BATCH", "PHASE", "AGREED", "USAGE", "PAY"], rows)
+
+    run_async(work())
+
+
+def get(
+    ctx: typer.Context,
+    name: Name,
+    directory: Annotated[Path | None, typer.Argument(help="New directory for the output.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Waits for a run, checks its evidence, and brings its output here."""
+    from quorate.cli import attach
+    from quorate.errors import UsageError
+
+    if directory is not None and directory.exists():
+        raise UsageError(f"{directory} exists already; name a new directory for the output")
+
+    async def work() -> None:
+        async with context_of(ctx).market() as market:
+            run = await market.run(name)
+            wanted = directory or next(entry.outputs for entry in market.entries() if entry.job_id == run.job_id)
+            await attach.follow(run, None if wanted is None or wanted.exists() else wanted, json)
+
+    run_async(work())
+
+
+def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
+    """Ends a run now; elapsed time is paid."""
+
+    async def work() -> None:
+        async with context_of(ctx).market() as market:
+            run = await market.run(name)
+            await run.stop()
+        if json:
+            emit({"jobId": run.id, "stopped": True})
+        else:
+            note(f"run {run.id[:14]} is being stopped")
+
+    run_async(work())
+
+
+def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
+    """Prints what this profile spent, by its own books, and what it may still order."""
+    from quorate.quantities import format_amount
+
+    async def work() -> None:
+        async with context_of(ctx).market() as market:
+            account, entries = await market.account(), market.entries()
+        checked = sum(entry.charged or 0 for entry in entries)
+        promised = sum(entry.order.budget for entry in entries if entry.charged is None)
+        free = max(0, account.allocation - account.charged - account.reserved)
+        if json:
+            emit({
+                "checkedMicroUsd": checked, "openBudgetsMicroUsd": promised, "allocatedMicroUsd": account.allocation,
+                "chargedMicroUsd": account.charged, "vouchedMicroUsd": account.vouched, "freeMicroUsd": free,
+            })  # fmt: skip
+            return
+        typer.echo(f"spent      {format_amount(checked)} (checked by this client; the coordinator says {format_amount(account.charged)})")
+        typer.echo(f"promised   {format_amount(promised)} in open orders")
+        typer.echo(f"vouched    {format_amount(account.vouched)}")
+        typer.echo(f"free       {format_amount(free)} of {format_amount(account.allocation)} allocated")
+
+    run_async(work())

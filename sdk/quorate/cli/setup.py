@@ -1,0 +1,148 @@
+"""init, deposit, offers, verify, exit-codes, image build: everything around runs."""
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
+from quorate.exits import MEANING, ExitCode
+
+if TYPE_CHECKING:
+    from quorate_protocol.offer import Offer
+
+image_app = typer.Typer(help="Images without a registry.", no_args_is_help=True, add_completion=False)
+
+
+def init(
+    ctx: typer.Context,
+    coordinator: Annotated[str, typer.Option(help="URL of the coordinator.")] = "http://127.0.0.1:7700",
+    limits: Annotated[str, typer.Option(help="mainnet, or devnet (cheap keys, worthless elsewhere).")] = "mainnet",
+    json: JsonFlag = False,
+) -> None:
+    """Makes a client profile: an account key, a session key and the coordinator to use."""
+    from quorate.profile import create_profile
+
+    context = context_of(ctx)
+    home = context.profile_home()
+    profile = create_profile(home, coordinator, context.passphrase("New passphrase", is_new=True), limits)
+    address = f"0x{profile.account.address.hex()}"
+    if json:
+        emit({"account": address, "home": str(home), "coordinator": profile.coordinator_url})
+        return
+    typer.echo(f"account  {address}\nprofile  {home}")
+    note("Next: send stablecoin to the account, then `quorate deposit AMOUNT`. Back the profile up: its keys are your money.")
+
+
+def deposit(
+    ctx: typer.Context,
+    amount: Annotated[str, typer.Argument(help="USD, such as 25.")],
+    again: Annotated[str, typer.Option(help="Go on with a deposit that was interrupted: the id it printed.")] = "",
+    json: JsonFlag = False,
+) -> None:
+    """Deposits stablecoin and allocates it to the coordinator: three transactions, once for many jobs."""
+    from quorate.funding import fund
+    from quorate.market import Market
+    from quorate.pins import check_pins
+    from quorate.quantities import format_amount, parse_amount
+    from quorate_runtime.clock import SystemClock
+
+    wanted, purpose = parse_amount(amount, "amount"), again or f"deposit-{secrets.token_hex(6)}"
+
+    async def work() -> int:
+        profile = context_of(ctx).profile()
+        async with Market(profile) as market:
+            chain_url, pins = market.info.chain_url, check_pins(profile.pins_path, market.info)
+        note(f"sending 3 transactions; if this is interrupted: quorate deposit {amount} --again {purpose}")
+        return await fund(profile, pins, chain_url, wanted, purpose, SystemClock())
+
+    gas = run_async(work())
+    if json:
+        emit({"depositedMicroUsd": wanted, "gas": gas, "id": purpose})
+    else:
+        typer.echo(f"{format_amount(wanted)} deposited and allocated ({gas} gas)")
+
+
+def offers(
+    ctx: typer.Context,
+    gpu: Annotated[str | None, typer.Option(help="Only with this GPU model in its name.")] = None,
+    max_price: Annotated[str | None, typer.Option(help="Only at most so many USD an hour.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Lists live offers."""
+    from quorate.cli import show
+    from quorate.quantities import parse_price
+    from quorate_protocol import codec
+
+    most = None if max_price is None else parse_price(max_price, "--max-price")
+
+    def fits(offer: "Offer") -> bool:
+        has_model = gpu is None or any(gpu.lower() in item.model.lower() for item in offer.hardware.gpus)
+        prices = [price for slot in offer.slots for price in (slot.spot, slot.on_demand, slot.reserved) if price]
+        return has_model and (most is None or any(price <= most for price in prices))
+
+    async def work() -> None:
+        async with context_of(ctx).market() as market:
+            views = await market.offers()
+        wanted = tuple(view for view in views if fits(view.offer))
+        if json:
+            emit({"offers": [codec.to_json(view) for view in wanted]})
+        else:
+            show.table(show.OFFER_COLUMNS, show.offer_rows(wanted))
+
+    run_async(work())
+
+
+def verify(receipt: Annotated[Path, typer.Argument(help="A receipt file.")], json: JsonFlag = False) -> None:
+    """Rechecks a receipt: signatures, hashes, draw and verdict. Asks nobody, so the chain is not checked."""
+    from quorate.verification import verify as recheck
+
+    report = recheck(receipt)
+    if json:
+        emit({
+            "valid": report.valid,
+            "chain_checked": report.chain_checked,
+            "checks": len(report.checks),
+            "failed": [{"name": check.name, "detail": check.detail} for check in report.failures],
+        })  # fmt: skip
+    elif report.valid:
+        typer.echo(f"valid: {len(report.checks)} signatures, hashes and rules hold (chain_checked: {str(report.chain_checked).lower()})")
+    else:
+        for check in report.failures:
+            typer.echo(f"INVALID  {check.name}: {check.detail}")
+    if not report.valid:
+        raise typer.Exit(int(ExitCode.INVALID_EVIDENCE))
+
+
+def exit_codes(json: JsonFlag = False) -> None:
+    """Lists what every exit code means."""
+    if json:
+        emit({code.name.lower(): {"code": int(code), "meaning": MEANING[code]} for code in ExitCode})
+    else:
+        for code in ExitCode:
+            typer.echo(f"{int(code):>3}  {MEANING[code]}")
+
+
+@image_app.command("build")
+def image_build(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The docker archive to write (.tar).")],
+    python: Annotated[bool, typer.Option("--python", help="This interpreter with its standard library.")] = False,
+    packages: Annotated[list[str] | None, typer.Option("--with", help="Installed packages to copy in.")] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Makes a deterministic image out of this Python; it has no shell, so its commands are lists of words."""
+    from quorate.errors import UsageError, translated
+    from quorate.images import build_python_image
+    from quorate.quantities import format_size
+    from quorate_content.tree import cid_of_path
+
+    if not python:
+        raise UsageError("image build: --python is the only kind there is")
+    with translated():
+        built = build_python_image(output, packages or ())
+        cid = str(cid_of_path(built.path))
+    if json:
+        emit({"path": str(built.path), "cid": cid, "imageId": f"sha256:{built.config_digest}", "bytes": built.archive_bytes})
+    else:
+        typer.echo(f"{built.path}  {format_size(built.archive_bytes)}\ncid      {cid}")

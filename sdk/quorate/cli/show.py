@@ -1,0 +1,126 @@
+"""How views look: dictionaries for --json, tables for people."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from quorate.packing import Packed
+from quorate.quantities import format_amount, format_duration, format_size
+from quorate.result import Result, describe_exit
+from quorate_protocol import codec
+from quorate_protocol.job import JobSpec
+from quorate_protocol.units import JobKind, Label
+from quorate_protocol.views import JobEvent, OfferView, PlanView, RunView
+
+CONTROL = {code: None for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+
+
+def plain(text: str) -> str:
+    """Text of strangers without control characters: a terminal must not act on it."""
+    return text.translate(CONTROL)
+
+
+def table(columns: list[str], rows: list[list[str]]) -> None:
+    """A table on standard output."""
+    shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        shown.add_row(*(plain(cell) for cell in row))
+    Console(highlight=False, markup=False).print(shown)
+
+
+def short(identity: bytes) -> str:
+    """Enough of an id to name it."""
+    return f"0x{identity.hex()[:12]}"
+
+
+def rule_name(rule: Label) -> str:
+    """As in documents: quorum-2."""
+    return rule.name.lower().replace("_", "-")
+
+
+def run_row(view: RunView) -> list[str]:
+    """One line of `quorate ps`."""
+    outcome = view.verdict.message.outcome.name.lower() if view.verdict else view.phase
+    state = f"{outcome}{'' if view.is_final or not view.verdict else ' (provisional)'}"
+    return [short(view.job_id), view.name, state, rule_name(view.rule), str(len(view.executions)), format_amount(view.charged)]
+
+
+RUN_COLUMNS = ["RUN", "NAME", "STATE", "RULE", "EXECUTIONS", "CHARGED"]
+
+
+def event_line(event: JobEvent) -> str:
+    """One line of `quorate events`."""
+    return f"{short(event.job_id)}  {event.name:<10} {plain(event.text)}"
+
+
+def event_json(event: JobEvent) -> dict[str, Any]:
+    """An event as JSON, without its commit."""
+    return {"seq": event.seq, "at": event.at, "jobId": f"0x{event.job_id.hex()}", "name": event.name, "text": event.text}
+
+
+def offer_rows(views: tuple[OfferView, ...]) -> list[list[str]]:
+    """One line for each host class of each offer."""
+    rows = []
+    for view in views:
+        offer = view.offer
+        for slot in offer.slots:
+            model = ", ".join(sorted({gpu.model for gpu in offer.hardware.gpus})) or f"CPU {slot.host.architecture} {slot.host.level}"
+            tiers = (slot.spot, slot.on_demand, slot.reserved)
+            prices = "/".join(format_amount(price).removesuffix(" USD") if price else "-" for price in tiers)
+            rows.append([
+                short(offer.provider), model, f"{view.free_slots}/{slot.count}", prices, offer.region, offer.sandbox,
+                f"{view.audits_passed} passed, {view.strikes} strikes", "yes" if view.is_alive else "no",
+            ])  # fmt: skip
+    return rows
+
+
+OFFER_COLUMNS = ["PROVIDER", "HARDWARE", "FREE", "USD/H SPOT/ON-DEMAND/RESERVED", "REGION", "SANDBOX", "AUDITS", "ALIVE"]
+
+
+def spec_json(spec: JobSpec) -> Any:
+    """A spec as its canonical document has it."""
+    return codec.to_json(spec)
+
+
+def plan_rows(packed: Packed, view: PlanView, upload_bytes: int, worst: int, budget: int, max_fee_bps: int) -> list[list[str]]:
+    """The plan table of `quorate apply`."""
+    spec = packed.spec
+    fits = f"{view.offers}, cheapest {format_amount(view.cheapest)} an hour" if view.cheapest is not None else "none"
+    final = "at the verdict" if view.rule is not Label.ADAPTIVE else "after the audit window; provisional until then"
+    return [
+        ["job", f"{spec.name} ({JobKind(spec.kind).name.lower()}), at most {format_duration(spec.max_duration)}"],
+        ["image", spec.image],
+        ["upload", f"{format_size(upload_bytes)} of {format_size(packed.upload_bytes)}"],
+        ["offers that fit", fits],
+        ["owners in the class", str(view.owners)],
+        ["rule", f"{rule_name(view.rule)}: {view.executions_priced} executions are priced"],
+        ["fee", f"{view.fee_bps / 100:g} % (at most {max_fee_bps / 100:g} %)"],
+        ["worst charge", f"{format_amount(worst)} of a budget of {format_amount(budget)}"],
+        ["final", final],
+    ]
+
+
+def result_json(result: Result) -> dict[str, Any]:
+    """A result for --json."""
+    return {
+        "jobId": f"0x{result.job_id.hex()}",
+        "exitStatus": int(result.exit_status),
+        "output": str(result.output),
+        "outcome": result.verdict.outcome.name.lower(),
+        "rule": rule_name(result.rule),
+        "providers": [f"0x{provider.hex()}" for provider in result.providers],
+        "chargedMicroUsd": int(result.charged),
+        "receipt": str(result.receipt),
+        "receiptCid": result.receipt_cid,
+    }
+
+
+def result_lines(result: Result) -> list[str]:
+    """A result for people."""
+    return [
+        f"accepted ({rule_name(result.rule)}): {len(result.providers)} providers agree; the program {describe_exit(result.exit_status)}",
+        f"output   {result.output}",
+        f"receipt  {result.receipt}",
+        f"charged  {format_amount(result.charged)}",
+    ]

@@ -1,0 +1,151 @@
+"""The command line against the fake market: what is printed, what is JSON, how it ends."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from quorate.cli.main import run_main
+from quorate.profile import create_profile
+from quorate_protocol.refusals import Code
+
+from integration.sdk_fake_market import Cheat, FakeMarket, fake_market
+
+IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
+Call = Callable[..., Awaitable[tuple[int, str, str]]]
+
+
+@pytest.fixture
+async def fake(tmp_path: Path) -> AsyncIterator[FakeMarket]:
+    async with fake_market(tmp_path / "fake") as market:
+        yield market
+
+
+@pytest.fixture
+def call(fake: FakeMarket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Runs a command as the first client of a devnet.json; (exit code, stdout, stderr)."""
+    create_profile(tmp_path / "alice", fake.url, "pass", "devnet")
+    password = tmp_path / "password"
+    password.write_text("pass\n")
+    password.chmod(0o600)
+    devnet = {"coordinator": fake.url, "clients": [{"name": "alice", "home": str(tmp_path / "alice"), "passwordFile": str(password)}]}
+    (tmp_path / "devnet.json").write_text(json.dumps(devnet))
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = await asyncio.to_thread(run_main, ["--devnet", str(tmp_path / "devnet.json"), *words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def job_file(tmp_path: Path, **changes: Any) -> str:
+    tree = {"image": IMAGE, "command": ["python", "-c", "print(1)"], "max_price": "0.50", "max_duration": "1m", "name": "tile", **changes}
+    path = tmp_path / "job.yaml"
+    path.write_text(json.dumps(tree))
+    return str(path)
+
+
+async def test_apply_shows_the_plan_submits_and_brings_the_output(call: Call, tmp_path: Path) -> None:
+    code, out, err = await call("apply", "-f", job_file(tmp_path, outputs="out"), "-y")
+    assert code == 0, err
+    for words in ("worst charge", "offers that fit", "quorum-2: 2 executions are priced", "5 %", "accepted (quorum-2): 2 providers agree"):
+        assert words in out
+    assert "committed" in err and (tmp_path / "out" / "result.txt").exists()
+
+
+async def test_apply_without_yes_and_without_a_terminal_submits_nothing(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+    code, _, _ = await call("apply", "-f", job_file(tmp_path))
+    assert code == 8 and not fake.jobs
+    code, _, err = await call("apply", "-f", job_file(tmp_path), "--json")
+    assert code == 2 and "--yes" in err and not fake.jobs
+
+
+async def test_json_is_one_document_and_can_be_verified(call: Call, tmp_path: Path) -> None:
+    code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--output", str(tmp_path / "o"), "--json", "--", "python", "-c", "1")
+    assert code == 0
+    tree = json.loads(out)
+    assert tree["outcome"] == "accepted" and tree["exitStatus"] == 0 and len(tree["providers"]) == 2
+    code, out, _ = await call("verify", tree["receipt"], "--json")
+    assert code == 0 and json.loads(out)["valid"] is True and json.loads(out)["chain_checked"] is False
+
+
+async def test_a_flipped_byte_of_a_receipt_is_named(call: Call, tmp_path: Path) -> None:
+    _, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "python")
+    data = bytearray(Path(json.loads(out)["receipt"]).read_bytes())
+    at = data.index(b'"sig":"0x') + 12
+    data[at] = ord("1") if data[at] != ord("1") else ord("2")
+    (tmp_path / "bad.json").write_bytes(data)
+    code, out, _ = await call("verify", str(tmp_path / "bad.json"), "--json")
+    tree = json.loads(out)
+    assert code == 5 and tree["valid"] is False
+    assert any(item["name"].startswith("signature:") for item in tree["failed"])
+
+
+async def test_a_program_that_fails_ends_the_command_with_one(call: Call, fake: FakeMarket) -> None:
+    fake.cheat = Cheat(exit_status=3)
+    code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "false")
+    assert code == 1 and "exited 3" in out
+    fake.cheat = Cheat(exit_status=512)
+    code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "sleep")
+    assert code == 1 and "longer than max_duration" in out
+
+
+@pytest.mark.parametrize(
+    ("cheat", "code", "named"),
+    [
+        (Cheat(refuse_order=Code.OVER_ALLOCATION), 3, "over-allocation"),
+        (Cheat(foreign_verdict_key=True), 5, "signature:verdict"),
+        (Cheat(lapse=True), 6, "without a result"),
+        (Cheat(liars=frozenset(range(5))), 6, "unresolved"),
+    ],
+    ids=["refused", "forged", "lapsed", "unresolved"],
+)
+async def test_exit_codes(call: Call, fake: FakeMarket, cheat: Cheat, code: int, named: str) -> None:
+    fake.cheat = cheat
+    got, out, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "python")
+    assert got == code and named in err
+    assert json.loads(out)["exitCode"] == code
+
+
+async def test_no_offer_names_the_limit_to_relax(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+    code, _, err = await call("apply", "-f", job_file(tmp_path, max_price="0.01"), "-y")
+    assert code == 3 and "raise max_price" in err and not fake.jobs
+    code, out, _ = await call("plan", "-f", job_file(tmp_path, max_price="0.01"), "--json")
+    assert code == 0 and json.loads(out)["nearest"].startswith("cheapest")
+
+
+async def test_detach_then_get_ps_events_logs_describe_stop_spend(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+    fake.auto_finish = False
+    code, out, _ = await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json")
+    run = json.loads(out)["jobId"]
+    assert code == 0
+    code, out, _ = await call("ps")
+    assert code == 0 and run[:14] in out and "tile" in out and "running" in out
+    assert (await call("stop", run))[0] == 0
+    code, out, _ = await call("get", run[:10], str(tmp_path / "got"), "--json")
+    assert code == 0 and (tmp_path / "got" / "result.txt").exists()
+    code, out, _ = await call("events", run, "--json")
+    names = [json.loads(line)["name"] for line in out.splitlines()]
+    assert names[0] == "acked" and names[-1] == "verdict"
+    assert (await call("logs", "tile"))[1] == "hello from the job\n"
+    code, out, _ = await call("describe", run)
+    assert code == 0 and run in out
+    code, out, _ = await call("spend", "--json")
+    tree = json.loads(out)
+    assert tree["checkedMicroUsd"] == tree["vouchedMicroUsd"] == fake.charged and tree["openBudgetsMicroUsd"] == 0
+
+
+async def test_offers_and_their_filters(call: Call) -> None:
+    code, out, _ = await call("offers")
+    assert code == 0 and "0.30/0.30/-" in out
+    code, out, _ = await call("offer", "--max-price", "0.20", "--json")
+    assert code == 0 and json.loads(out)["offers"] == []
+
+
+async def test_an_unknown_run_is_a_usage_error(call: Call) -> None:
+    code, _, err = await call("get", "0xabcd")
+    assert code == 2 and "no run" in err

@@ -1,0 +1,91 @@
+"""Commands that need no network, and how quickly the client starts."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from quorate.cli.main import run_main
+from quorate.exits import MEANING, ExitCode
+
+HEAVY = ("docker", "sqlalchemy", "numpy", "web3", "eth_tester", "libp2p", "vyper")
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> Path:
+    path = tmp_path / "password"
+    path.write_text("secret\n")
+    path.chmod(0o600)
+    return path
+
+
+def test_every_exit_code_has_a_meaning() -> None:
+    assert MEANING.keys() == set(ExitCode)
+
+
+def test_init_makes_a_profile_once(tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--home", str(tmp_path / "home"), "--password-file", str(password), "init", "--limits", "devnet", "--json"]
+    assert run_main(words) == ExitCode.OK
+    account = json.loads(capsys.readouterr().out)["account"]
+    assert account.startswith("0x") and len(account) == 42
+    assert run_main(words) == ExitCode.NO_PROFILE
+    assert "already" in capsys.readouterr().err
+
+
+def test_a_wrong_passphrase_and_a_missing_profile(tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = ["--home", str(tmp_path / "home"), "--password-file", str(password)]
+    assert run_main([*home, "ps"]) == ExitCode.NO_PROFILE
+    assert "quorate init" in capsys.readouterr().err
+    assert run_main([*home, "init", "--limits", "devnet"]) == ExitCode.OK
+    password.write_text("other\n")
+    assert run_main([*home, "ps"]) == ExitCode.NO_PROFILE
+    assert "passphrase" in capsys.readouterr().err
+
+
+def test_a_readable_password_file_is_refused(tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    password.chmod(0o644)
+    assert run_main(["--home", str(tmp_path), "--password-file", str(password), "init"]) == ExitCode.NO_PROFILE
+    assert "chmod 600" in capsys.readouterr().err
+
+
+def test_validate_names_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"image: python@sha256:{'0' * 64}\nmax_price: 0.5\ncommand: [python]\n")
+    assert run_main(["validate", "-f", str(path), "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["valid"] is True
+    path.write_text("image: python:3.12\nmax_price: 0.5\n")
+    assert run_main(["validate", "-f", str(path), "--json"]) == ExitCode.USAGE
+    out, err = capsys.readouterr()
+    assert "digest" in err and json.loads(out)["exitCode"] == ExitCode.USAGE
+
+
+def test_wrong_options_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(["run", "--frobnicate"]) == ExitCode.USAGE
+    assert run_main(["no-such-command"]) == ExitCode.USAGE
+    capsys.readouterr()
+
+
+def test_verify_of_garbage_is_invalid_not_a_crash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.json"
+    path.write_bytes(b"\xff\x00{")
+    assert run_main(["verify", str(path)]) == ExitCode.INVALID_EVIDENCE
+    assert "form" in capsys.readouterr().out
+    assert run_main(["verify", str(tmp_path / "absent")]) == ExitCode.USAGE
+
+
+def test_help_lists_commands_even_when_other_programs_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(["--help"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("apply", "verify", "image", "spend"))
+
+
+def test_importing_the_client_is_quick_and_light() -> None:
+    script = (
+        "import sys, time; t = time.perf_counter(); import quorate; first = time.perf_counter() - t; import quorate.market, quorate.cli.main;"
+        f"print(first, [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    seconds, loaded = done.stdout.split(" ", 1)
+    assert float(seconds) <= 0.5
+    assert loaded.strip() == "[]"
