@@ -117,9 +117,19 @@ def init(
     try:
         settings = Settings(
             coordinators=tuple(url.rstrip("/") for url in coordinator),
-            owner=_address(owner, "--owner"), payout=_address(payout, "--payout"), slots=slots, price=stored.usd_price(price), price_floor=stored.usd_price(price_floor), images=tuple(image or ()), region=region,
-            executor=executor, is_devnet=devnet, listen_host=host, listen_port=port, public_url=public_url,
-        )  # fmt: skip
+            owner=_address(owner, "--owner"),
+            payout=_address(payout, "--payout"),
+            slots=slots,
+            price=stored.usd_price(price),
+            price_floor=stored.usd_price(price_floor),
+            images=tuple(image or ()),
+            region=region,
+            executor=executor,
+            is_devnet=devnet,
+            listen_host=host,
+            listen_port=port,
+            public_url=public_url,
+        )
         keys = _keys(folder, settings, password_file, is_new=True)
         stored.write(folder, settings)
     except (Refused, KeystoreError) as error:

@@ -26,6 +26,7 @@ from quorate_protocol.units import Address, ExitStatus, Hash32, Seconds
 SEND_SECONDS = Seconds(10)
 LOG_SECONDS = Seconds(5)
 LOG_TAIL_SECONDS = 2.0
+FETCH_RETRY_SECONDS = 1.0
 LOG_CHUNK_BYTES = wire.LOG_TEXT_MAX // 4
 
 _logger = logging.getLogger(__name__)
@@ -158,7 +159,11 @@ class Performer:
             return  # the Tick at commitBy ends it
         coordinator = self._coordinators.get(effect.coordinator)
         sources = coordinator.sources(effect.sources) if coordinator else ()
-        await self._bench.fetch(effect.lease.hex(), effect.spec, sources, left)
+        try:
+            await self._bench.fetch(effect.lease.hex(), effect.spec, sources, left)
+        except Unavailable as error:
+            # A lease's clock is running: the store's own pause between rounds over all sources would be too long.
+            raise Unavailable(str(error), min(error.retry_after, FETCH_RETRY_SECONDS)) from error
         await self.submit(events.Fetched(effect.lease))
 
     async def _watch(self, effect: effects.WatchTask) -> None:
