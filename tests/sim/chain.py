@@ -1,0 +1,221 @@
+"""The chain as a plain ledger: stakes, allocations, vouchers, epochs, claims and the court's cases. One block a second.
+
+It keeps its own sums (I1 on chain) and checks what the contracts check; a posting of an honest coordinator that breaks one of
+those checks is a violation, not a refusal.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import OpenCase, PostEpoch
+from quorate_node.core import effects as node_effects
+from quorate_node.core import events as node_events
+from quorate_protocol.envelope import Envelope, signer
+from quorate_protocol.epoch import Leaf, Node, Proof, root_of
+from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.job import JobSpec
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages import JuryReveal, JuryVote
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
+from quorate_runtime.crypto import recover
+from sim.court import Court
+from sim.parties import DOMAIN, HOST, key
+from sim.process import Again, Finish
+from sim.schedule import Schedule
+
+
+@dataclass(slots=True)
+class Block:
+    """What one block changed, as the coordinator reads it."""
+
+    time: UnixSeconds
+    notes: list[ev.ChainNote] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Posted:
+    """An epoch on chain."""
+
+    number: int
+    root: Node
+    at: UnixSeconds
+
+
+class Chain:
+    """The ledger and its clock."""
+
+    def __init__(self, schedule: Schedule, random: Random, limits: Limits) -> None:
+        self.schedule, self.random, self.limits = schedule, random, limits
+        self.blocks: list[Block] = [Block(schedule.now)]
+        self.is_moody = True
+        self.allocated: dict[Address, int] = {}
+        self.vouched: dict[Address, int] = {}
+        self.stakes: dict[Address, int] = {}
+        self.claimed: dict[Address, int] = {}
+        self.epochs: list[Posted] = []
+        self.burned = 0
+        self.tokens_in = 0
+        self.specs: dict[Hash32, JobSpec] = {}  # the public content store, as far as juries need it
+        self.proof_of: Callable[[int, Address], tuple[Leaf, Proof] | None] = lambda number, account: None
+        self.court = Court(self)
+        self._pending: list[ev.ChainNote] = []
+        self._seen: dict[str, int] = {}  # reader -> news taken
+        self._all_news: list[node_events.Event] = []
+        self._executed: dict[str, Refused | None] = {}
+
+    # -------------------------------------------------------------------------------------------------- genesis
+
+    def register(self, owners: list[Address], operators: list[Address], slots: list[int], clients: list[Address], money: int) -> None:
+        """Everybody who is there from the beginning."""
+        notes = self.blocks[0].notes
+        notes.append(ev.AccountIndexed(key("coordinator").address, 1))
+        place = 0
+        for number, (owner, operator, count) in enumerate(zip(owners, operators, slots, strict=True)):
+            network = hash_tuple("network", number)
+            notes.append(ev.ProviderRegistered(owner, number + 2, operator, owner, network))
+            for _ in range(count):
+                notes.append(ev.SlotOpened(HOST.id(), place, owner, BlockNumber(0)))
+                place += 1
+            self.stakes[owner] = count * self.limits.slot_stake
+            self.tokens_in += self.stakes[owner]
+        for client in clients:
+            notes.append(ev.AllocationChanged(client, Amount(money)))
+            self.allocated[client] = money
+            self.tokens_in += money
+
+    @property
+    def height(self) -> int:
+        """Number of the newest block."""
+        return len(self.blocks)
+
+    def mine(self) -> None:
+        """One block; the court moves on with it."""
+        self.court.advance()
+        self.blocks.append(Block(self.schedule.now, self._pending))
+        self._pending = []
+        self.check()
+
+    def note(self, *notes: ev.ChainNote) -> None:
+        """For coordinators, in the next block."""
+        self._pending.extend(notes)
+
+    def tell(self, event: node_events.Event) -> None:
+        """For providers."""
+        self._all_news.append(event)
+
+    def notes_after(self, block: int) -> ev.ChainAdvanced | None:
+        """What happened after a block, in one batch."""
+        if block >= self.height:
+            return None
+        notes = tuple(note for item in self.blocks[block:] for note in item.notes)
+        digest = hash_tuple("block", self.height)
+        return ev.ChainAdvanced(BlockNumber(self.height), digest, self.blocks[-1].time, notes)
+
+    def news_for(self, reader: str) -> list[node_events.Event]:
+        """What a provider has not taken yet."""
+        return self._all_news[self._seen.get(reader, 0) :]
+
+    def took(self, reader: str) -> None:
+        """It took one more."""
+        self._seen[reader] = self._seen.get(reader, 0) + 1
+
+    # --------------------------------------------------------------------------------------------- transactions
+
+    def _transact(self, purpose: str, act: Callable[[], None], finish: Finish) -> None:
+        """Executed once for each purpose, some time later; a sender that asks again gets the same answer."""
+
+        def execute() -> None:
+            if purpose not in self._executed:
+                if self.is_moody and self.random.random() < 0.05:
+                    finish(Again(1.0))
+                    return
+                try:
+                    if self.is_moody and purpose.startswith(("epoch-", "case-")) and self.random.random() < 0.1:
+                        raise Refused(Code.CHAIN, "reverted")
+                    act()
+                    self._executed[purpose] = None
+                except Refused as refused:
+                    self._executed[purpose] = refused
+            finish(self._executed[purpose])
+
+        self.schedule.after(self.random.uniform(0.3, 2.5), execute)
+
+    def post(self, effect: PostEpoch, finish: Finish) -> None:
+        """Epochs.post."""
+        self._transact(effect.key, lambda: self._post(effect), finish)
+
+    def _post(self, effect: PostEpoch) -> None:
+        for item in effect.vouchers:
+            voucher, session = item.voucher.message, item.session.message
+            good = signer(DOMAIN, item.session, recover) == session.client == voucher.client
+            good = good and signer(DOMAIN, item.voucher, recover) == session.session_key and voucher.cumulative <= session.up_to
+            assert good, "I4: a voucher in an epoch is not its client's"
+            assert voucher.cumulative <= self.allocated[voucher.client], "I1: a voucher above the allocation"
+            self.vouched[voucher.client] = max(self.vouched.get(voucher.client, 0), voucher.cumulative)
+        last = self.epochs[-1] if self.epochs else Posted(0, Node(Hash32(bytes(32)), Amount(0), Amount(0)), UnixSeconds(0))
+        assert effect.number == last.number + 1, f"epoch {effect.number} posted after {last.number}"
+        assert effect.root.final <= sum(self.vouched.values()), "I1: an epoch with more final credit than vouchers"
+        assert effect.root.final + effect.root.held <= sum(self.allocated.values()), "I1: more credit than allocations"
+        assert effect.root.final >= last.root.final, "I1: the sum of final credits fell"
+        self.epochs.append(Posted(effect.number, effect.root, self.schedule.now))
+        self.note(ev.EpochPosted(effect.number, effect.root.hash))
+
+    def newest_final(self, account: Address) -> tuple[int, Amount] | None:
+        """(number, credit) of an account in the newest epoch whose challenge time is over."""
+        final = self._final_epoch()
+        found = self.proof_of(final.number, account) if final else None
+        return (final.number, found[0].final) if final and found else None
+
+    def _final_epoch(self) -> Posted | None:
+        old = [item for item in self.epochs if item.at + self.limits.challenge_window <= self.schedule.now]
+        return old[-1] if old else None
+
+    def claim(self, effect: node_effects.SendClaim, owner: Address, finish: Finish) -> None:
+        """Epochs.claim."""
+        self._transact(f"{owner.hex()}-{effect.key}", lambda: self._claim(effect, owner), finish)
+
+    def _claim(self, effect: node_effects.SendClaim, owner: Address) -> None:
+        final = self._final_epoch()
+        found = self.proof_of(effect.epoch, owner)
+        if final is None or found is None or final.number != effect.epoch:
+            raise Refused(Code.CHAIN, "not the newest final epoch")
+        leaf, proof = found
+        root = root_of(leaf, proof)
+        assert (root.hash, root.final, root.held) == (final.root.hash, final.root.final, final.root.held), "a proof leads elsewhere"
+        assert leaf.account == owner and leaf.final >= self.claimed.get(owner, 0), "I1: a claim below an earlier one"
+        self.claimed[owner] = leaf.final
+
+    # ---------------------------------------------------------------------------------------------------- court
+
+    def open_case(self, effect: OpenCase, finish: Finish) -> None:
+        """Court.open_case."""
+        self._transact(effect.key, lambda: self.court.open(effect), finish)
+
+    def vote(self, purpose: str, vote: Envelope[JuryVote], finish: Finish) -> None:
+        """Court.vote."""
+        self._transact(f"{vote.message.juror.hex()}-{purpose}", lambda: self.court.vote(vote), finish)
+
+    def reveal(self, purpose: str, reveal: JuryReveal, finish: Finish) -> None:
+        """Court.reveal."""
+        self._transact(f"{reveal.juror.hex()}-{purpose}", lambda: self.court.reveal(reveal), finish)
+
+    def slash(self, owner: Address, amount: int) -> Amount:
+        """Takes stake, as much as there is; the provider is out."""
+        taken = min(amount, self.stakes[owner])
+        self.stakes[owner] -= taken
+        self.burned += taken
+        self.note(ev.ProviderSlashed(owner, Amount(taken), BlockNumber(self.height)))
+        return Amount(taken)
+
+    # --------------------------------------------------------------------------------------------------- checks
+
+    def check(self) -> None:
+        """I1 on chain: what came in = stakes + allocations not yet vouched + pool + paid + burned, and nothing below zero."""
+        pool = sum(self.vouched.values()) - sum(self.claimed.values())
+        free = sum(self.allocated.values()) - sum(self.vouched.values())
+        assert pool >= 0 and free >= 0, f"I1: pool {pool}, free allocations {free}"
+        held = sum(self.stakes.values()) + free + pool + sum(self.claimed.values()) + self.burned
+        assert self.tokens_in == held, f"I1: {self.tokens_in} came in, {held} are accounted for"

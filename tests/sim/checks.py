@@ -1,0 +1,256 @@
+"""Independent checkers for I1 to I10. They keep books of their own, from messages and documents, with formulas of their own."""
+
+from dataclasses import dataclass, field
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect as CoordinatorEffect
+from quorate_coordinator.core.effects import OpenCase, Send, StoreDocument
+from quorate_coordinator.core.state import Running
+from quorate_protocol import codec, receipt, wire
+from quorate_protocol.beacon import round_time
+from quorate_protocol.commitment import result_digest
+from quorate_protocol.eip712 import digest
+from quorate_protocol.lease import Committed
+from quorate_protocol.receipt import Receipt
+from quorate_protocol.refusals import Refused
+from quorate_protocol.step import Effect, Outcome
+from quorate_protocol.units import Address, Hash32, Label, Outcome as JobOutcome
+from quorate_runtime.crypto import recover
+from sim import workload
+from sim.coordinator import FEE_BPS, CoordinatorDaemon
+from sim.coverage import Coverage, Watched, phase_name
+from sim.parties import BEACON, DOMAIN, is_beacon_signature
+from sim.plan import Behaviour
+from sim.provider import Provider
+
+VERIFIABLE = ("pure", "fails", "times-out", "memory")
+
+
+@dataclass(slots=True)
+class Books:
+    """What receipts say that everybody owes and is owed."""
+
+    charged: dict[Address, int] = field(default_factory=dict)
+    earned: dict[Address, int] = field(default_factory=dict)
+    fees: int = 0
+    premiums: int = 0
+    receipts: dict[Hash32, Receipt] = field(default_factory=dict)
+
+
+class Checks:
+    """The watcher of one world."""
+
+    def __init__(self, coverage: Coverage) -> None:
+        self.coverage = coverage
+        self.coordinator: CoordinatorDaemon
+        self.providers: dict[str, Provider] = {}
+        self.books = Books()
+        self._commits: dict[Hash32, int] = {}  # commit hash -> when the coordinator took it
+        self._closed: set[Hash32] = set()
+        self._last_reveal: dict[Hash32, int] = {}  # job -> when its last reveal was taken
+
+    # ------------------------------------------------------------------------------------------------------ watcher
+
+    def stepped(self, process: str, event: object, outcome: Outcome[Effect]) -> None:
+        """After every durable step of any process."""
+        if process == "coordinator":
+            self._coordinator_stepped(event, outcome)
+        else:
+            self._provider_stepped(self.providers[process])
+
+    def refused(self, process: str, event: object, refused: Refused) -> None:
+        """Counts the code; what a refused step did to the tables was undone."""
+        self.coverage.code(process, refused.code.value)
+        for table in self._tables(process):
+            table.take()
+
+    def rebuilt(self, process: str) -> None:
+        """I6: what was answered with Ok before a crash is in the state after it."""
+        if process != "coordinator":
+            core = self.providers[process].core
+            Watched.watch(core.executions, phase_name)
+            Watched.watch(core.jury, phase_name)
+            return
+        Watched.watch(self.coordinator.core.state.leases, phase_name)
+        Watched.watch(self.coordinator.core.state.jobs, phase_name)
+        for frame in self.coordinator.taken.values():
+            self._is_remembered(self.coordinator.core, frame)
+
+    def _tables(self, process: str) -> "list[Watched[Hash32, object]]":
+        if process == "coordinator":
+            tables: list[object] = [self.coordinator.core.state.leases, self.coordinator.core.state.jobs]
+        else:
+            tables = [self.providers[process].core.executions, self.providers[process].core.jury]
+        return [table for table in tables if isinstance(table, Watched)]
+
+    # -------------------------------------------------------------------------------------------------- coordinator
+
+    def _coordinator_stepped(self, event: object, outcome: Outcome[Effect]) -> None:
+        core = self.coordinator.core
+        if isinstance(event, ev.CommitReceived):
+            self._commits.setdefault(digest(DOMAIN, event.commit.message), self.coordinator.schedule.now)
+        if isinstance(event, ev.RevealReceived):
+            lease = core.state.leases[event.reveal.assignment_hash]
+            assert lease.hash in self._closed, "I8: a reveal was taken before its CommitSet"
+            self._last_reveal[lease.job_id] = self.coordinator.schedule.now
+        for effect in outcome.effects:
+            self._effect(core, effect)  # type: ignore[arg-type]
+        self._see_moves(core)
+        self._compare_books(core)
+
+    def _effect(self, core: Coordinator, effect: CoordinatorEffect) -> None:
+        match effect:
+            case Send(frame=wire.CommitSetSent(assignment_hash, commit_set)):
+                self._closed.add(assignment_hash)
+                for entry in commit_set.message.ordered:
+                    assert entry.commit_hash in self._commits, "I8: a batch was closed before all its commitments were in"
+            case Send(frame=wire.AssignmentSent()):
+                self._assigned(core, digest(DOMAIN, effect.frame.assignment.message))
+            case StoreDocument(name, data) if name.startswith("receipt-doc-"):
+                self._take_receipt(data)
+            case OpenCase():
+                self.coverage.facts["cases"] += 1
+            case _:
+                pass
+
+    def _assigned(self, core: Coordinator, lease_hash: Hash32) -> None:
+        """I2 and I9: one live primary; auditors only after a round that nobody knew when the results were bound."""
+        lease = core.state.leases[lease_hash]
+        job = core.state.jobs[lease.job_id]
+        assert isinstance(job.phase, Running), "I2: an assignment of a job that has no place open"
+        place = next(item for item in job.phase.places if item.lease == lease_hash)
+        if place.attempt < 0:
+            assert len(job.phase.places) == 1 and not job.batches, "I2: a second primary"
+            return
+        beacon = job.phase.beacon
+        assert beacon is not None, "I9: an auditor without a beacon round"
+        appeared = round_time(BEACON, beacon.round)
+        assert appeared <= self.coordinator.schedule.now, "I9: an auditor was announced before its round appeared"
+        bound = self._last_reveal.get(job.id) if job.batches else self._commit_time(core, job.phase.places[0].lease)
+        assert bound is None or appeared > bound, f"I9: round {beacon.round} was known when the results were bound"
+
+    def _commit_time(self, core: Coordinator, lease_hash: Hash32 | None) -> int | None:
+        phase = core.state.leases[lease_hash].phase if lease_hash else None
+        return self._commits[digest(DOMAIN, phase.commit.message)] if isinstance(phase, Committed) else None
+
+    def _see_moves(self, core: Coordinator) -> None:
+        self._take_moves("lease", core.state.leases)
+        self._take_moves("job", core.state.jobs)
+
+    # -------------------------------------------------------------------------------------------------------- money
+
+    def _take_receipt(self, data: bytes) -> None:
+        """Rechecks a receipt as a stranger would, and books what it says."""
+        body = codec.from_json(Receipt, codec.parse(data, 1 << 20))
+        document = receipt.document(body)
+        report = receipt.verify(document, recover, is_beacon_signature)
+        assert report.valid, f"a receipt does not verify: {report.failures}"
+        job_id = body.ack.message.job_id
+        assert job_id not in self.books.receipts, "a job was decided twice"
+        self.books.receipts[job_id] = body
+        self._check_group(body)
+        self._book(body)
+
+    def _check_group(self, body: Receipt) -> None:
+        """I3: who told the truth in time is in the group; I8: whoever copied is not."""
+        verdict = body.verdict.message
+        if verdict.outcome is not JobOutcome.ACCEPTED:
+            return
+        is_stopped = any(item.reveal and item.reveal.exit_status == workload.STOPPED for item in body.executions)
+        for item in body.executions:
+            hashed = digest(DOMAIN, item.assignment.message)
+            is_paid = hashed in verdict.group
+            if item.reveal is None:
+                assert not is_paid, "an execution that was never revealed is paid"
+                continue
+            who = next(name for name, provider in self.providers.items() if provider.owner == item.assignment.message.provider)
+            ran = workload.truth(body.spec, who)
+            is_true = result_digest(item.reveal.exit_status, item.reveal.output_digest) == ran.result()
+            if workload.kind_of(body.spec) in VERIFIABLE and not is_stopped and verdict.label is not Label.UNVERIFIED:
+                is_sure = verdict.label is not Label.ADAPTIVE or len(body.executions) > 1
+                assert is_true == is_paid or not is_sure, f"I3: {who} told {'the truth' if is_true else 'a lie'} and is paid: {is_paid}"
+            if self.providers[who].planned is Behaviour.HONEST and workload.kind_of(body.spec) in VERIFIABLE:
+                assert is_paid or not is_sure_loss(is_stopped), f"I3: the honest {who} was outvoted on a stopped job"
+
+    def _book(self, body: Receipt) -> None:
+        """I4: charges from signed messages alone, never above what the client signed."""
+        order, verdict = body.order.message, body.verdict.message
+        revealed = [item for item in body.executions if item.reveal is not None]
+        paid = [item for item in revealed if digest(DOMAIN, item.assignment.message) in verdict.group]
+        if verdict.outcome is JobOutcome.UNRESOLVED:
+            results = {result_digest(item.reveal.exit_status, item.reveal.output_digest) for item in revealed if item.reveal}
+            paid = revealed if len(results) >= 3 else []
+        pays = []
+        for item in paid:
+            assignment = item.assignment.message
+            milliseconds = min(item.commit.message.usage_ms, assignment.max_duration * 1000)
+            assert assignment.price_per_hour <= order.max_price_per_hour, "I4: a price above the client's"
+            pays.append(min(milliseconds * assignment.price_per_hour // 3_600_000, order.budget))
+        self._book_sums(body, [item.assignment.message.provider for item in paid], pays)
+
+    def _book_sums(self, body: Receipt, owners: list[Address], pays: list[int]) -> None:
+        order = body.order.message
+        job = self.coordinator.core.state.jobs[body.ack.message.job_id]
+        premium = pays[0] * order.audit_premium_bps // 10_000 if pays and body.ack.message.rule is Label.ADAPTIVE else 0
+        fee = sum(pays) * FEE_BPS // 10_000
+        total = sum(pays) + fee + premium
+        if total > job.split.charged:
+            # The budget or the reservation cuts it: then the cut must be as deep as the client's signature says, no deeper than needed.
+            assert body.verdict.message.outcome is JobOutcome.UNRESOLVED or total > order.budget, "I3: pay was cut without a reason"
+            self.coverage.facts["cut by the budget"] += 1
+        assert job.split.charged <= min(total, order.budget), "I4: charged more than was earned, or than the budget"
+        self.books.charged[order.client] = self.books.charged.get(order.client, 0) + job.split.charged
+        self.books.fees += job.split.fee
+        self.books.premiums += job.split.fund
+        for owner, credit, pay in zip(owners, job.split.credits, pays, strict=True):
+            assert credit.amount <= pay, "I4: a credit above the pay"
+            self.books.earned[owner] = self.books.earned.get(owner, 0) + credit.amount
+        if body.ack.message.rule is Label.ADAPTIVE and len(body.executions) == 1:
+            self.coverage.facts["held"] += 1
+
+    def _compare_books(self, core: Coordinator) -> None:
+        """I1: the cores' accounts are the books'."""
+        state, own = core.state, core.state.own
+        for account, client in state.clients.items():
+            assert client.charged == self.books.charged.get(account, 0), "I1: charged otherwise than receipts say"
+        credited = sum(item.final + item.held for item in state.providers.values())
+        kept = own.fee + own.fee_held + own.fund + own.fund_held
+        assert credited + kept == sum(self.books.charged.values()), "I1: money was made or lost"
+        from_fund = credited - sum(self.books.earned.values())
+        assert from_fund == self.books.premiums - own.fund - own.fund_held >= 0, "I1: the fund paid otherwise than it fell"
+
+    # ---------------------------------------------------------------------------------------------------- providers
+
+    def _provider_stepped(self, provider: Provider) -> None:
+        core = provider.core
+        count = sum(slot.count for slot in provider.slots)
+        assert provider.running() <= count, f"I2: {provider.name} runs {provider.running()} containers in {count} slots"
+        self._take_moves("execution", core.executions)
+        self._take_moves("duty", core.jury)
+
+    def _take_moves(self, machine: str, table: object) -> None:
+        assert isinstance(table, Watched)
+        for _, start, end in table.take():
+            self.coverage.edge(machine, start, end)
+
+    # ----------------------------------------------------------------------------------------------------------- I6
+
+    def _is_remembered(self, core: Coordinator, frame: wire.Frame) -> None:
+        """An Ok was a promise."""
+        match frame:
+            case wire.AcceptSent(accept):
+                assert core.state.accepts.get(accept.message.assignment_hash) is not None, "I6: an acknowledged Accept is gone"
+            case wire.CommitSent(commit):
+                phase = core.state.leases[commit.message.assignment_hash].phase
+                assert getattr(phase, "commit", None) == commit, "I6: an acknowledged Commit is gone"
+            case wire.RevealSent(reveal):
+                phase = core.state.leases[reveal.assignment_hash].phase
+                assert getattr(phase, "reveal", None) == reveal, "I6: an acknowledged Reveal is gone"
+            case _:
+                pass
+
+
+def is_sure_loss(is_stopped: bool) -> bool:
+    """An honest execution outside the group is only a violation of its own when the job was stopped."""
+    return is_stopped

@@ -1,0 +1,181 @@
+"""A client: orders, witnesses, stops sometimes, signs vouchers; slow or away now and then. It signs no more than it can check."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from quorate_protocol.eip712 import digest
+from quorate_protocol.envelope import Envelope, seal
+from quorate_protocol.job import JobSpec
+from quorate_protocol.messages import Order, Session, Stop, Voucher, Witness
+from quorate_protocol.order import Submission
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    Amount,
+    Bps,
+    Comparator,
+    Hash32,
+    Nonce,
+    Price,
+    Sequence,
+    Small,
+    UnixSeconds,
+    VerifyTier,
+)
+from quorate_runtime.crypto import KeySigner
+from sim import workload
+from sim.coordinator import Look
+from sim.network import Answer, Network
+from sim.parties import DOMAIN, key
+from sim.plan import Market, Plan
+from sim.schedule import Schedule
+
+SEND_SECONDS = 3.0
+EXPIRY_SECONDS = 75
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The coordinator's API, as a client reaches it."""
+
+    take_order: Callable[[Submission], object]
+    take_signed: Callable[[Envelope[Witness] | Envelope[Voucher] | Envelope[Stop]], object]
+    look: Callable[[bytes, int], Look]
+
+
+@dataclass(slots=True)
+class Client:
+    """One client. `ended` and `acked` are what it was told."""
+
+    number: int
+    plan: Plan
+    schedule: Schedule
+    network: Network
+    api: Api
+    random: Random = field(init=False)
+    account: KeySigner = field(init=False)
+    session_key: KeySigner = field(init=False)
+    name: str = field(init=False)
+    nonce: int = 0
+    seq: Sequence = Sequence(0)
+    acked: dict[Hash32, JobSpec] = field(default_factory=dict)
+    refused: list[Refused] = field(default_factory=list)
+    submissions: list[Submission] = field(default_factory=list)
+    stopped: dict[Hash32, int] = field(default_factory=dict)  # job -> when the Stop was taken
+    vouchers: list[Envelope[Voucher]] = field(default_factory=list)
+    taken_voucher: Amount = Amount(0)
+    is_calm: bool = False
+
+    def __post_init__(self) -> None:
+        self.random = Random(f"client-{self.number}/{self.plan.seed}")
+        self.account, self.session_key = key("client", self.number), key("session", self.number)
+        self.name = f"client-{self.number}"
+
+    def start(self, jobs: int) -> None:
+        """Plans its orders and begins to look."""
+        for _ in range(jobs):
+            self.schedule.after(self.random.uniform(1, 30), self._order_one)
+        self.schedule.after(1, self._look)
+
+    # ------------------------------------------------------------------------------------------------------- orders
+
+    def _order_one(self) -> None:
+        self.nonce += 1
+        spec = workload.make_spec(self.random, f"job-{self.number}-{self.nonce}")
+        submission = self.submission(spec, self.order(spec))
+        self.submissions.append(submission)
+        self._submit(submission)
+
+    def order(self, spec: JobSpec, **changes: object) -> Order:
+        """An order for a spec; `changes` spoil it."""
+        tier = self.random.choice([VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.CRITICAL])
+        fields: dict[str, object] = {
+            "client": self.account.address,
+            "coordinator": key("coordinator").address,
+            "spec_hash": spec.digest(),
+            "input_root": ZERO_HASH,
+            "max_price_per_hour": Price(self.random.choice([120_000, 200_000])),
+            "budget": Amount(1_000_000 if self.random.random() < 0.8 else 1_500),
+            "max_executions": Small(self.random.choice([2, 3, 5, 7])),
+            "audit_premium_bps": Bps(500),
+            "max_fee_bps": Bps(500),
+            "verify_tier": tier,
+            "comparator": Comparator.EXACT,
+            "caseable": True,
+            "host_class": ZERO_HASH,
+            "witness": ZERO_ADDRESS,
+            "accept_unwitnessed": self.random.random() < 0.5,
+            "accept_unverified": self.plan.market is Market.TINY,
+            "sealed_key_hash": ZERO_HASH,
+            "max_recipients": Small(0),
+            "expiry": UnixSeconds(self.schedule.now + EXPIRY_SECONDS),
+            "nonce": Nonce(self.nonce),
+        }
+        return Order(**{**fields, **changes})  # type: ignore[arg-type]
+
+    def submission(self, spec: JobSpec, order: Order) -> Submission:
+        """Signed with the session key."""
+        session = self.session()
+        return Submission(seal(DOMAIN, order, self.session_key.sign), seal(DOMAIN, session, self.account.sign), spec)
+
+    def session(self) -> Session:
+        """The one session of this run."""
+        expires = UnixSeconds(self.plan.limits.session_max)
+        return Session(self.account.address, self.session_key.address, key("coordinator").address, Amount(40_000_000), expires)
+
+    def _submit(self, submission: Submission) -> None:
+        job_id = digest(DOMAIN, submission.order.message)
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, Refused):
+                self.refused.append(answer)
+            elif answer is None and self.schedule.now < submission.order.message.expiry:
+                self._submit(submission)
+            elif answer is not None and job_id not in self.acked:
+                self.acked[job_id] = submission.spec
+                if self.random.random() < 0.12:
+                    self.schedule.after(self.random.uniform(0, 8), lambda: self._stop(job_id))
+
+        self.network.request(self.name, "coordinator", lambda: self.api.take_order(submission), answered, SEND_SECONDS)
+
+    def _stop(self, job_id: Hash32) -> None:
+        stop = seal(DOMAIN, Stop(job_id, self.schedule.now), self.session_key.sign)
+        self._sign_off(stop, lambda: self.stopped.setdefault(job_id, self.schedule.now))
+
+    # ------------------------------------------------------------------------------------------------------ looking
+
+    def _look(self) -> None:
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, Look):
+                self._saw(answer)
+            self.schedule.after(1 if self.is_calm else self.random.choice([1, 1, 2, 5]), self._look)
+
+        self.network.request(self.name, "coordinator", lambda: self.api.look(self.account.address, self.seq), answered, SEND_SECONDS)
+
+    def _saw(self, look: Look) -> None:
+        for event in look.events:
+            self.seq = max(self.seq, event.seq)
+            if event.commit is not None and (self.is_calm or self.random.random() < 0.7):
+                commit = event.commit.message
+                witness = Witness(digest(DOMAIN, commit), commit.beacon_round, self.schedule.now)
+                self._sign_off(seal(DOMAIN, witness, self.session_key.sign), lambda: None)
+        for run in look.runs:
+            assert run.output is None or run.verdict is not None, "I8: an output before its verdict"
+        owed = look.account.charged
+        if owed > look.account.vouched and (self.is_calm or self.random.random() < 0.5):
+            voucher = Voucher(self.account.address, key("coordinator").address, owed, Nonce(0))
+            signed = seal(DOMAIN, voucher, self.session_key.sign)
+            self.vouchers.append(signed)
+            self._sign_off(signed, lambda: self._covered(owed))
+
+    def _covered(self, amount: Amount) -> None:
+        self.taken_voucher = max(self.taken_voucher, amount)
+
+    def _sign_off(self, envelope: Envelope[Witness] | Envelope[Voucher] | Envelope[Stop], taken: Callable[[], object]) -> None:
+        def answered(answer: Answer) -> None:
+            if answer is not None and not isinstance(answer, Refused):
+                taken()
+
+        self.network.request(self.name, "coordinator", lambda: self.api.take_signed(envelope), answered, SEND_SECONDS)

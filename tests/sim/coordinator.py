@@ -1,0 +1,263 @@
+"""The coordinator's daemon around the real core: gate, performer, chain watch, beacon watch; and the staging store beside it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import ledger, queries
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect, OpenCase, PostEpoch, Send, StoreDocument
+from quorate_coordinator.core.state import Trusts
+from quorate_coordinator.core.turn import Rules
+from quorate_protocol import epoch as trees
+from quorate_protocol import lease as leases
+from quorate_protocol import offer as offers
+from quorate_protocol import order as orders
+from quorate_protocol import wire
+from quorate_protocol.beacon import round_at
+from quorate_protocol.classes import job_class
+from quorate_protocol.commitment import check_opens
+from quorate_protocol.envelope import AnyEnvelope, Envelope, signer
+from quorate_protocol.hashing import sha256
+from quorate_protocol.messages import Reveal, Session, Stop, Voucher, Witness
+from quorate_protocol.order import Submission
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.step import Core
+from quorate_protocol.trust import Trust
+from quorate_protocol.units import Address, Bps, Comparator, Hash32, JobKind
+from quorate_protocol.views import AccountView, JobEvent, RunView
+from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.crypto import recover
+from sim.chain import Chain
+from sim.network import Answer, Network, Silence
+from sim.parties import BEACON, DOMAIN, GENESIS, HOST, beacon_signature, key
+from sim.plan import Market, Plan
+from sim.process import Again, Finish, Process, Watcher
+from sim.schedule import Schedule
+
+ANSWER_SECONDS = 3.0
+FEE_BPS = Bps(200)
+CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a client sees when it asks: the answers of several API calls at one moment."""
+
+    events: tuple[JobEvent, ...]
+    runs: tuple[RunView, ...]
+    account: AccountView
+
+
+def rules_of(plan: Plan) -> Rules:
+    """The coordinator's fixed rules."""
+    statement = key("statement")
+    return Rules(
+        DOMAIN, key("coordinator").address, statement.address, statement.sign, plan.limits, FEE_BPS, GENESIS, BEACON.public_key, ("sim",)
+    )
+
+
+def new_core(plan: Plan) -> Coordinator:
+    """A core before its first event. In a large market the providers have a history, or everything would be audited."""
+    core = Coordinator(rules_of(plan), ledger.check)
+    if plan.market is Market.LARGE:
+        trust_class = job_class(JobKind.TASK, Comparator.EXACT, HOST.id())
+        with core.state.transaction():
+            for number in range(len(plan.behaviours)):
+                core.state.trust[key("owner", number).address] = Trusts({trust_class: Trust(passed=40 + 30 * number)})
+    return core
+
+
+class CoordinatorDaemon(Process[ev.Event, Effect]):
+    """The one coordinator."""
+
+    def __init__(self, plan: Plan, schedule: Schedule, network: Network, chain: Chain, watcher: Watcher) -> None:
+        super().__init__("coordinator", schedule, Random(f"coordinator/{plan.seed}"), watcher, CODEC, plan.crash_chance)
+        self.plan, self.network, self.chain = plan, network, chain
+        self.core: Coordinator
+        self.staging: dict[Hash32, tuple[Hash32, Hash32]] = {}  # ciphertext -> (salt, output); survives the daemon
+        self.documents: dict[str, bytes] = {}  # effect key -> document
+        self.peers: dict[Address, tuple[str, Callable[[bytes], object]]] = {}
+        self.wiretap: list[wire.Frame] = []
+        self.taken: dict[bytes, wire.Frame] = {}  # frames that were answered with Ok (I6)
+        self.is_beacon_silent = False
+
+    def fresh_core(self) -> Coordinator:
+        """As `Process`."""
+        return new_core(self.plan)
+
+    @property
+    def any_core(self) -> Coordinator:
+        """As `Process`."""
+        return self.core
+
+    def set_core(self, core: Core[ev.Event, Effect]) -> None:
+        """As `Process`."""
+        assert isinstance(core, Coordinator)
+        self.core = core
+
+    def awake(self) -> None:
+        """What the daemon does first."""
+        self.report(ev.Restarted())
+        self.every(1, self._tick)
+        self.every(0.7, self._follow_chain)
+        self.every(0.5, self._follow_beacon)
+
+    def _tick(self) -> None:
+        if self.core.needs_tick():
+            self.report(ev.Tick())
+
+    def _follow_chain(self) -> None:
+        advanced = self.chain.notes_after(self.core.state.own.block)
+        if advanced is not None:
+            self.report(advanced)
+        if self.is_up and self.plan.has_reorganisations and self.chain.is_moody and self.random.random() < 0.03:
+            self.report(ev.ChainReorganised(type(self.core.state.own.block)(max(0, self.core.state.own.block - self.random.randint(1, 12)))))
+
+    def _follow_beacon(self) -> None:
+        if self.is_beacon_silent:
+            return
+        for wanted in self.core.rounds_wanted():
+            if wanted <= round_at(BEACON, self.schedule.now) and self.is_up:
+                signature = beacon_signature(wanted)
+                self.report(ev.RoundAppeared(wanted, signature, sha256(signature)))
+
+    # --------------------------------------------------------------------------------------------------------- gate
+
+    def handle(self, data: bytes) -> object:
+        """One frame of a provider, as `Gate`."""
+        if not self.is_up:
+            raise Silence
+        frame = wire.decode(data)
+        if isinstance(frame, wire.RevealSent):
+            self._check_reveal(frame.reveal)
+            self.submit(ev.RevealReceived(frame.reveal, has_opened=True))
+        else:
+            self.submit(self._event(frame))
+        self.taken[sha256(data)] = frame
+        if isinstance(frame, wire.AcceptSent | wire.CommitSent | wire.RevealSent):
+            self.wiretap.append(frame)
+        return wire.Ok()
+
+    def _event(self, frame: wire.Frame) -> ev.Event:
+        match frame:
+            case wire.OfferSent(offer):
+                return ev.OfferReceived(offer, offers.validate(offer, DOMAIN, recover, self.schedule.now, self.plan.limits.offer_ttl))
+            case wire.HeartbeatSent(heartbeat):
+                return ev.HeartbeatReceived(heartbeat, _signer(heartbeat))
+            case wire.AcceptSent(accept):
+                return ev.AcceptReceived(accept, _signer(accept))
+            case wire.DeclineSent(decline):
+                return ev.DeclineReceived(decline, _signer(decline))
+            case wire.CommitSent(commit):
+                return ev.CommitReceived(commit, _signer(commit), commit.message.encrypted_output in self.staging)
+            case _:
+                raise Refused(Code.UNSUPPORTED, f"{type(frame).__name__} is not sent to a coordinator")
+
+    def _check_reveal(self, reveal: Reveal) -> None:
+        lease = self.core.state.leases.get(reveal.assignment_hash)
+        if lease is None:
+            raise Refused(Code.UNKNOWN, "assignment")
+        if isinstance(lease.phase, leases.Closed):
+            check_opens(lease.phase.commit.message, reveal)
+            stored = self.staging.get(lease.phase.commit.message.encrypted_output)
+            if stored is None:
+                raise Refused(Code.NOT_STORED, "reveal")
+            if stored != (reveal.salt, reveal.output_digest):
+                raise Refused(Code.DOES_NOT_OPEN, "reveal")
+
+    def put_content(self, ciphertext: Hash32, salt: Hash32, output: Hash32) -> object:
+        """An upload; the daemon only has to be there to take it."""
+        if not self.is_up:
+            raise Silence
+        assert ciphertext == sha256(salt + output), "the store checks every CID"
+        self.staging[ciphertext] = (salt, output)
+        return True
+
+    # ---------------------------------------------------------------------------------------------------------- API
+
+    def take_order(self, submission: Submission) -> object:
+        """POST /v1/orders"""
+        if not self.is_up:
+            raise Silence
+        orders.validate(submission, DOMAIN, recover, key("coordinator").address, self.schedule.now, self.plan.limits)
+        return self.submit(ev.OrderReceived(submission))
+
+    def take_session(self, session: Envelope[Session]) -> object:
+        """POST /v1/sessions"""
+        if not self.is_up:
+            raise Silence
+        return self.submit(ev.SessionReceived(session)) or True
+
+    def take_signed(self, envelope: Envelope[Witness] | Envelope[Voucher] | Envelope[Stop]) -> object:
+        """POST of a witness, a voucher or a stop."""
+        if not self.is_up:
+            raise Silence
+        who = _signer(envelope)
+        match envelope.message:
+            case Witness():
+                self.submit(ev.WitnessReceived(Envelope(envelope.message, envelope.sig), who))
+            case Voucher():
+                self.submit(ev.VoucherReceived(Envelope(envelope.message, envelope.sig), who))
+            case Stop():
+                self.submit(ev.StopReceived(Envelope(envelope.message, envelope.sig), who))
+        return True
+
+    def look(self, client: Address, after: int) -> Look:
+        """GET of events, runs and account."""
+        if not self.is_up:
+            raise Silence
+        state = self.core.state
+        seen = tuple(item for item in state.client_events.get(client) or () if item.seq > after)
+        named = {item.job_id: None for item in seen}
+        runs = tuple(queries.run_view(state, state.jobs[job_id], is_client=True) for job_id in named)
+        return Look(seen, runs, queries.account_view(state, client))
+
+    def proof(self, number: int, account: Address) -> tuple[trees.Leaf, trees.Proof] | None:
+        """GET of an epoch's proof."""
+        record = self.core.state.epochs.get(number) if self.is_up else None
+        if record is None:
+            return None
+        try:
+            return trees.prove(record.leaves, account)
+        except KeyError:
+            return None  # an account without credit has no leaf
+
+    # ------------------------------------------------------------------------------------------------------ effects
+
+    def perform(self, effect: Effect, finish: Finish) -> None:
+        """As `Performer` of the daemon."""
+        match effect:
+            case Send():
+                self._send(effect, finish)
+            case StoreDocument(name, data):
+                self.documents[name] = data
+                finish(None)
+            case PostEpoch():
+                self.chain.post(effect, finish)
+            case OpenCase():
+                self.chain.open_case(effect, finish)
+
+    def effect_refused(self, effect: Effect, refused: Refused) -> None:
+        """The core hears of refused transactions only."""
+        if isinstance(effect, PostEpoch | OpenCase):
+            self.report(ev.TransactionRefused(effect.key, str(refused)))
+
+    def _send(self, effect: Send, finish: Finish) -> None:
+        name, handle = self.peers[effect.peer]
+        data = wire.encode(effect.frame)
+
+        def answered(answer: Answer) -> None:
+            if answer is not None:
+                finish(answer if isinstance(answer, Refused) else None)
+            elif self.schedule.now > effect.expires:
+                finish(None)
+            else:
+                finish(Again(0.3))
+
+        self.network.request(self.name, name, lambda: handle(data), answered, ANSWER_SECONDS)
+
+
+def _signer(envelope: AnyEnvelope) -> Address:
+    return signer(DOMAIN, envelope, recover)

@@ -1,0 +1,139 @@
+"""Which edges of the machines and which refusal codes occurred. An edge that nobody declared is a violation of its own."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from quorate_protocol.tables import Table
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+LEASE = {
+    "new": "Assigned",
+    "Assigned": "Accepted Declined Lapsed Stopped",
+    "Accepted": "Committed Lapsed",
+    "Committed": "Closed",
+    "Closed": "Revealed Silent",
+}
+JOB = {
+    "new": "Matching Running",
+    "Matching": "Running Ended",
+    "Running": "AwaitingRound Matching Revealing Ended Final",
+    "AwaitingRound": "Running Revealing",
+    "Revealing": "AwaitingRound Matching Decided Final",
+    "Decided": "Final",
+}
+EXECUTION = {
+    "new": "Accepted Declined",
+    "Accepted": "Fetching Lapsed",
+    "Fetching": "Starting Lapsed",
+    "Starting": "Running Lapsed",
+    "Running": "Collecting Lapsed",
+    "Collecting": "Sealing Lapsed",
+    "Sealing": "Uploading Lapsed",
+    "Uploading": "Committed Lapsed",
+    "Committed": "Receipted Revealed Done Lapsed",
+    "Receipted": "Revealed Done",
+    "Revealed": "Done",
+}
+DUTY = {
+    "new": "Waiting Repeating",
+    "Waiting": "Repeating Served",
+    "Repeating": "Voting Served",
+    "Voting": "Voted Opening Served",
+    "Voted": "Opening Served",
+    "Opening": "Served",
+}
+MACHINES = {"lease": LEASE, "job": JOB, "execution": EXECUTION, "duty": DUTY}
+
+# Edges that may occur but that no run of a few minutes must show.
+RARE: frozenset[str] = frozenset()
+
+CODES = {
+    "coordinator": (
+        "malformed not-canonical unknown-field oversize bad-signature wrong-signer expired replayed stale unknown wrong-phase too-late "
+        "equivocation does-not-open not-stored wrong-class price-too-high over-allocation bad-amount unsupported no-offer too-few-owners "
+        "not-registered not-yours"
+    ),
+    "provider": "malformed bad-signature wrong-signer stale unknown wrong-phase too-late too-early equivocation not-yours unsupported bad-amount",
+}
+
+
+def _all_edges() -> frozenset[str]:
+    found = set()
+    for machine, table in MACHINES.items():
+        for start, ends in table.items():
+            found.update(f"{machine}:{start}>{end}" for end in ends.split())
+    return frozenset(found)
+
+
+ALL_EDGES = _all_edges()
+ALL_CODES = frozenset(f"{side}:{code}" for side, codes in CODES.items() for code in codes.split())
+
+
+@dataclass(slots=True)
+class Coverage:
+    """Counts over any number of seeds."""
+
+    edges: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
+    facts: Counter[str] = field(default_factory=Counter)
+
+    def edge(self, machine: str, start: str, end: str) -> None:
+        """A machine moved."""
+        name = f"{machine}:{start}>{end}"
+        assert name in ALL_EDGES or name in RARE, f"{name} is an edge that the machine should not have"
+        self.edges[name] += 1
+
+    def code(self, process: str, code: str) -> None:
+        """A process refused something."""
+        self.codes[f"{'provider' if process.startswith('provider') else 'coordinator'}:{code}"] += 1
+
+    def add(self, other: "Coverage") -> None:
+        """Sums."""
+        self.edges.update(other.edges)
+        self.codes.update(other.codes)
+        self.facts.update(other.facts)
+
+    def missing_edges(self) -> list[str]:
+        """Declared and not seen."""
+        return sorted(ALL_EDGES - self.edges.keys())
+
+    def missing_codes(self) -> list[str]:
+        """Reachable and not seen."""
+        return sorted(ALL_CODES - self.codes.keys())
+
+
+class Watched(Table[K, V]):
+    """A table that remembers through which phases its rows went, those inside one step too."""
+
+    moves: list[tuple[K, str, str]]
+    phase_of: Callable[[V], str]
+
+    @classmethod
+    def watch(cls, table: Table[K, V], phase_of: Callable[[V], str]) -> "Watched[K, V]":
+        """Turns a core's own table into one; nothing else about it changes."""
+        table.__class__ = cls
+        assert isinstance(table, cls)
+        table.moves, table.phase_of = [], phase_of
+        return table
+
+    def __setitem__(self, key: K, value: V) -> None:
+        before = self.get(key)
+        start, end = "new" if before is None else self.phase_of(before), self.phase_of(value)
+        if start != end:
+            self.moves.append((key, start, end))
+        super().__setitem__(key, value)
+
+    def take(self) -> list[tuple[K, str, str]]:
+        """The moves since the last call."""
+        moves, self.moves = self.moves, []
+        return moves
+
+
+def phase_name(row: object) -> str:
+    """Name of a row's phase; a decided job whose verdict is final is one step further."""
+    phase = getattr(row, "phase")  # noqa: B009 - rows of four different tables
+    return "Final" if getattr(phase, "is_final", False) else type(phase).__name__

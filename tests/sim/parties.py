@@ -1,0 +1,37 @@
+"""Fixed keys and constants of every simulated market. Keys are cached: making one costs more than a step."""
+
+from functools import cache
+
+from quorate_protocol.classes import HostClass
+from quorate_protocol.eip712 import Domain
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.units import Address, Round
+from quorate_runtime.bls import keygen, public_key, sign_round
+from quorate_runtime.crypto import KeySigner
+
+DOMAIN = Domain(31337, Address(b"\x11" * 20))
+FOREIGN = Domain(1, Address(b"\x11" * 20))
+HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+GENESIS = 1_000
+START = 2_000
+BEACON_SECRET = keygen(b"simulator-beacon-seed-of-32-bytes")
+BEACON = BeaconInfo(public_key(BEACON_SECRET), DEVNET.beacon_period, GENESIS)
+
+
+@cache
+def key(role: str, number: int = 0) -> KeySigner:
+    """The key of a role: coordinator, statement, owner, operator, client, session, stranger."""
+    roles = ("coordinator", "statement", "owner", "operator", "client", "session", "stranger")
+    return KeySigner(bytes([roles.index(role) + 1, number + 1]) * 16)
+
+
+@cache
+def beacon_signature(number: Round) -> bytes:
+    """The signature of a round; the same in every seed, because what it is mixed with never is."""
+    return sign_round(BEACON_SECRET, number)
+
+
+def is_beacon_signature(public: bytes, number: int, signature: bytes) -> bool:
+    """`receipt.VerifyRound` without a pairing: BLS signatures are unique."""
+    return public == BEACON.public_key and signature == beacon_signature(Round(number))

@@ -1,0 +1,249 @@
+"""A daemon: a core, its disk, its outbox. It can die at any moment and comes back with what the disk holds, nothing else.
+
+The same order as `quorate_runtime.actor`: step, append event and effects, acknowledge, perform; and the same outbox: one after the
+other within a lane, again and ever more slowly while the world fails. Here it is synchronous, so that a run is a pure function of
+its seed.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from random import Random
+from typing import Generic, Protocol, TypeVar
+
+from quorate_protocol.refusals import Refused
+from quorate_protocol.step import Core, Effect, Input, Outcome
+from quorate_protocol.units import Hash32, UnixSeconds
+from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.outbox import RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS
+from sim.network import Silence
+from sim.schedule import Schedule
+
+E = TypeVar("E")
+F = TypeVar("F", bound=Effect)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The world failed: perform it again after so many seconds at least."""
+
+    seconds: float
+
+
+Result = Again | Refused | None
+"""What came of an effect; None = done."""
+
+Finish = Callable[[Result], None]
+
+
+class Watcher(Protocol):
+    """Looks at every step of every process."""
+
+    def stepped(self, process: str, event: object, outcome: Outcome[Effect]) -> None:
+        """After a step that is durable."""
+
+    def refused(self, process: str, event: object, refused: Refused) -> None:
+        """After a step that was refused."""
+
+    def rebuilt(self, process: str) -> None:
+        """A process came back; its state was compared with the one it died with."""
+
+
+@dataclass(slots=True)
+class Disk:
+    """What survives: events with time and chance, effects and whether they were done, perhaps a snapshot."""
+
+    records: list[tuple[UnixSeconds, Hash32, bytes]] = field(default_factory=list)
+    outbox: dict[str, tuple[bytes, bool]] = field(default_factory=dict)
+    snapshot: tuple[int, UnixSeconds, bytes] | None = None  # events covered, time, state
+
+
+class Process(Generic[E, F]):
+    """One daemon. Subclasses perform effects and take frames in."""
+
+    def __init__(
+        self, name: str, schedule: Schedule, random: Random, watcher: Watcher, codec: CanonicalCodec[E, F], crash_chance: float
+    ) -> None:
+        self.name, self.schedule, self.random, self.watcher = name, schedule, random, watcher
+        self.crash_chance = crash_chance
+        self.disk = Disk()
+        self.life = 0  # callbacks of earlier lives must not reach this one
+        self.is_up = False
+        self._codec = codec
+        self._at = UnixSeconds(0)
+        self._lanes: dict[str, deque[F]] = {}
+        self._expected: bytes | None = None  # state at the time of death, when the disk knows all of it
+        self.trace = sha256()
+
+    # ------------------------------------------------------------------------------------- what a subclass must have
+
+    def fresh_core(self) -> Core[E, F]:
+        """A core as it is before the first event."""
+        raise NotImplementedError
+
+    @property
+    def any_core(self) -> Core[E, F]:
+        """The living core."""
+        raise NotImplementedError
+
+    def set_core(self, core: Core[E, F]) -> None:
+        """A new life's core."""
+        raise NotImplementedError
+
+    def perform(self, effect: F, finish: Finish) -> None:
+        """Does an effect; `finish` is called once, now or later."""
+        raise NotImplementedError
+
+    def effect_refused(self, effect: F, refused: Refused) -> None:
+        """A peer will never take it; told before the effect is marked done."""
+
+    def awake(self) -> None:
+        """Called when a life begins, after the replay."""
+
+    # ------------------------------------------------------------------------------------------------------- lives
+
+    def boot(self) -> None:
+        """Begins a life from the disk."""
+        self.life += 1
+        core = self.fresh_core()
+        offset = 0
+        if self.disk.snapshot is not None and self.random.random() < 0.7:
+            offset, self._at, state = self.disk.snapshot
+            core.restore(state)
+        for at, random, payload in self.disk.records[offset:]:
+            core.step(Input(at, random, self._codec.decode_event(1, payload)))
+            self._at = at
+        if self._expected is not None:
+            assert core.snapshot() == self._expected, f"I6: {self.name} came back with another state than it had"
+        self._expected = None
+        self.set_core(core)
+        self.is_up = True
+        self.watcher.rebuilt(self.name)
+        self._lanes = {}
+        for payload, is_done in list(self.disk.outbox.values()):
+            if not is_done:
+                self._queue(self._codec.decode_effect(1, payload))
+        self.awake()
+
+    def die(self, is_disk_complete: bool = True) -> None:
+        """The process is gone; it will be started again after a while, perhaps after every deadline."""
+        if not self.is_up:
+            return
+        if is_disk_complete and self.random.random() < 0.5:
+            self._expected = self.any_core.snapshot()
+        self.is_up = False
+        self.life += 1
+        down = self.random.choice([0.1, 1.0, 3.0, 12.0])
+        self.schedule.after(down * self.random.uniform(0.5, 1.5), self._come_back)
+
+    def _come_back(self) -> None:
+        if not self.is_up:
+            self.boot()
+
+    def in_this_life(self, action: Callable[[], None]) -> Callable[[], None]:
+        """The action, if the process has not died in between."""
+        life = self.life
+
+        def act() -> None:
+            if self.is_up and self.life == life:
+                action()
+
+        return act
+
+    def every(self, seconds: float, action: Callable[[], None]) -> None:
+        """Repeats an action for as long as this life lasts."""
+
+        def act() -> None:
+            action()
+            self.schedule.after(seconds, self.in_this_life(act))
+
+        self.schedule.after(self.random.uniform(0, seconds), self.in_this_life(act))
+
+    # ------------------------------------------------------------------------------------------------------- steps
+
+    def submit(self, event: E) -> object:
+        """One event, as `Actor.submit`: durable when it returns. Raises Refused, or Silence when the process dies over it."""
+        if not self.is_up:
+            raise Silence
+        payload = self._codec.encode_event(event)
+        event = self._codec.decode_event(1, payload)
+        at, random = max(self._at, self.schedule.now), Hash32(self.random.randbytes(32))
+        try:
+            outcome = self.any_core.step(Input(at, random, event))
+        except Refused as refused:
+            self.watcher.refused(self.name, event, refused)
+            raise
+        if self._is_struck():
+            self.die(is_disk_complete=False)
+            raise Silence
+        self._at = at
+        self._append(at, random, payload, outcome)
+        self.watcher.stepped(self.name, event, outcome)
+        if self._is_struck():
+            self.die()
+            raise Silence
+        return outcome.reply
+
+    def report(self, event: E) -> None:
+        """An event of the own shell: nobody waits for it, and a refusal ends there."""
+        try:
+            self.submit(event)
+        except (Refused, Silence):
+            pass  # counted by the watcher, or lost with the process, which will find out again
+
+    def _append(self, at: UnixSeconds, random: Hash32, payload: bytes, outcome: Outcome[F]) -> None:
+        self.disk.records.append((at, random, payload))
+        self.trace.update(at.to_bytes(8, "big") + payload)
+        fresh: list[F] = []
+        keys = [effect.key for effect in outcome.effects]
+        assert len(set(keys)) == len(keys), f"{self.name}: two effects of one step have the same key"
+        for effect in outcome.effects:
+            if effect.key not in self.disk.outbox:
+                encoded = self._codec.encode_effect(effect)
+                self.disk.outbox[effect.key] = (encoded, False)
+                fresh.append(self._codec.decode_effect(1, encoded))
+                self.trace.update(encoded)
+        for effect in fresh:
+            self._queue(effect)
+        if len(self.disk.records) % 64 == 0:
+            self.disk.snapshot = (len(self.disk.records), at, self.any_core.snapshot())
+
+    def _is_struck(self) -> bool:
+        return self.crash_chance > 0 and self.random.random() < self.crash_chance
+
+    # ------------------------------------------------------------------------------------------------------ outbox
+
+    def _queue(self, effect: F) -> None:
+        lane = self._lanes.setdefault(effect.lane, deque())
+        lane.append(effect)
+        if len(lane) == 1:
+            self.schedule.after(0, self.in_this_life(lambda: self._work(lane, RETRY_FIRST_SECONDS)))
+
+    def _work(self, lane: deque[F], delay: float) -> None:
+        effect, life = lane[0], self.life
+        is_finished = [False]
+
+        def finish(result: Result) -> None:
+            if is_finished[0] or not self.is_up or self.life != life:
+                return
+            is_finished[0] = True
+            if isinstance(result, Again):
+                wait = min(max(delay, result.seconds), RETRY_MAX_SECONDS)
+                self.schedule.after(wait, self.in_this_life(lambda: self._work(lane, 2 * delay)))
+                return
+            if isinstance(result, Refused):
+                self.effect_refused(effect, result)
+            if self.is_up and self.life == life:
+                self._done(lane, effect)
+
+        self.perform(effect, finish)
+
+    def _done(self, lane: deque[F], effect: F) -> None:
+        if self._is_struck():
+            self.die()  # performed, but not marked: it will be performed again
+            return
+        self.disk.outbox[effect.key] = (b"", True)
+        lane.popleft()
+        if lane:
+            self.schedule.after(0, self.in_this_life(lambda: self._work(lane, RETRY_FIRST_SECONDS)))

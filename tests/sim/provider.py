@@ -1,0 +1,384 @@
+"""A provider's daemon around the real core: bench, performer and inbox, with the machine on which containers outlive it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import assert_never
+
+from quorate_node.core import effects, events, execution, jury
+from quorate_node.core.provider import ProviderCore
+from quorate_node.core.reconcile import reconcile
+from quorate_node.core.terms import Policy, Room, Terms
+from quorate_node.inbox import Inbox
+from quorate_protocol import wire
+from quorate_protocol.commitment import result_digest
+from quorate_protocol.envelope import seal
+from quorate_protocol.hashing import sha256
+from quorate_protocol.job import JobSpec
+from quorate_protocol.messages import Commit, Heartbeat, JuryReveal, JuryVote
+from quorate_protocol.offer import Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.ports import Sandbox, TaskState
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, ExitStatus, Hash32, JobKind, Milliseconds, Price, Sequence, Small
+from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.crypto import recover
+from sim import workload
+from sim.chain import Chain
+from sim.network import Answer, Network, Silence
+from sim.parties import BEACON, DOMAIN, HOST, key
+from sim.plan import Behaviour, Plan
+from sim.process import Again, Finish, Process, Watcher
+from sim.schedule import Schedule
+
+SEND_SECONDS = 2.0
+CODEC: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
+
+
+@dataclass(slots=True)
+class Container:
+    """One task on the machine: runs until `ends_ms`, whatever becomes of the daemon."""
+
+    spec: JobSpec
+    started_ms: int
+    ends_ms: int
+    is_stopped: bool = False
+
+
+class Provider(Process[events.Event, effects.Effect]):
+    """One provider."""
+
+    def __init__(self, number: int, plan: Plan, schedule: Schedule, network: Network, chain: Chain, watcher: Watcher) -> None:
+        name = f"provider-{number}"
+        super().__init__(name, schedule, Random(f"{name}/{plan.seed}"), watcher, CODEC, plan.crash_chance)
+        self.number, self.network, self.chain = number, network, chain
+        self.owner, self.operator = key("owner", number).address, key("operator", number)
+        self.coordinator = key("coordinator").address
+        self.planned = self.behaviour = plan.behaviours[number]
+        price = 90_000 if self.planned is Behaviour.LIAR else 100_000 + 1_000 * number
+        self.slots = (SlotOffer(HOST, Small(self.random.choice([1, 1, 2])), Price(0), Price(price), Price(0)),)
+        self.terms = self._terms(plan)
+        self.containers: dict[str, Container] = {}  # survive the daemon
+        self.sealed: dict[Hash32, tuple[Hash32, Hash32]] = {}  # ciphertext -> (salt, output); survives too
+        self.call: Callable[[bytes], object] = lambda data: None  # the coordinator's gate, set by the world
+        self.upload: Callable[[Hash32, Hash32, Hash32], object] = lambda cid, salt, output: None
+        self.wiretap: list[wire.Frame] = []  # what a copier can see of others; shared, set by the world
+        self.core: ProviderCore
+        self._inbox = Inbox(None, self.coordinator, DOMAIN, recover)  # type: ignore[arg-type]  # only its `event` is used here
+
+    def _terms(self, plan: Plan) -> Terms:
+        room = Room(64_000, 1 << 36, 1 << 40, 1 << 40, 1 << 40)
+        policy = Policy(Price(0), (), (JobKind.TASK,), room, input_bytes_per_second=1 << 40, upload_bytes_per_second=1 << 40)
+        keys = {self.coordinator: key("statement").address}
+        return Terms(self.owner, DOMAIN, plan.limits, BEACON, keys, self.slots, Sandbox.NOOP, policy)
+
+    # --------------------------------------------------------------------------------------------------------- life
+
+    def fresh_core(self) -> ProviderCore:
+        """As `Process`."""
+        return ProviderCore(self.terms)
+
+    @property
+    def any_core(self) -> ProviderCore:
+        """As `Process`."""
+        return self.core
+
+    def set_core(self, core: object) -> None:
+        """As `Process`."""
+        assert isinstance(core, ProviderCore)
+        self.core = core
+
+    def awake(self) -> None:
+        """What the daemon does first: looks at what still runs, then reports for work."""
+        observed = {lease: self._state(item) for lease, item in self.containers.items()}
+        found = reconcile(self.core.live(), self.core.jury.values(), observed)
+        for event in found.happened:
+            self.report(event)
+        for stray in found.strays:
+            self.containers.pop(stray, None)
+        if not self.is_up:
+            return
+        is_draining = self.behaviour is Behaviour.DENIER
+        if is_draining != self.core.facts.is_draining:
+            self.report(events.DrainRequested(is_draining))
+        self.schedule.after(self.random.uniform(0, 0.5), self.in_this_life(lambda: self.report(events.OfferDue())))
+        self.every(20, lambda: self.report(events.OfferDue()))
+        self.every(3, self._beat)
+        self.every(0.5, self._tick)
+        self.every(1, self._follow_chain)
+
+    def calm_down(self) -> None:
+        """From now on this provider is honest and awake."""
+        self.behaviour, self.crash_chance = Behaviour.HONEST, 0.0
+        if self.is_up and self.core.facts.is_draining:
+            self.report(events.DrainRequested(False))
+
+    def _tick(self) -> None:
+        if self.core.next_due() <= self.schedule.now:
+            self.report(events.Tick())
+
+    def _beat(self) -> None:
+        seq = Sequence(self.schedule.now_ms)
+        beat = Heartbeat(self.owner, seq, self.core.free_slots(), self.schedule.now)
+        self._send(wire.HeartbeatSent(seal(DOMAIN, beat, self.operator.sign)), lambda answer: None)
+
+    def _follow_chain(self) -> None:
+        for event in self.chain.news_for(self.name):
+            try:
+                self.submit(event)
+            except Refused:
+                pass  # counted by the watcher; a follower goes on
+            except Silence:
+                return
+            self.chain.took(self.name)
+        final = self.chain.newest_final(self.owner)
+        if final is not None and final[1] > (self.core.claimed.get(self.coordinator) or 0):
+            self.report(events.EpochFinal(self.coordinator, Sequence(final[0]), final[1]))
+
+    def handle(self, data: bytes) -> object:
+        """One frame of the coordinator."""
+        if not self.is_up or self.behaviour is Behaviour.DEAF:
+            raise Silence
+        self.submit(self._inbox.event(wire.decode(data)))
+        return wire.Ok()
+
+    # ------------------------------------------------------------------------------------------------------ effects
+
+    def perform(self, effect: effects.Effect, finish: Finish) -> None:
+        """As `Performer.perform` of the daemon."""
+        match effect:
+            case effects.SendOffer():
+                self._send_offer(effect, finish)
+            case effects.SendVote() | effects.SendJuryReveal() | effects.Reexecute():
+                duty = self.core.jury.get(effect.case_id)
+                if duty is not None and any(due.key == effect.key for due in jury.duties(duty)):
+                    self._court(effect, finish)
+                else:
+                    finish(None)
+            case effects.SendClaim():
+                self.chain.claim(effect, self.owner, self._then(events.ClaimStood(effect.coordinator, effect.final), finish))
+            case effects.StopTask():
+                self._stop(effect.lease.hex())
+                finish(None)
+            case effects.RemoveTask():
+                self.containers.pop(effect.lease.hex(), None)
+                finish(None)
+            case effects.Forget():
+                finish(None)
+            case _:
+                found = self.core.executions.get(effect.lease)
+                if found is None or all(duty.key != effect.key for duty in execution.duties(found)):
+                    finish(None)  # overtaken
+                else:
+                    self._perform_lease(effect, finish)
+
+    def effect_refused(self, effect: effects.Effect, refused: Refused) -> None:
+        """As `Performer.refused` of the daemon."""
+        match effect:
+            case effects.SendAccept() | effects.Fetch() | effects.StartTask() | effects.Collect() | effects.Seal() | effects.Upload():
+                self.report(events.Failed(effect.lease, f"{type(effect).__name__}: {refused}"))
+            case effects.SendCommit() if refused.code is not Code.NOT_STORED:
+                self.report(events.Failed(effect.lease, f"commit refused: {refused}"))
+            case effects.Reexecute():
+                self.report(events.Reexecuted(effect.case_id, effect.index, ZERO_HASH))
+            case _:
+                pass  # logged by the daemon, nothing else
+
+    def _perform_lease(self, effect: effects.LeaseEffect, finish: Finish) -> None:
+        match effect:
+            case effects.SendAccept():
+                frame: wire.Frame = wire.AcceptSent(seal(DOMAIN, effect.accept, self.operator.sign))
+                self._send(frame, self._answered(finish, events.AcceptDelivered(effect.lease)))
+            case effects.SendDecline():
+                if self.schedule.now > effect.give_up_at:
+                    finish(None)
+                    return
+                self._send(wire.DeclineSent(seal(DOMAIN, effect.decline, self.operator.sign)), self._answered(finish))
+            case effects.Fetch():
+                self._fetch(effect, finish)
+            case effects.StartTask():
+                self._start(effect)
+                self._later(0.05, events.Started(effect.lease), finish)
+            case effects.WatchTask():
+                self._watch(effect.lease, finish)
+            case effects.Collect():
+                self._later(0.1, events.Collected(effect.lease, self._output(effect), ""), finish)
+            case effects.Seal():
+                ciphertext = sha256(effect.salt + effect.output_digest)
+                self.sealed[ciphertext] = (effect.salt, effect.output_digest)
+                self._later(0.05, events.Sealed(effect.lease, ciphertext), finish)
+            case effects.Upload():
+                seconds = 80.0 if self.behaviour is Behaviour.LATE and self.random.random() < 0.5 else 0.0
+                again = self.in_this_life(lambda: self._upload(effect.ciphertext, self._answered(finish, events.Uploaded(effect.lease))))
+                self.schedule.after(seconds, again)
+            case effects.SendCommit():
+                self._send_commit(effect, finish)
+            case effects.SendReveal():
+                self._send_reveal(effect, finish)
+            case effects.StopTask() | effects.RemoveTask() | effects.Forget():
+                raise AssertionError("done by perform")
+            case _:
+                assert_never(effect)
+
+    def _later(self, seconds: float, event: events.Event, finish: Finish) -> None:
+        then = self._then(event, finish)
+        self.schedule.after(seconds, self.in_this_life(lambda: then(None)))
+
+    def _then(self, event: events.Event, finish: Finish) -> Finish:
+        """Reports the event when it worked, then finishes."""
+
+        def act(result: Again | Refused | None) -> None:
+            if result is None:
+                self.report(event)
+            finish(result)
+
+        return self._guarded(act)
+
+    def _guarded(self, act: Finish) -> Finish:
+        life = self.life
+        return lambda result: act(result) if self.is_up and self.life == life else None
+
+    def _answered(self, finish: Finish, event: events.Event | None = None) -> Callable[[Answer], None]:
+        then = self._then(event, finish) if event is not None else self._guarded(finish)
+
+        def act(answer: Answer) -> None:
+            if answer is None:
+                then(Again(1.0))
+            else:
+                then(answer if isinstance(answer, Refused) else None)
+
+        return act
+
+    # ----------------------------------------------------------------------------------------------------- messages
+
+    def _send(self, frame: wire.Frame, answered: Callable[[Answer], None]) -> None:
+        data = wire.encode(frame)
+        self.network.request(self.name, "coordinator", lambda: self.call(data), answered, SEND_SECONDS)
+
+    def _send_offer(self, effect: effects.SendOffer, finish: Finish) -> None:
+        if effect.seq < self.core.facts.offer_seq:
+            finish(None)
+            return
+        hardware = Hardware(64, 1 << 37, 1 << 41)
+        offer = Offer(
+            self.owner, effect.seq, effect.expires, self.slots, hardware, "noop", Small(0), (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, ()
+        )
+        frame = wire.OfferSent(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign)))
+        done = self._answered(finish)
+        not_yet = (Code.NOT_REGISTERED,)
+        self._send(frame, lambda answer: done(None if isinstance(answer, Refused) and answer.code in not_yet else answer))
+
+    def _send_commit(self, effect: effects.SendCommit, finish: Finish) -> None:
+        commit = self._copied(effect.commit) if self.behaviour is Behaviour.COPIER else effect.commit
+        done = self._answered(finish)
+
+        def answered(answer: Answer) -> None:
+            if isinstance(answer, Refused) and answer.code is Code.NOT_STORED:
+                self._upload(effect.commit.encrypted_output, lambda _: done(None))
+                return
+            done(answer)
+            if self.behaviour is Behaviour.EQUIVOCATOR:
+                other = replace(effect.commit, commitment=sha256(effect.commit.commitment))
+                self._send(wire.CommitSent(seal(DOMAIN, other, self.operator.sign)), lambda _: None)
+
+        self._send(wire.CommitSent(seal(DOMAIN, commit, self.operator.sign)), answered)
+
+    def _copied(self, mine: Commit) -> Commit:
+        """Another's commitment over the own assignment: worthless, because the other's name is inside it."""
+        seen = [frame.commit.message for frame in self.wiretap if isinstance(frame, wire.CommitSent)]
+        others = [item for item in seen if item.class_id == mine.class_id and item.assignment_hash != mine.assignment_hash]
+        if not others:
+            return mine
+        return replace(mine, commitment=others[-1].commitment, encrypted_output=others[-1].encrypted_output)
+
+    def _send_reveal(self, effect: effects.SendReveal, finish: Finish) -> None:
+        if self.behaviour is Behaviour.MUTE:
+            finish(None)
+            return
+        reveal = effect.reveal
+        if self.behaviour is Behaviour.COPIER:
+            seen = [frame.reveal for frame in self.wiretap if isinstance(frame, wire.RevealSent) and frame.reveal.provider != self.owner]
+            if seen:
+                copied = self.random.choice([seen[-1].provider, self.owner])
+                reveal = replace(seen[-1], assignment_hash=effect.reveal.assignment_hash, provider=copied)
+        self._send(wire.RevealSent(reveal), self._answered(finish))
+
+    def _upload(self, ciphertext: Hash32, answered: Callable[[Answer], None]) -> None:
+        salt, output = self.sealed[ciphertext]
+        self.network.request(self.name, "coordinator", lambda: self.upload(ciphertext, salt, output), answered, SEND_SECONDS)
+
+    # ------------------------------------------------------------------------------------------------------ machine
+
+    def _fetch(self, effect: effects.Fetch, finish: Finish) -> None:
+        if self.behaviour is Behaviour.SLEEPER:
+            return  # never: the Tick at commitBy ends it
+        if self.behaviour is Behaviour.HONEST and self.crash_chance > 0 and self.random.random() < 0.02:
+            self._later(1.0, events.Failed(effect.lease, "a source gave other bytes than its CID says"), finish)
+            return
+        late = self.random.uniform(5, 70) if self.behaviour is Behaviour.LATE else 0.0
+        self._later(self.random.uniform(0.05, 0.6) + late, events.Fetched(effect.lease), finish)
+
+    def _start(self, effect: effects.StartTask) -> None:
+        lease_id = effect.lease.hex()
+        if lease_id not in self.containers:
+            now = self.schedule.now_ms
+            self.containers[lease_id] = Container(effect.spec, now, now + workload.truth(effect.spec, self.name).milliseconds)
+
+    def _stop(self, lease_id: str) -> None:
+        found = self.containers.get(lease_id)
+        if found is not None and found.ends_ms > self.schedule.now_ms:
+            found.ends_ms, found.is_stopped = self.schedule.now_ms, True
+
+    def _state(self, item: Container) -> TaskState:
+        return TaskState.RUNNING if item.ends_ms > self.schedule.now_ms else TaskState.EXITED
+
+    def running(self) -> int:
+        """Containers that run now."""
+        return sum(1 for item in self.containers.values() if item.ends_ms > self.schedule.now_ms)
+
+    def _watch(self, lease: Hash32, finish: Finish) -> None:
+        found = self.containers.get(lease.hex())
+        if found is None:
+            self._later(0, events.Failed(lease, "its container vanished"), finish)
+        elif found.ends_ms > self.schedule.now_ms:
+            wait = min(0.5, (found.ends_ms - self.schedule.now_ms) / 1000)
+            self.schedule.after(wait, self.in_this_life(lambda: self._watch(lease, finish)))
+        else:
+            usage = Milliseconds(found.ends_ms - found.started_ms)
+            status = workload.STOPPED if found.is_stopped else workload.truth(found.spec, self.name).status
+            self._later(0, events.Exited(lease, status, usage), finish)
+
+    def _output(self, effect: effects.Collect) -> Hash32:
+        found = self.containers.get(effect.lease.hex())
+        spec = self.core.executions[effect.lease].spec
+        if found is not None and found.is_stopped:
+            return sha256(b"partial" + str(found.ends_ms - found.started_ms).encode())
+        if self.behaviour is Behaviour.LIAR:
+            return workload.lie(spec, self.name)
+        return workload.truth(spec, self.name).output
+
+    # -------------------------------------------------------------------------------------------------------- court
+
+    def _court(self, effect: effects.CourtEffect, finish: Finish) -> None:
+        match effect:
+            case effects.Reexecute():
+                self._reexecute(effect, finish)
+            case effects.SendVote():
+                vote = JuryVote(effect.case_id, self.owner, effect.ballot)
+                then = self._then(events.VoteStood(effect.case_id), finish)
+                self.chain.vote(effect.key, seal(DOMAIN, vote, self.operator.sign), then)
+            case effects.SendJuryReveal():
+                opened = JuryReveal(effect.case_id, self.owner, effect.digests, effect.salt)
+                self.chain.reveal(effect.key, opened, self._guarded(finish))
+
+    def _reexecute(self, effect: effects.Reexecute, finish: Finish) -> None:
+        spec = self.chain.specs.get(effect.spec_hash)
+        if spec is None or self.behaviour is Behaviour.SLEEPER:
+            self._later(5.0, events.Reexecuted(effect.case_id, effect.index, ZERO_HASH), finish)
+            return
+        ran = workload.truth(spec, self.name)
+        digest = ran.result()
+        if self.behaviour is Behaviour.LIAR:
+            digest = result_digest(ExitStatus(ran.status), workload.lie(spec, self.name))
+        self._later(ran.milliseconds / 1000, events.Reexecuted(effect.case_id, effect.index, digest), finish)
+
+

@@ -1,0 +1,64 @@
+"""Jobs and what they really give: the truth that cores never see and checkers compare with."""
+
+from dataclasses import dataclass
+from random import Random
+
+from quorate_protocol import job
+from quorate_protocol.cids import document_cid
+from quorate_protocol.commitment import result_digest
+from quorate_protocol.hashing import sha256
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32, JobKind, Seconds
+
+EMPTY = sha256(b"the empty directory")
+STOPPED = ExitStatus(256 + 15)
+IMAGE = document_cid(b"image")
+KINDS = ("pure", "pure", "pure", "pure", "pure", "fails", "times-out", "memory", "random")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one execution gives when it is left alone."""
+
+    status: ExitStatus
+    output: Hash32
+    milliseconds: int
+
+    def result(self) -> Hash32:
+        """The result digest."""
+        return result_digest(self.status, self.output)
+
+
+def make_spec(random: Random, name: str) -> job.JobSpec:
+    """A small job; its argv says what it does."""
+    kind, duration = random.choice(KINDS), random.randint(4, 12)
+    milliseconds = random.randint(200, 3_000)
+    argv = ("run", kind, str(milliseconds), name)
+    resources = job.Resources()
+    return job.JobSpec(JobKind.TASK, name, IMAGE, 10, argv, "", (), "/scratch", (), resources, Seconds(duration), job.Compare())
+
+
+def kind_of(spec: job.JobSpec) -> str:
+    """pure, fails, times-out, memory or random."""
+    return spec.argv[1]
+
+
+def truth(spec: job.JobSpec, who: str) -> Ran:
+    """What an honest execution gives. Only a `random` program depends on who runs it."""
+    kind, milliseconds = kind_of(spec), int(spec.argv[2])
+    seen = sha256(b"output" + spec.encode())
+    match kind:
+        case "pure":
+            return Ran(ExitStatus(0), seen, milliseconds)
+        case "fails":
+            return Ran(ExitStatus(3), seen, milliseconds)
+        case "times-out":
+            return Ran(EXIT_TIMEOUT, EMPTY, int(spec.max_duration) * 1000)
+        case "memory":
+            return Ran(EXIT_MEMORY_KILL, EMPTY, milliseconds)
+        case _:
+            return Ran(ExitStatus(0), sha256(seen + who.encode()), milliseconds)
+
+
+def lie(spec: job.JobSpec, who: str) -> Hash32:
+    """The output of one who made it up. Two liars never agree: whoever owns most slots of a class decides there (docs/trust)."""
+    return sha256(b"lie" + who.encode() + spec.encode())

@@ -1,0 +1,177 @@
+"""One seed's market: everybody wired together, a safety phase with every fault, then a liveness phase in which all must end."""
+
+from hashlib import sha256
+from random import Random
+
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.state import Decided, Ended
+from quorate_protocol.step import Input
+from quorate_protocol.units import Address, Hash32
+from sim.chain import Chain
+from sim.checks import Checks
+from sim.client import Api, Client
+from sim.coordinator import CODEC, CoordinatorDaemon, new_core
+from sim.coverage import Coverage
+from sim.network import Network
+from sim.parties import START, key
+from sim.plan import SAFETY_SECONDS, Behaviour, Plan
+from sim.provider import Provider
+from sim.schedule import Schedule
+
+# I7: from the moment at which the network heals and everybody is honest and awake. The longest way: an order's expiry (75 s), then
+# seven executions one after the other, each with its draw (10 s), its answer (5 s), its run (at most 12 s) and its reveal (14 s).
+END_SECONDS = 75 + 7 * (10 + 5 + 12 + 14)
+MONEY_SECONDS = 120  # then: vouchers, holds (20 s), an epoch every 10 s, its challenge, claims, and open cases (about 100 s)
+
+
+class World:
+    """Built from a plan; `run` plays it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.schedule = Schedule(START)
+        self.network = Network(self.schedule, Random(f"network/{plan.seed}"), plan.weather, plan.absences, self.schedule.now_ms)
+        self.coverage = Coverage()
+        self.checks = Checks(self.coverage)
+        self.chain = Chain(self.schedule, Random(f"chain/{plan.seed}"), plan.limits)
+        self.coordinator = CoordinatorDaemon(plan, self.schedule, self.network, self.chain, self.checks)
+        self.providers = [
+            Provider(number, plan, self.schedule, self.network, self.chain, self.checks) for number in range(len(plan.behaviours))
+        ]
+        api = Api(self.coordinator.take_order, self.coordinator.take_signed, self._look)
+        self.clients = [Client(number, plan, self.schedule, self.network, api) for number in range(2)]
+        self._wire()
+
+    def _look(self, account: bytes, after: int) -> object:
+        return self.coordinator.look(Address(account), after)
+
+    def _wire(self) -> None:
+        self.checks.coordinator = self.coordinator
+        self.checks.providers = {provider.name: provider for provider in self.providers}
+        self.chain.proof_of = self.coordinator.proof
+        for provider in self.providers:
+            provider.call = self.coordinator.handle
+            provider.upload = self.coordinator.put_content
+            provider.wiretap = self.coordinator.wiretap
+            self.coordinator.peers[provider.owner] = (provider.name, provider.handle)
+        money = 4_000 if self.plan.is_poor else 50_000_000
+        owners = [provider.owner for provider in self.providers]
+        operators = [provider.operator.address for provider in self.providers]
+        slots = [sum(slot.count for slot in provider.slots) for provider in self.providers]
+        self.chain.register(owners, operators, slots, [client.account.address for client in self.clients], money)
+
+    # -------------------------------------------------------------------------------------------------------- phases
+
+    def run(self) -> None:
+        """Both phases; AssertionError for any violation."""
+        self._every_second()
+        self.coordinator.boot()
+        for provider in self.providers:
+            provider.boot()
+        for number, client in enumerate(self.clients):
+            client.start((self.plan.jobs + number) // 2)
+        self._plan_beacon_outage()
+        self.schedule.run(SAFETY_SECONDS)
+        self._calm_down()
+        self._wait(END_SECONDS, self._jobs_left, "I7: jobs that never ended")
+        self._wait(MONEY_SECONDS, self._money_left, "I7: money that never became final")
+        self._final_checks()
+
+    def _every_second(self) -> None:
+        self.chain.mine()
+        for client in self.clients:
+            for submission in client.submissions:
+                self.chain.specs.setdefault(submission.spec.digest(), submission.spec)
+        self.schedule.after(1, self._every_second)
+
+    def _plan_beacon_outage(self) -> None:
+        random = Random(f"beacon/{self.plan.seed}")
+        if random.random() < 0.2:
+            start = random.uniform(5, 30)
+            self.schedule.after(start, lambda: setattr(self.coordinator, "is_beacon_silent", True))
+            self.schedule.after(start + random.uniform(4, 30), lambda: setattr(self.coordinator, "is_beacon_silent", False))
+
+    def _calm_down(self) -> None:
+        self.network.heal()
+        self.chain.is_moody = self.coordinator.is_beacon_silent = False
+        self.coordinator.crash_chance = 0.0
+        for provider in self.providers:
+            provider.calm_down()
+        for client in self.clients:
+            client.is_calm = True
+
+    def _wait(self, seconds: int, left: "object", what: str) -> None:
+        for _ in range(seconds):
+            if not left():  # type: ignore[operator]
+                return
+            self.schedule.run(1)
+        remaining = left()  # type: ignore[operator]
+        assert not remaining, f"{what} within {seconds} s: {remaining}"
+
+    def _jobs_left(self) -> list[str]:
+        if not self.coordinator.is_up:
+            return ["the coordinator is down"]
+        state = self.coordinator.core.state
+        left = [f"{job.submission.spec.name} is {job.phase}"[:600] for job in state.jobs.values() if not isinstance(job.phase, Decided | Ended)]
+        return left + [f"{client.name} still orders" for client in self.clients if len(client.submissions) < client.nonce]
+
+    def _money_left(self) -> list[str]:
+        state, own = self.coordinator.core.state, self.coordinator.core.state.own
+        left = [f"0x{item.owner.hex()} holds {item.held}" for item in state.providers.values() if item.held]
+        left += [f"{item.reserved} reserved" for item in state.clients.values() if item.reserved]
+        left += [f"charged {item.charged}, vouched {item.vouched}" for item in state.clients.values() if item.charged != item.vouched]
+        left += [f"{len(table)} rows" for table in (state.live, state.held) if len(table)]
+        left += ["an epoch is due"] if own.is_dirty or (own.epoch and not state.epochs[own.epoch].is_posted) else []
+        left += [f"case {case.key} is {case.phase}" for case in state.cases.values() if case.is_convicted is None]
+        left += [f"fees held {own.fee_held}, fund held {own.fund_held}"] if own.fee_held or own.fund_held else []
+        for provider in self.providers:
+            credit = state.providers[provider.owner].final
+            if not provider.is_up or self.chain.claimed.get(provider.owner, 0) != credit:
+                left.append(f"{provider.name} is owed {credit}, has claimed {self.chain.claimed.get(provider.owner, 0)}")
+        return left
+
+    # -------------------------------------------------------------------------------------------------- at the end
+
+    def _final_checks(self) -> None:
+        core = self.coordinator.core
+        assert not any(core.state.occupied.values()), "I2: a run slot is taken by nothing"
+        self._check_statements(core)
+        self._check_convictions()
+        for client in self.clients:
+            for job_id in client.acked:
+                assert job_id in core.state.jobs, "I6: an acknowledged order is gone"
+            found = core.state.clients[client.account.address]
+            assert found.vouched >= client.taken_voucher, "I6: an acknowledged voucher is gone"
+        self._check_replay(core)
+
+    def _check_statements(self, core: Coordinator) -> None:
+        """I3: what the last statement says is what the books say, and every provider has it."""
+        for provider in self.providers:
+            found = provider.core.statements.get(core.rules.coordinator)
+            credit = core.state.providers[provider.owner].final
+            assert (found.message.final if found else 0) == credit, f"I3: {provider.name} has no statement over {credit}"
+
+    def _check_convictions(self) -> None:
+        """I5: only who really gave wrong results."""
+        wrong = {Behaviour.LIAR}
+        planned = {provider.owner: provider.planned for provider in self.providers}
+        for case in self.chain.court.cases:
+            assert not case.is_convicted or planned[case.accused] in wrong, f"I5: {planned[case.accused]} was convicted"
+            self.coverage.facts["convicted" if case.is_convicted else "acquitted"] += 1
+        for owner, stake in self.chain.stakes.items():
+            full = self.plan.limits.slot_stake * sum(slot.count for item in self.providers if item.owner == owner for slot in item.slots)
+            assert stake == full or planned[owner] in wrong, "I5: stake was lost by somebody who did not lie"
+
+    def _check_replay(self, core: Coordinator) -> None:
+        """I10: whoever has the same journal has the same state, from the first event on."""
+        again = new_core(self.plan)
+        for at, random, payload in self.coordinator.disk.records:
+            again.step(Input(at, random, CODEC.decode_event(1, payload)))
+        assert again.snapshot() == core.snapshot(), "I10: a replay gives another state"
+
+    def trace(self) -> Hash32:
+        """What happened, in 32 bytes: every journaled event and effect of every process."""
+        whole = sha256()
+        for process in (self.coordinator, *self.providers):
+            whole.update(process.trace.digest())
+        return Hash32(whole.digest())
