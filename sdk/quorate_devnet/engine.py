@@ -1,5 +1,7 @@
 """Whether a container engine answers here."""
 
+from pathlib import Path
+
 PROBE_SECONDS = 5
 
 
@@ -19,3 +21,16 @@ def engine_answers() -> str:
     except docker.errors.DockerException as error:
         return str(error).splitlines()[0][:160]
     return ""
+
+
+def load_image(archive: Path) -> None:
+    """Puts an image into the engine once, before five daemons would do so at the same moment. Blocking."""
+    import docker
+
+    from quorate_node.adapters.docker_image import Images
+
+    api = docker.APIClient(timeout=60)
+    try:
+        Images(api).ensure(archive, ("python3",))
+    finally:
+        api.close()

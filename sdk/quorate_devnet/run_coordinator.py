@@ -7,29 +7,15 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 from quorate_coordinator import keys as coordinator_keys
 from quorate_coordinator.config import GIB, Config
 from quorate_coordinator.service import Service
-from quorate_devnet.settings import read_coordinator
+from quorate_devnet.settings import await_file, read_coordinator
 from quorate_protocol.limits import DEVNET
 from quorate_runtime import crash, logs
 from quorate_runtime.keys import Keystore, read_passphrase_file
-
-WAIT_SECONDS = 60.0
-POLL_SECONDS = 0.02
-
-
-def await_file(path: Path) -> None:
-    """Until it is there; whoever should write it may have failed, so not for ever."""
-    limit = time.monotonic() + WAIT_SECONDS
-    while not path.exists():
-        if time.monotonic() > limit:
-            raise SystemExit(f"{path} never came")
-        time.sleep(POLL_SECONDS)
-
 
 async def serve(service: Service) -> None:
     """Until SIGTERM."""

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from quorate_devnet.liar import LyingExecutor
 from quorate_devnet.ready import write_ready
-from quorate_devnet.run_coordinator import await_file
-from quorate_devnet.settings import ProviderSettings, read_provider
+from quorate_devnet.settings import ProviderSettings, await_file, read_provider
 from quorate_node import executors
 from quorate_node import keys as provider_keys
 from quorate_node.config import Config, ExecutorKind

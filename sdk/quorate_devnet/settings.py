@@ -1,5 +1,6 @@
 """What a devnet's coordinator and provider processes are told: one small file each, written by the supervisor."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from quorate_protocol import codec
 from quorate_protocol.units import Address, Price
 
 FILE_BYTES_MAX = 64 * 1024
+WAIT_SECONDS = 60.0
+POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +62,12 @@ def read_coordinator(path: Path) -> CoordinatorSettings:
 def read_provider(path: Path) -> ProviderSettings:
     """In the child."""
     return codec.decode(ProviderSettings, path.read_bytes(), FILE_BYTES_MAX)
+
+
+def await_file(path: Path) -> None:
+    """Until it is there; whoever should write it may have failed, so not for ever. Blocking."""
+    limit = time.monotonic() + WAIT_SECONDS
+    while not path.exists():
+        if time.monotonic() > limit:
+            raise SystemExit(f"{path} never came")
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,144 @@
+"""`quorate devnet up|demo|status`: a whole market on this machine."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from quorate_devnet.config import DevnetConfig
+    from quorate_devnet.supervisor import Devnet
+
+app = typer.Typer(help="A whole market on this machine: for trying it, and for tests.", no_args_is_help=True)
+DEFAULT_FOLDER = Path("devnet")
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNAVAILABLE = 4
+WATCH_SECONDS = 0.5
+
+Folder = Annotated[Path, typer.Option("--dir", help="Folder of the devnet; devnet.json stands in it once everything is up.")]
+Executor = Annotated[str, typer.Option("--executor", help="auto, docker, process, or noop (up only)")]
+AsJson = Annotated[bool, typer.Option("--json", help="The last line on stdout is one JSON object.")]
+
+
+@app.command()
+def up(
+    folder: Folder = DEFAULT_FOLDER,
+    providers: Annotated[int, typer.Option(help="How many providers.")] = 5,
+    liars: Annotated[int, typer.Option(help="How many of them lie; liars bid lowest.")] = 0,
+    clients: Annotated[int, typer.Option(help="How many funded client profiles.")] = 2,
+    executor: Executor = "auto",
+    chain: Annotated[str, typer.Option(help="own, or anvil when it is on PATH.")] = "own",
+    colluding: Annotated[bool, typer.Option("--colluding", help="All liars tell the same lie.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start everything and serve until Ctrl-C, which ends all of it."""
+    from quorate_devnet.config import ChainKind, DevnetConfig, ExecutorChoice
+
+    try:
+        config = DevnetConfig(
+            folder.resolve(), providers, liars, clients, executor=ExecutorChoice(executor), chain=ChainKind(chain), is_colluding=colluding
+        )
+    except ValueError as error:
+        raise _fail(str(error), EXIT_USAGE) from error
+    raise typer.Exit(_until_interrupted(config, as_json))
+
+
+@app.command()
+def demo(
+    executor: Executor = "auto",
+    out: Annotated[Path, typer.Option("--out", help="Where render.png and receipt.json go.")] = Path("demo-out"),
+    folder: Annotated[Path | None, typer.Option("--dir", help="Keep the devnet's files here; default a temporary folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The main job: a picture and a price, a liar caught, judged and slashed, everybody else paid."""
+    from quorate_devnet.config import ExecutorChoice
+    from quorate_devnet.demo.main import DemoOptions
+    from quorate_devnet.demo.main import demo as run_demo
+
+    try:
+        choice = ExecutorChoice(executor)
+    except ValueError as error:
+        raise _fail(str(error), EXIT_USAGE) from error
+    if choice is ExecutorChoice.NOOP:
+        raise _fail("the demo computes something; use --executor docker or process", EXIT_USAGE)
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))  # ends like Ctrl-C: nothing is left behind
+    raise typer.Exit(run_demo(DemoOptions(out, choice, as_json, folder.resolve() if folder else None)))
+
+
+@app.command()
+def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
+    """What runs in a folder."""
+    from quorate_devnet.config import MARKER
+
+    try:
+        facts = json.loads((folder / MARKER).read_text())
+    except (OSError, ValueError) as error:
+        raise _fail(f"no devnet is up in {folder} ({error}); start one: quorate devnet up --dir {folder}", EXIT_UNAVAILABLE) from error
+    if as_json:
+        typer.echo(json.dumps(facts, sort_keys=True))
+        return
+    for line in _lines(facts, folder):
+        typer.echo(line)
+
+
+def _until_interrupted(config: "DevnetConfig", as_json: bool) -> int:
+    from quorate_protocol.refusals import Refused, Unavailable
+
+    try:
+        return asyncio.run(_serve(config, as_json))
+    except (Refused, Unavailable) as error:  # the program's end: a sentence and a code
+        raise _fail(str(error), EXIT_UNAVAILABLE) from error
+    except ValueError as error:
+        raise _fail(str(error), EXIT_USAGE) from error
+
+
+async def _serve(config: "DevnetConfig", as_json: bool) -> int:
+    """Until a signal, or until a part dies, which is told with the end of its log."""
+    from quorate_devnet.supervisor import running
+
+    serving = asyncio.current_task()
+    assert serving is not None, "inside a running loop"
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # Cancelled wherever it is, also in the middle of the start: what was started is ended on the way out.
+        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    try:
+        async with running(config, lambda sentence: typer.echo(sentence, err=True)) as devnet:
+            _show(devnet, as_json)
+            while (ended := devnet.family.ended()) is None:
+                await asyncio.sleep(WATCH_SECONDS)
+            typer.echo(f"devnet: {ended.name} ended with status {ended.process.returncode}:\n{ended.tail()}", err=True)
+            return EXIT_FAILED
+    except asyncio.CancelledError:
+        return 0  # asked for by a signal
+
+
+def _show(devnet: "Devnet", as_json: bool) -> None:
+    from quorate_devnet.supervisor import devnet_facts
+
+    facts = devnet_facts(devnet)
+    if as_json:
+        typer.echo(json.dumps(facts, sort_keys=True))
+        return
+    for line in (*_lines(facts, devnet.config.folder), f"up in {devnet.seconds:.1f} s; Ctrl-C ends all of it"):
+        typer.echo(line)
+
+
+def _lines(facts: dict[str, Any], folder: Path) -> list[str]:
+    clients = ", ".join(item["name"] for item in facts["clients"])
+    liars = sum(1 for item in facts["providers"] if item["isLiar"])
+    return [
+        f"chain        {facts['chainUrl']}",
+        f"beacon       {facts['beaconUrl']}",
+        f"coordinator  {facts['coordinator']['url']}",
+        f"providers    {len(facts['providers'])} ({liars} of them lie), executor {facts['executor']}",
+        f"clients      {clients}: quorate --devnet {folder / 'devnet.json'} offers",
+    ]
+
+
+def _fail(message: str, status: int) -> typer.Exit:
+    typer.echo(f"devnet: {message}", err=True)
+    return typer.Exit(status)

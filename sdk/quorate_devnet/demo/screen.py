@@ -1,0 +1,128 @@
+"""What a person sees: live progress on a terminal, a line for each milestone elsewhere, and one table at the end."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from quorate_devnet.demo.outcome import Ending, is_accepted
+from quorate_devnet.demo.watch import Sight
+from quorate_protocol.units import Address, usd
+from quorate_protocol.views import RunView
+
+MILESTONES_SHOWN = 14
+
+
+class Screen:
+    """Progress and table on one console. Used as a context manager around the live part."""
+
+    def __init__(self, console: Console, names: dict[Address, str]) -> None:
+        self.console = console
+        self._names = names
+        self._began = time.monotonic()
+        self._lines: list[Text] = []
+        self._said: set[str] = set()
+        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> "Screen":
+        """Starts the live display, if there is one."""
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Ends it, leaving the milestones above what follows."""
+        if self._live is not None:
+            self._live.stop()
+            for line in self._lines:
+                self.console.print(line)
+
+    def milestone(self, sentence: str, style: str = "") -> None:
+        """Something happened; each sentence is shown once."""
+        if sentence in self._said:
+            return
+        self._said.add(sentence)
+        line = Text(f"{time.monotonic() - self._began:6.1f} s  ") + Text(sentence, style=style)
+        self._lines.append(line)
+        if self._live is None:
+            self.console.print(line)
+        else:
+            self._live.update(Group(*self._lines[-MILESTONES_SHOWN:]))
+
+    def show(self, sight: Sight, liar: Address) -> None:
+        """The state of every run, and whatever is new."""
+        decided, lies = len(sight.decided()), sight.lies(liar)
+        for run in lies:
+            self.milestone(f"lie caught: {self._names[liar]} was outvoted in {run.name}", "yellow")
+        case = sight.case
+        if case is not None:
+            named = " and ".join(sight.runs[job].name for job in case.jobs if job in sight.runs)
+            self.milestone(f"a case is opened against {self._names[liar]} over {named}", "red")
+            if case.jurors:
+                self.milestone(f"the beacon drew the jury: {', '.join(self._names[juror] for juror in case.jurors)}")
+            if case.convicted is not None:
+                verdict = f"convicted, {usd(case.slashed)} USD of stake slashed" if case.convicted else "acquitted"
+                self.milestone(f"the jury re-executed both: {verdict}", "bold red" if case.convicted else "bold")
+        if decided == len(sight.runs) and decided:
+            self.milestone(f"all {decided} runs have a verdict")
+        if self._live is not None:
+            self._live.update(Group(*self._lines[-MILESTONES_SHOWN:], Text(), self._runs(sight, liar)))
+
+    def _runs(self, sight: Sight, liar: Address) -> Text:
+        text = Text("        ")
+        for run in sight.runs.values():
+            is_lie = any(item.provider == liar and item.agreed is False for item in run.executions)
+            style = "yellow" if is_lie else "green" if is_accepted(run) else "cyan" if run.executions else "dim"
+            text.append(f"{run.name} ", style)
+        return text
+
+
+def result_table(ending: Ending, names: dict[Address, str]) -> Table:
+    """The one table: who ran what, who agreed, who was struck, judged and slashed, who was paid, and the gas."""
+    table = Table(title="What happened", caption=_caption(ending), caption_justify="left", show_lines=True)
+    for name, justify in (
+        ("provider", "left"), ("ran", "left"), ("agreed", "right"), ("outvoted", "left"), ("strikes", "right"), ("court", "left"),
+        ("slashed USD", "right"), ("paid USD", "right"),
+    ):  # fmt: skip
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    slashed, paid = ending.slashed(), ending.sight.books.paid()
+    for provider, view in ending.sight.providers.items():
+        ran = ending.sight.executions_of(provider)
+        outvoted = [run for run, item in ran if item.agreed is False]
+        table.add_row(
+            names[provider], _named([run for run, _ in ran]), str(sum(1 for _, item in ran if item.agreed)), _named(outvoted),
+            str(view.strikes), _in_court(ending, provider), usd(slashed.get(provider, 0)), usd(paid.get(provider, 0)),
+            style="red" if provider == ending.liar else "",
+        )  # fmt: skip
+    return table
+
+
+def _named(runs: list[RunView]) -> str:
+    """tile 0 3 7 · price 2"""
+    kinds: dict[str, list[str]] = {}
+    for run in runs:
+        kind, _, number = run.name.partition("-")
+        kinds.setdefault(kind, []).append(number)
+    return " · ".join(f"{kind} {' '.join(numbers)}" for kind, numbers in kinds.items()) or "–"
+
+
+def _in_court(ending: Ending, provider: Address) -> str:
+    case = ending.sight.case
+    if case is None:
+        return "–"
+    if provider == case.accused:
+        return "convicted" if case.convicted else "accused"
+    return "juror" if provider in case.jurors else "–"
+
+
+def _caption(ending: Ending) -> str:
+    gas = ending.gas
+    lines = [
+        f"gas: post {gas.post:,} · claim {gas.claim:,} · case open {gas.case_open:,} · case decide {gas.case_decide:,}",
+        f"money conserved: {'yes' if ending.conserved else 'NO'} · charged {usd(ending.charged)} USD · option price {ending.price} USD",
+        f"executor {ending.executor} · transport websocket · {ending.seconds:.1f} s",
+    ]
+    return "\n".join(lines)
