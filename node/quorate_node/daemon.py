@@ -194,8 +194,14 @@ class _Parts:
         return found.happened
 
     async def _stand_and_serve(self, group: asyncio.TaskGroup) -> None:
-        """Registers, checks each coordinator against the chain, then dials it."""
+        """Registers, checks each coordinator against the chain, then dials it.
+
+        A provider that stood before dials first: its leases' coordinators must be reached even while the chain is away.
+        """
         clock, unchecked = self.daemon.clock, dict(self.coordinators)
+        stood = bool(_read(self.daemon.config.path("standing")))
+        if not stood:
+            await self._stand()
         while unchecked:
             for address, item in list(unchecked.items()):
                 try:
@@ -208,7 +214,8 @@ class _Parts:
                 group.create_task(self.dialers[address].run(), name=f"peer {item.url}")
             if unchecked:
                 await clock.sleep(STAND_RETRY_SECONDS)
-        await self._stand()
+        if stood:
+            await self._stand()
         self.daemon.is_standing.set()
         group.create_task(loops.beat(self.core, self.herald, clock), name="heartbeats")
         group.create_task(loops.advertise(self.core, self.actor, clock), name="offers")
