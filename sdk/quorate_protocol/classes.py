@@ -1,6 +1,7 @@
 """Host, determinism and job classes (PROTOCOL §2): where results must be equal to the bit, and where trust is earned."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.hashing import hash_tuple, sha256
@@ -61,13 +62,19 @@ class HostClass:
 
     def id(self) -> Hash32:
         """32-byte id: H(GPU architecture, SM count, MIG profile, driver branch, world size) or H(architecture, level, vendor)."""
-        if self.is_gpu:
-            return hash_tuple("gpu", self.architecture, self.sm_count, self.mig_profile, self.driver_branch, self.world_size)
-        return hash_tuple("cpu", self.architecture, self.level, self.vendor)
+        return _id_of(self)
 
     def environment(self) -> tuple[tuple[str, str], ...]:
         """The determinism environment of this class, sorted by name."""
         return tuple(sorted(GPU_ENVIRONMENT if self.is_gpu else CPU_ENVIRONMENT))
+
+
+@lru_cache(maxsize=4096)
+def _id_of(host: HostClass) -> Hash32:
+    """Kept, because the book asks for it once for each offer and order."""
+    if host.is_gpu:
+        return hash_tuple("gpu", host.architecture, host.sm_count, host.mig_profile, host.driver_branch, host.world_size)
+    return hash_tuple("cpu", host.architecture, host.level, host.vendor)
 
 
 def environment_digest(environment: tuple[tuple[str, str], ...]) -> Hash32:

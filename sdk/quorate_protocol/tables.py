@@ -51,11 +51,21 @@ class _Row(Protocol[K, V]):
     def __init__(self, key: K, value: V) -> None: ...
 
 
+@codec.memo
+def _row_types(kinds: tuple[object, object]) -> type:
+    return make_dataclass("Row", [("key", kinds[0]), ("value", kinds[1])], frozen=True, slots=True)
+
+
+def _row_type(key_kind: object, value_kind: object) -> type:
+    """One class for each pair of kinds: a core made anew (replay, tests) must not compile its rows and their codecs again."""
+    return _row_types((key_kind, value_kind))
+
+
 class Table(MutableMapping[K, V], Generic[K, V]):
     """A dict with a transaction overlay. `key_kind` and `value_kind` are the types (unions too) that snapshots are coded by."""
 
     def __init__(self, key_kind: object, value_kind: object) -> None:
-        self._row: type[_Row[K, V]] = make_dataclass("Row", [("key", key_kind), ("value", value_kind)], frozen=True, slots=True)
+        self._row: type[_Row[K, V]] = _row_type(key_kind, value_kind)
         self._base: dict[K, V] = {}
         self._written: dict[K, V] = {}
         self._deleted: set[K] = set()
