@@ -101,7 +101,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         """What the daemon does first."""
         self.report(ev.Restarted())
         self.every(1, self._tick)
-        self.every(0.7, self._follow_chain)
+        self.every(2, self._follow_chain)
         self.every(0.5, self._follow_beacon)
 
     def _tick(self) -> None:

@@ -102,7 +102,7 @@ class Provider(Process[events.Event, effects.Effect]):
             self.report(events.DrainRequested(is_draining))
         self.schedule.after(self.random.uniform(0, 0.5), self.in_this_life(lambda: self.report(events.OfferDue())))
         self.every(20, lambda: self.report(events.OfferDue()))
-        self.every(3, self._beat)
+        self.every(5, self._beat)
         self.every(0.5, self._tick)
         self.every(1, self._follow_chain)
 

@@ -5,9 +5,12 @@
 
 import argparse
 import json
+import multiprocessing
+import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from hashlib import sha256
 
 from sim.coverage import ALL_CODES, ALL_EDGES, Coverage
@@ -16,10 +19,11 @@ from sim.world import World
 
 COVERAGE_FROM_SEEDS = 300  # from here on a machine edge or refusal code that never occurred fails the run
 VIOLATIONS_MAX = 5
+Played = tuple[int, str, str | None, Coverage]
 
 
-def play(seed: int, coverage: Coverage, is_verbose: bool = False) -> tuple[str, str | None]:
-    """(trace, violation) of one seed."""
+def play(seed: int, is_verbose: bool = False) -> Played:
+    """(seed, trace, violation, what it covered)."""
     world = World(draw(seed))
     violation = None
     if is_verbose:
@@ -35,8 +39,7 @@ def play(seed: int, coverage: Coverage, is_verbose: bool = False) -> tuple[str, 
         else:
             last = traceback.extract_tb(error.__traceback__)[-1]
             violation += f" ({last.filename.rpartition('/')[2]}:{last.lineno})"
-    coverage.add(world.coverage)
-    return world.trace().hex(), violation
+    return seed, world.trace().hex(), violation, world.coverage
 
 
 def main() -> int:
@@ -45,12 +48,13 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=50, help="how many seeds, from --first on")
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--verbose", action="store_true", help="print every step")
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else list(range(options.first, options.first + options.seeds))
     coverage, traces, violations, started = Coverage(), sha256(), 0, time.monotonic()
-    for seed in seeds:
-        trace, violation = play(seed, coverage, options.verbose)
+    for seed, trace, violation, seen in _played(seeds, options.verbose, options.workers):
+        coverage.add(seen)
         traces.update(bytes.fromhex(trace))
         if violation is not None:
             violations += 1
@@ -58,6 +62,15 @@ def main() -> int:
             if violations >= VIOLATIONS_MAX:
                 break
     return _tell(coverage, len(seeds), violations, traces.hexdigest(), time.monotonic() - started)
+
+
+def _played(seeds: list[int], is_verbose: bool, workers: int) -> Iterator[Played]:
+    """Seeds in order, whoever played them: the result does not depend on how many work."""
+    if len(seeds) < 4 or workers < 2:
+        yield from (play(seed, is_verbose) for seed in seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        yield from pool.imap(play, seeds, chunksize=4)
 
 
 def _tell(coverage: Coverage, seeds: int, violations: int, trace: str, seconds: float) -> int:
