@@ -16,10 +16,10 @@ AMOUNT_MAX = 10**18  # one million million USD
 SIZE_MAX = 1 << 60
 TEXT_MAX = 64
 
-_MONEY = re.compile(r"\$?(\d{1,15})(?:\.(\d{1,6}))?(?:\s*USD)?")
-_SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*([KMGTkmgt]i?)?[Bb]")
-_DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
-_CORES = re.compile(r"(\d{1,5})(?:\.(\d{1,3}))?")
+_MONEY = re.compile(r"\$?(\d{1,15})(?:\.(\d{1,6}))?(?:\s*USD)?", re.ASCII)
+_SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*([KMGTkmgt]i?)?[Bb]", re.ASCII)
+_DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", re.ASCII)
+_CORES = re.compile(r"(\d{1,5})(?:\.(\d{1,3}))?", re.ASCII)
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 
 Money = str | int | Decimal

@@ -284,13 +284,14 @@ class FakeMarket:
         await response.prepare(request)
         await response.write(b": hello\n\n")
         while True:
-            for event in self.events:
+            looked = len(self.events)
+            for event in self.events[:looked]:
                 is_mine = self.jobs[event.job_id].submission.order.message.client == account
                 if event.seq > after and is_mine and only in (None, event.job_id):
                     await response.write(b"id: %d\ndata: %s\n\n" % (event.seq, codec.encode(event)))
                     after = event.seq
             async with self.changed:
-                while not self.events or self.events[-1].seq <= after:
+                while len(self.events) == looked:
                     await self.changed.wait()
 
     async def get_logs(self, request: web.Request) -> web.Response:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from integration.sdk_fake_market import Cheat, FakeMarket, fake_market
 from quorate.cli.main import run_main
 from quorate.profile import create_profile
 from quorate_protocol.refusals import Code
-
-from integration.sdk_fake_market import Cheat, FakeMarket, fake_market
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 Call = Callable[..., Awaitable[tuple[int, str, str]]]
@@ -65,7 +65,8 @@ async def test_apply_without_yes_and_without_a_terminal_submits_nothing(call: Ca
 
 
 async def test_json_is_one_document_and_can_be_verified(call: Call, tmp_path: Path) -> None:
-    code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--output", str(tmp_path / "o"), "--json", "--", "python", "-c", "1")
+    options = ("--max-price", "0.5", "--ttl", "1m", "--output", str(tmp_path / "o"), "--json")
+    code, out, _ = await call("run", IMAGE, *options, "--", "python", "-c", "1")
     assert code == 0
     tree = json.loads(out)
     assert tree["outcome"] == "accepted" and tree["exitStatus"] == 0 and len(tree["providers"]) == 2

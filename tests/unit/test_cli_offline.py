@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from quorate.cli.main import run_main
 from quorate.exits import MEANING, ExitCode
 
@@ -82,7 +83,8 @@ def test_help_lists_commands_even_when_other_programs_are_missing(capsys: pytest
 
 def test_importing_the_client_is_quick_and_light() -> None:
     script = (
-        "import sys, time; t = time.perf_counter(); import quorate; first = time.perf_counter() - t; import quorate.market, quorate.cli.main;"
+        "import sys, time; t = time.perf_counter(); import quorate; first = time.perf_counter() - t;"
+        "import quorate.market, quorate.cli.main;"
         f"print(first, [name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)

@@ -1,5 +1,6 @@
 """apply, run, plan, validate: from a job to a run."""
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -92,7 +93,7 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
         attach.check_plan(plan)
         if not is_json:
             attach.show_plan(job, plan, False)
-        if not yes and not typer.confirm("Submit?", err=True):
+        if not yes and not await asyncio.to_thread(_confirm):
             raise CancelledError("not submitted")
         with attach.progress(is_json) as report:
             handle = await market.submit(job, plan, report)
@@ -104,6 +105,13 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
             return
         note(f"run {handle.id[:14]} ({handle.name}); it goes on if you leave: quorate get {handle.id[:14]}")
         await attach.follow(handle, job.outputs, is_json)
+
+
+def _confirm() -> bool:
+    if not sys.stdin.isatty():
+        note("no terminal to ask in; say --yes")
+        return False
+    return typer.confirm("Submit?", err=True)
 
 
 def _inputs(pairs: list[str]) -> dict[str, str | Path]:

@@ -23,7 +23,9 @@ def plain(text: str) -> str:
 
 def table(columns: list[str], rows: list[list[str]]) -> None:
     """A table on standard output."""
-    shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        shown.add_column(column, overflow="fold")
     for row in rows:
         shown.add_row(*(plain(cell) for cell in row))
     Console(highlight=False, markup=False).print(shown)
