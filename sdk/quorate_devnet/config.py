@@ -44,7 +44,8 @@ class DevnetConfig:
     providers: int = 5
     liars: int = 0
     clients: int = 2
-    slots: int = 1  # run slots of each provider
+    slots: int = 1  # run slots of each honest provider
+    liar_slots: int = 2  # a liar can hold jobs of two clients at once
     executor: ExecutorChoice = ExecutorChoice.AUTO
     chain: ChainKind = ChainKind.OWN
     is_colluding: bool = False
@@ -54,7 +55,7 @@ class DevnetConfig:
         """ValueError names what cannot be."""
         if not 1 <= self.providers <= PROVIDERS_MAX or not 1 <= self.clients <= CLIENTS_MAX:
             raise ValueError(f"1 to {PROVIDERS_MAX} providers and 1 to {CLIENTS_MAX} clients, please")
-        if not 0 <= self.liars <= self.providers or not 1 <= self.slots <= 16:
+        if not 0 <= self.liars <= self.providers or not 1 <= min(self.slots, self.liar_slots) <= max(self.slots, self.liar_slots) <= 16:
             raise ValueError("there are at most as many liars as providers, and 1 to 16 run slots each")
 
     def provider_home(self, index: int) -> Path:
@@ -78,6 +79,10 @@ class DevnetConfig:
     def price(self, index: int) -> Price:
         """What a provider asks: liars bid lowest."""
         return LIAR_PRICE if index < self.liars else HONEST_PRICE
+
+    def slots_of(self, index: int) -> int:
+        """Run slots of a provider, each with its stake slot."""
+        return self.liar_slots if index < self.liars else self.slots
 
     def host(self, index: int) -> str:
         """Loopback address of a provider: a network (/24) of its own."""

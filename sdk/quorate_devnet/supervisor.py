@@ -175,7 +175,7 @@ class _Start:
         newcomers = [
             Newcomer(
                 signer_of(keys), keys.operator.address, keys.payout, keys.peer_public, keys.box_public, config.host(index), host_class,
-                config.slots,
+                config.slots_of(index),
             )
             for index, keys in enumerate(providers)
         ]  # fmt: skip
@@ -194,7 +194,7 @@ class _Start:
             told = settings.ProviderSettings(
                 home=str(config.provider_home(index)), password_file=str(config.password_file), coordinator_url=coordinator_url,
                 chain_url=chain_url, executor=executor.value, label=f"{config.label()}-{index}", host=config.host(index),
-                port=free_port(config.host(index)), slots=config.slots, price=config.price(index), payout=keys.payout,
+                port=free_port(config.host(index)), slots=config.slots_of(index), price=config.price(index), payout=keys.payout,
                 noop_milliseconds=config.noop_milliseconds, stop_on_exit=True, lie_key=lie_key,
                 ready_file=str(ready / f"provider-{index}.json"),
             )  # fmt: skip

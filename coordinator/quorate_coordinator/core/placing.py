@@ -6,7 +6,7 @@ from quorate_coordinator.core import book, closing, draws
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import AcceptReceived, CommitReceived, DeclineReceived, StopReceived, WitnessReceived
 from quorate_coordinator.core.ledger import release_reservation
-from quorate_coordinator.core.state import AwaitingRound, Ended, Job, Matching, Place, Running
+from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Job, Matching, Place, Running
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import lease as leases
 from quorate_protocol import wire
@@ -118,6 +118,9 @@ def reopen(turn: Turn, job: Job, lease: Lease, retry_at: UnixSeconds) -> None:
     place = next((item for item in job.phase.places if item.lease == lease.hash), None)
     if place is None:
         return
+    if place.attempt < 0 and job.is_stopped:
+        end(turn, job, "stopped by its client before it gave a result")
+        return
     if place.attempt < 0:
         refused = job.refused_by if retry_at else (*job.refused_by, lease.provider)
         # A primary that is only busy is simply matched anew; so is one that went silent, once everybody else was asked.
@@ -147,13 +150,19 @@ def on_commit(turn: Turn, event: CommitReceived) -> None:
     if moved is lease:
         return
     job = turn.state.jobs[lease.job_id]
-    turn.note(job, "committed", f"execution {lease.index}", event.commit)
+    # Only a primary's commit is to be witnessed: nobody asks the client to countersign an auditor's.
+    is_primary = isinstance(job.phase, Running) and job.phase.batch == 0 and job.phase.beacon is None
+    turn.note(job, "committed", f"execution {lease.index}", event.commit if is_primary else None)
     _after_commit(turn, job, moved)
 
 
 def _after_commit(turn: Turn, job: Job, lease: Lease) -> None:
     phase = job.phase
     if not isinstance(phase, Running) or all(place.lease != lease.hash for place in phase.places):
+        return
+    if phase.batch == 0 and phase.beacon is None and job.is_stopped:
+        # Nobody can repeat what was cut short, so there is no draw: it is opened alone, and pays its elapsed time.
+        closing.close_if_complete(turn, job)
         return
     if phase.batch == 0 and phase.beacon is None:
         assert isinstance(lease.phase, leases.Committed)
@@ -197,6 +206,11 @@ def on_stop(turn: Turn, event: StopReceived) -> None:
     if isinstance(job.phase, Matching):
         end(turn, job, "stopped by its client before it ran")
         return
+    if isinstance(job.phase, Decided | Ended):
+        return
+    if not job.is_stopped:
+        job = turn.put(job, is_stopped=True)
+        turn.note(job, "stopped", "by its client")
     if not isinstance(job.phase, Running) or job.phase.batch or job.phase.beacon is not None:
         return  # committed or beyond: it ends by its verdict, soon
     for place in job.phase.places:
@@ -205,7 +219,7 @@ def on_stop(turn: Turn, event: StopReceived) -> None:
             continue
         if isinstance(lease.phase, leases.Assigned):
             move(turn, lease, leases.ClientStopped())
-            end(turn, job, "stopped by its client before it ran")
+            end(turn, turn.state.jobs[job.id], "stopped by its client before it ran")
         frame = wire.StopSent(lease.hash, event.stop)
         turn.emit(Send(f"stop-{lease.hash.hex()}", lease.provider, frame, UnixSeconds(turn.at + 600)))
 

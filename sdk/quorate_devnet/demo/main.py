@@ -35,6 +35,7 @@ PROVIDERS, LIARS, CLIENTS = 5, 1, 2
 LOOK_SECONDS = 0.7
 BUSY_RUNS = 3  # fewer under way, and no case yet: one more order
 DEADLINE_SECONDS = 170.0
+PLAIN_WIDTH = 132
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class DemoFailed(Exception):
 def demo(options: DemoOptions) -> int:
     """Runs it; the process's exit code. Ctrl-C ends the devnet as well."""
     console = Console(stderr=options.is_json)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
     try:
         with tempfile.TemporaryDirectory(prefix="quorate-demo-") as folder:
             ending, names = asyncio.run(_bounded(options, options.folder or Path(folder) / "devnet", console))
