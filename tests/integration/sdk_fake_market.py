@@ -5,62 +5,39 @@ It is strict about what a client sends (order.validate, tokens, sums), and can b
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from aiohttp import web
 
-from quorate_content.sealed import seal_directory
+from integration.sdk_fake_work import FEE, HOST, PRICE, STAKES, Cheat, FakeJob, FakeWork, Handler, key
 from quorate_content.staging import add_staging_routes
-from quorate_content.store import ContentStore
-from quorate_protocol import audit, codec, envelope, receipt, settlement, verdict
+from quorate_protocol import codec, envelope, receipt, settlement
 from quorate_protocol import order as orders
 from quorate_protocol.bearer import read_token
-from quorate_protocol.classes import HostClass, determinism_class
-from quorate_protocol.commitment import assignment_id, commitment, result_digest, secret_hash
-from quorate_protocol.eip712 import Domain, digest, struct_hash
+from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import Envelope, seal
-from quorate_protocol.hashing import hash_list, hash_tuple, sha256
-from quorate_protocol.job import JobSpec, image_digest
+from quorate_protocol.job import JobSpec
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import (
-    Accept,
-    Ack,
-    Assignment,
-    Commit,
-    CommitEntry,
-    CommitSet,
-    Reveal,
     Stop,
-    Verdict,
     Voucher,
     Witness,
 )  # fmt: skip
 from quorate_protocol.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.order import Submission
-from quorate_protocol.receipt import BeaconEvidence, ExecutionEvidence, Receipt, TakenFromChain
 from quorate_protocol.refusals import MEANINGS, Code, Refused
-from quorate_protocol.settlement import Credit
 from quorate_protocol.units import (
-    PPM_ONE,
     ZERO_HASH,
     Address,
     Amount,
-    BlockNumber,
-    Bps,
-    ExitStatus,
     Hash32,
     JobKind,
     Label,
-    Milliseconds,
     Nonce,
-    Outcome,
-    Ppm,
     Price,
-    Round,
-    Seconds,
     Sequence,
     Small,
     UnixSeconds,
@@ -70,94 +47,18 @@ from quorate_protocol.views import (
     AckView,
     BeaconView,
     InfoView,
-    JobEvent,
     OfferView,
     PlanView,
     RunView,
 )  # fmt: skip
 from quorate_runtime import bls
-from quorate_runtime.clock import SystemClock
-from quorate_runtime.crypto import KeySigner, recover
+from quorate_runtime.crypto import recover
 
-HOST = HostClass("x86_64", "v3", "AuthenticAMD")
-STAKES = Address(b"\x11" * 20)
-FEE = Bps(500)
-USAGE_MS = Milliseconds(7_200)
-PRICE = Price(300_000)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+__all__ = ["Cheat", "FakeMarket", "fake_market", "key"]
 
 
-def key(name: str) -> KeySigner:
-    """A fixed test key."""
-    return KeySigner(sha256(name.encode()))
-
-
-@dataclass
-class Cheat:
-    """What goes wrong on purpose; every field off means an honest market."""
-
-    liars: frozenset[int] = frozenset()  # indices of providers that give a wrong output
-    exit_status: int = 0
-    charge_extra: int = 0
-    stale_round: bool = False  # the commit names a round that has appeared
-    wrong_class: bool = False
-    crown_liar: bool = False  # the verdict names the minority as its group
-    foreign_verdict_key: bool = False
-    swap_ciphertext: bool = False
-    ack_other_job: bool = False
-    price: int = PRICE
-    lapse: bool = False  # ends without a verdict
-    refuse_order: Code | None = None
-    drop_first_order: bool = False  # closes the connection after taking the order
-
-
-@dataclass
-class FakeJob:
-    """One order and all that came of it."""
-
-    submission: Submission
-    job_id: Hash32
-    ack: Envelope[Ack]
-    secret: Hash32
-    executions: list[ExecutionEvidence] = field(default_factory=list)
-    batches: list[Envelope[CommitSet]] = field(default_factory=list)
-    beacons: list[BeaconEvidence] = field(default_factory=list)
-    witness: Envelope[Witness] | None = None
-    verdict: Envelope[Verdict] | None = None
-    charged: Amount = Amount(0)
-    phase: str = "running"
-    stopped: bool = False
-    hold: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-class FakeMarket:
-    """State and handlers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.cheat = Cheat()
-        self.clock = SystemClock()
-        self.domain = Domain(1337, STAKES)
-        self.coordinator, self.statement = key("coordinator"), key("statement")
-        self.operators = [key(f"operator {i}") for i in range(5)]
-        self.owners = [key(f"owner {i}").address for i in range(5)]
-        self.slots = tuple(
-            audit.StakeSlot(i, owner, self.operators[i].address, key(f"payout {i}").address, hash_tuple("net", i), BlockNumber(1))
-            for i, owner in enumerate(self.owners)
-        )
-        self.beacon_secret = bls.keygen(b"a test beacon's seed")
-        self.genesis = int(self.clock.now()) - 1000
-        self.store = ContentStore(folder / "store", 1 << 30, spare_bytes=0)
-        self.jobs: dict[Hash32, FakeJob] = {}
-        self.events: list[JobEvent] = []
-        self.changed = asyncio.Condition()
-        self.vouchers: list[Envelope[Voucher]] = []
-        self.stops: list[Envelope[Stop]] = []
-        self.posts: dict[str, int] = {}
-        self.vouched = Amount(0)
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.auto_finish = True
-        self.url = ""
+class FakeMarket(FakeWork):
+    """The API."""
 
     # ------------------------------------------------------------------------------------------------------------ routes
 
@@ -353,153 +254,11 @@ class FakeMarket:
         )
         return _answer(codec.to_json(view))
 
-    # ------------------------------------------------------------------------------------------------------------- work
-
-    @property
-    def charged(self) -> Amount:
-        """Sum over all jobs."""
-        return Amount(sum(job.charged for job in self.jobs.values()))
-
     def _job(self, request: web.Request) -> FakeJob:
         job_id = Hash32(bytes.fromhex(request.match_info["job"].removeprefix("0x")))
         if job_id not in self.jobs:
             raise Refused(Code.UNKNOWN, "no such run")
         return self.jobs[job_id]
-
-    def _new_job(self, submission: Submission, job_id: Hash32) -> FakeJob:
-        secret = sha256(b"x" + job_id)
-        ack = Ack(
-            job_id, HOST.id(), UnixSeconds(int(self.clock.now())), BlockNumber(5), audit.eligible_root(self.slots), ZERO_HASH,
-            secret_hash(secret), Label.QUORUM_2, FEE, Sequence(1),
-        )  # fmt: skip
-        return FakeJob(submission, job_id, seal(self.domain, ack, self.statement.sign), secret)
-
-    async def note(self, job: FakeJob, name: str, text: str, commit: Envelope[Commit] | None = None) -> None:
-        """Adds an event."""
-        async with self.changed:
-            self.events.append(JobEvent(Sequence(len(self.events) + 1), UnixSeconds(int(self.clock.now())), job.job_id, name, text, commit))
-            self.changed.notify_all()
-
-    async def _perform(self, job: FakeJob) -> None:
-        if self.cheat.lapse:
-            job.phase = "ended"
-            await self.note(job, "ended", "nobody could be matched")
-            return
-        named = Round((int(self.clock.now()) - self.genesis) // 2 + (0 if self.cheat.stale_round else 4))
-        await self._execute(job, 0, named)
-        await self.note(job, "committed", "execution 0", job.executions[0].commit)
-        if not self.auto_finish:
-            await job.hold.wait()
-        elif not (self.cheat.stale_round or self.cheat.wrong_class):
-            async with asyncio.timeout(10):
-                async with self.changed:
-                    await self.changed.wait_for(lambda: job.witness is not None)
-        first = 0
-        for batch in range(4):
-            await self._batch(job, batch, Round(named + 10 * batch), first)
-            first = len(job.executions)
-            decision = self._decision(job)
-            if isinstance(decision, verdict.Accepted):
-                await self._decide(job, decision)
-                return
-        await self._unresolved(job)
-
-    async def _batch(self, job: FakeJob, batch: int, number: Round, first: int) -> None:
-        signature = bls.sign_round(self.beacon_secret, number)
-        job.beacons.append(BeaconEvidence(number, signature))
-        seed = audit.seed(bls.randomness(signature), job.job_id, job.secret, batch)
-        used = {item.assignment.message.provider for item in job.executions}
-        excluded = [slot for slot in self.slots if slot.owner in used]
-        drawn = next(audit.draw(seed, len(self.slots), {slot.index: slot for slot in self.slots}, excluded))
-        await self._execute(job, drawn.slot.index, number)
-        members = job.executions[first:]
-        entries = tuple(
-            CommitEntry(_hash(item), item.assignment.message.provider, digest(self.domain, item.commit.message)) for item in members
-        )
-        blinds = tuple(sha256(b"blind" + job.job_id + bytes([item.index])) for item in members)
-        message = CommitSet(
-            job.job_id, Small(batch), entries, blinds, number, job.secret, Ppm(PPM_ONE), (drawn.attempt,), hash_list(()),
-            UnixSeconds(int(self.clock.now())),
-        )  # fmt: skip
-        job.batches.append(seal(self.domain, message, self.statement.sign))
-        await self.note(job, "closed", f"batch {batch}")
-
-    async def _execute(self, job: FakeJob, who: int, number: Round) -> None:
-        index, order, spec = len(job.executions), job.submission.order.message, job.submission.spec
-        blind = sha256(b"blind" + job.job_id + bytes([index]))
-        assignment = Assignment(
-            assignment_id(job.job_id, index, blind), self.coordinator.address, self.owners[who], order.spec_hash, HOST.id(),
-            Price(self.cheat.price), spec.max_duration, UnixSeconds(int(self.clock.now()) + 5),
-        )  # fmt: skip
-        hashed = digest(self.domain, assignment)
-        accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(int(self.clock.now())))
-        salt = sha256(b"salt" + hashed)
-        output, sealed = self.folder / f"out-{hashed.hex()}", self.folder / f"sealed-{hashed.hex()}"
-        (output / "deep").mkdir(parents=True)
-        lie = f" a lie of {who}" if who in self.cheat.liars else ""
-        (output / "result.txt").write_text(f"{' '.join(spec.command())}{lie}\n")
-        (output / "deep" / "empty").write_bytes(b"")
-        output_digest, cid, _ = await asyncio.to_thread(seal_directory, output, salt, sealed)
-        if self.cheat.swap_ciphertext:
-            raw = bytearray(sealed.read_bytes())
-            raw[-1] ^= 1
-            sealed.write_bytes(raw)
-        stat = await self.store.put(sealed, "providers", None)
-        status = ExitStatus(self.cheat.exit_status)
-        image = ZERO_HASH if self.cheat.wrong_class else image_digest(spec.image)
-        result = result_digest(status, output_digest)
-        commit = Commit(
-            hashed, determinism_class(HOST.id(), image, HOST.environment()), commitment(hashed, self.owners[who], salt, result),
-            stat.cid.digest if self.cheat.swap_ciphertext else cid.digest, USAGE_MS, number,
-        )  # fmt: skip
-        reveal = Reveal(hashed, self.owners[who], status, output_digest, salt)
-        sign = self.operators[who].sign
-        job.executions.append(
-            ExecutionEvidence(
-                index, seal(self.domain, assignment, self.statement.sign), seal(self.domain, accept, sign), seal(self.domain, commit, sign),
-                reveal, self.operators[who].address,
-            )
-        )  # fmt: skip
-
-    def _decision(self, job: FakeJob) -> verdict.Decision:
-        order = job.submission.order.message
-        runs = [verdict.Execution(i.commit.message.assignment_hash, i.assignment.message.provider, _result(i)) for i in job.executions]
-        decision = verdict.decide(Label.QUORUM_2, order.verify_tier, runs, order.max_executions, False)
-        if self.cheat.crown_liar and isinstance(decision, verdict.Accepted):
-            return verdict.Accepted(decision.faulted, decision.group)
-        return decision
-
-    async def _decide(self, job: FakeJob, decision: verdict.Accepted) -> None:
-        group = [job.executions[i] for i in decision.group]
-        order = job.submission.order.message
-        credits = [Credit(_hash(i), settlement.pay_of(order, i.assignment.message, i.commit.message.usage_ms)) for i in group]
-        split = settlement.split(order, Label.QUORUM_2, FEE, credits)
-        job.charged = Amount(split.charged + self.cheat.charge_extra)
-        faulted = tuple(_hash(job.executions[i]) for i in decision.faulted)
-        await self._finish(job, Outcome.ACCEPTED, tuple(_hash(item) for item in group), faulted)
-
-    async def _unresolved(self, job: FakeJob) -> None:
-        await self._finish(job, Outcome.UNRESOLVED, (), ())
-
-    async def _finish(self, job: FakeJob, outcome: Outcome, group: tuple[Hash32, ...], faulted: tuple[Hash32, ...]) -> None:
-        reveals = tuple(struct_hash(item.reveal) for item in job.executions if item.reveal is not None)
-        message = Verdict(
-            job.job_id, Sequence(1), Label.QUORUM_2, outcome, Small(len(job.batches)), group, faulted, hash_list(reveals),
-            UnixSeconds(int(self.clock.now())),
-        )  # fmt: skip
-        signer = key("stranger") if self.cheat.foreign_verdict_key else self.statement
-        job.verdict, job.phase = seal(self.domain, message, signer.sign), "decided"
-        await self.note(job, "verdict", outcome.name.lower())
-
-    def receipt_of(self, job: FakeJob) -> Receipt:
-        """The receipt of a decided job."""
-        assert job.verdict is not None
-        keys = tuple(sorted({item.operator_key for item in job.executions}))
-        return Receipt(
-            self.domain.chain_id, STAKES, bls.public_key(self.beacon_secret), self.statement.address, job.submission.spec,
-            job.submission.session, job.submission.order, job.ack, tuple(job.batches), tuple(job.beacons), tuple(job.executions),
-            job.witness, job.verdict, TakenFromChain(5, len(self.slots), self.slots, keys),
-        )  # fmt: skip
 
     def _view(self, job: FakeJob) -> RunView:
         order = job.submission.order.message
@@ -507,15 +266,6 @@ class FakeMarket:
             job.job_id, order.client, job.submission.spec.name, job.phase, Label.QUORUM_2, UnixSeconds(1), (), job.verdict, job.charged,
             order.budget, None, job.verdict is not None, None,
         )  # fmt: skip
-
-
-def _hash(item: ExecutionEvidence) -> Hash32:
-    return item.commit.message.assignment_hash
-
-
-def _result(item: ExecutionEvidence) -> Hash32:
-    assert item.reveal is not None
-    return result_digest(item.reveal.exit_status, item.reveal.output_digest)
 
 
 def _cid(text: str):  # type: ignore[no-untyped-def]

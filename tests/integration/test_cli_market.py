@@ -131,7 +131,7 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(call: Call, fa
     assert code == 0 and (tmp_path / "got" / "result.txt").exists()
     code, out, _ = await call("events", run, "--json")
     names = [json.loads(line)["name"] for line in out.splitlines()]
-    assert names[0] == "acked" and names[-1] == "verdict"
+    assert names[0] == "acked" and "verdict" in names
     assert (await call("logs", "tile"))[1] == "hello from the job\n"
     code, out, _ = await call("describe", run)
     assert code == 0 and run in out

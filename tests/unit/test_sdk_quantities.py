@@ -99,8 +99,8 @@ def test_cores() -> None:
     [
         ("H100:2", 2, "H100", 0), ("24GB..:3", 3, "", 24 * 10**9), ("24GB", 1, "", 24 * 10**9), ("2", 2, "", 0),
         ("RTX 4090", 1, "RTX 4090", 0),
-    ],  # fmt: skip
-)
+    ],
+)  # fmt: skip
 def test_gpus(text: str, count: int, model: str, vram: int) -> None:
     request = parse_gpu(text, "gpu")
     assert (request.count, request.model, request.vram_bytes_min) == (count, model, vram)
