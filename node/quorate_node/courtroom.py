@@ -73,7 +73,7 @@ class Courtroom:
 
     async def _reexecute(self, effect: effects.Reexecute) -> Hash32:
         """The result digest of one named execution; zero when inputs or image cannot be had (the vote is void then)."""
-        lease_id = jury_lease_id(effect.case_id, effect.index)
+        lease_id = jury_lease_id(effect.case_id, effect.index, self._core.terms.provider)
         left = effect.give_up_at - self._clock.now()
         sources = [item.source() for item in self._coordinators.values()]
         try:

@@ -1,7 +1,7 @@
 """The beginning of a devnet on chain: contracts deployed, everybody registered, staked, bonded and funded, in two blocks or three.
 
-Owners, operators, payouts and the coordinator use the well-known development accounts, which hold coins from the first block; the
-clients' keys are fresh, as a client's always are.
+The coordinator uses well-known development accounts, which hold coins from the first block; keys of providers and clients are fresh,
+so that nothing of one devnet bears the name of another's.
 """
 
 import asyncio
@@ -22,20 +22,10 @@ from quorate_runtime.chain import ChainClient
 from quorate_runtime.crypto import KeySigner
 
 DEPLOYER, ACCOUNT, POSTING = 0, 1, 2
-FIRST_OWNER, FIRST_OPERATOR, FIRST_PAYOUT = 10, 34, 128  # payouts receive only, so they need no coins
-CLIENT_COINS = 10**20
+FIRST_PAYOUT = 128  # payouts receive only, so they need no coins
+COINS = 10**20  # of every fresh key that sends
 MINED_SECONDS = 30.0
 POLL_SECONDS = 0.1
-
-
-def owner_secret(index: int) -> Hash32:
-    """Key of a provider's account."""
-    return Hash32(dev_account(FIRST_OWNER + index))
-
-
-def operator_secret(index: int) -> Hash32:
-    """Hot key of a provider; it pays for votes and claims."""
-    return Hash32(dev_account(FIRST_OPERATOR + index))
 
 
 def payout_address(index: int) -> Address:
@@ -75,20 +65,21 @@ async def begin(client: ChainClient, chain_id: int, beacon: BeaconInfo, provider
     plan = deploy.plan(deployer.signer.address, 0, chain_id, BlockNumber(0), DEVNET, beacon, faucet=True)
     for creation in plan.creations:
         await deployer.create(creation.name, creation.data, creation.gas)
-    for each in funds.clients:
-        await deployer.pay(each.address, CLIENT_COINS)
+    fresh = [*(each.address for each in funds.clients), *(key for each in providers for key in (each.owner.address, each.operator))]
+    for address in fresh:
+        await deployer.pay(address, COINS)
     contracts = Contracts.of(plan.deployment)
     wallets = [deployer, *(Wallet(client, chain_id, signer) for signer in (funds.account, funds.posting))]
     await _coordinator(wallets[1], contracts, funds)
     await wallets[2].call("tokens", contracts.token.mint(funds.posting.address, funds.bonds))
-    for newcomer in providers:
-        wallets.append(Wallet(client, chain_id, newcomer.owner))
-        await _provider(wallets[-1], contracts, newcomer)
     await _mined(wallets)
+    owners = [Wallet(client, chain_id, each.owner) for each in providers]
+    for wallet, newcomer in zip(owners, providers, strict=True):
+        await _provider(wallet, contracts, newcomer)
     clients = [Wallet(client, chain_id, signer) for signer in funds.clients]
     for wallet in clients:
         await _client(wallet, contracts, funds)
-    await _mined(clients)
+    await _mined([*owners, *clients])
     return plan.deployment
 
 

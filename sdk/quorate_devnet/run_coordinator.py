@@ -4,6 +4,7 @@ The settings file may appear later: the slow part, importing, is over by then.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -30,6 +31,7 @@ async def serve(service: Service) -> None:
 def main() -> None:
     """Reads the settings and serves."""
     logs.setup(is_json=False)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line a request would be most of the log
     path = Path(sys.argv[1])
     await_file(path)
     told = read_coordinator(path)

@@ -1,6 +1,7 @@
 """`python -m quorate_devnet.run_provider SETTINGS`: one provider of a devnet, the daemon that owners run; a liar gets another executor."""
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -52,6 +53,7 @@ async def _tell(daemon: ProviderDaemon, path: Path) -> None:
 def main() -> None:
     """Reads the settings and serves."""
     logs.setup(is_json=False)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line a request would be most of the log
     path = Path(sys.argv[1])
     await_file(path)
     crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))

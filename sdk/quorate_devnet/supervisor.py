@@ -158,8 +158,6 @@ class _Start:
         providers = []
         for index in range(config.providers):
             keystore = Keystore.at(config.provider_home(index) / "keys", PASSPHRASE, DEVNET)
-            keystore.create_account("owner", genesis.owner_secret(index))
-            keystore.create_account("operator", genesis.operator_secret(index))
             providers.append(provider_keys.create(keystore, None, genesis.payout_address(index)))
         homes = [config.client_home(index) for index in range(config.clients)]
         profiles = tuple(create_profile(home, coordinator_url, PASSPHRASE, DEVNET.name) for home in homes)

@@ -227,9 +227,10 @@ def test_reconcile(phase: type, state: TaskState) -> None:
 def test_strays_are_removed() -> None:
     """Of leases that ended or were never known; a juror's own container is none."""
     driver = juror()
-    mine = jury_lease_id(CASE, 0)
-    observed = {mine: TaskState.RUNNING, jury_lease_id(CASE, 1): TaskState.EXITED, "ff" * 32: TaskState.RUNNING}
-    assert reconcile((), driver.core.jury.values(), observed).strays == (jury_lease_id(CASE, 1), "ff" * 32)
+    mine = jury_lease_id(CASE, 0, driver.core.terms.provider)
+    other = jury_lease_id(CASE, 1, driver.core.terms.provider)
+    observed = {mine: TaskState.RUNNING, other: TaskState.EXITED, "ff" * 32: TaskState.RUNNING}
+    assert reconcile((), driver.core.jury.values(), observed).strays == (other, "ff" * 32)
 
 
 def test_recent_runs_shorten_the_wait() -> None:

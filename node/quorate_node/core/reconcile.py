@@ -7,7 +7,7 @@ from quorate_node.core import events
 from quorate_node.core.jury import Duty, Repeating
 from quorate_node.core.phases import Collecting, Execution, Running, Sealing, Starting, Uploading
 from quorate_protocol.ports import TaskState
-from quorate_protocol.units import Nonce
+from quorate_protocol.units import Address, Nonce
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ def reconcile(desired: Iterable[Execution], jury: Iterable[Duty], observed: Mapp
             happened.append(events.Failed(item.hash, "its container was gone when the daemon came back"))
     for duty in jury:
         if isinstance(duty.phase, Repeating):
-            wanted.add(jury_lease_id(duty.case_id, len(duty.phase.digests)))
+            wanted.add(jury_lease_id(duty.case_id, len(duty.phase.digests), duty.juror))
     return Reconciled(tuple(happened), tuple(sorted(set(observed) - wanted)))
 
 
-def jury_lease_id(case_id: Nonce, index: int) -> str:
-    """Name of the container in which a juror repeats one execution."""
-    return f"case-{case_id}-{index}"
+def jury_lease_id(case_id: Nonce, index: int, juror: Address) -> str:
+    """Name of the container in which a juror repeats one execution; jurors may share an engine, so it names the juror too."""
+    return f"case-{case_id}-{index}-{juror.hex()[:16]}"
