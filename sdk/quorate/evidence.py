@@ -55,7 +55,7 @@ def judge(known: Known, data: bytes, told: Envelope[Verdict]) -> Agreement:
     _check_terms(known, found)
     _check_rule(ack, known.order)
     group = _group(known, found)
-    paid = group if decided.outcome is Outcome.ACCEPTED else _paid_unresolved(found)
+    paid = group if decided.outcome is Outcome.ACCEPTED else _paid_stopped(found) or _paid_unresolved(found)
     return Agreement(decided, ack.rule, tuple(group), _charge(known, ack, paid), canonical, found.cid())
 
 
@@ -110,6 +110,11 @@ def _group(known: Known, found: Receipt) -> list[ExecutionEvidence]:
         same = isinstance(decision, verdict.Accepted) and {runs[i].assignment_hash for i in decision.group} == set(decided.group)
         _require(same, "verdict: the rule applied to the reveals gives another group")
     return group
+
+
+def _paid_stopped(found: Receipt) -> list[ExecutionEvidence]:
+    """Our own Stop cut it short: the one execution is paid its elapsed time, and nothing is claimed of its result (I4)."""
+    return [item for item in found.executions if item.reveal is not None] if found.verdict.message.outcome is Outcome.LAPSED else []
 
 
 def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:

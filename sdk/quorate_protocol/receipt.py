@@ -23,6 +23,7 @@ from quorate_protocol.messages import (
     Order,
     Reveal,
     Session,
+    Stop,
     Verdict,
     Witness,
 )
@@ -82,6 +83,7 @@ class Receipt:
     witness: Envelope[Witness] | None
     verdict: Envelope[Verdict]
     taken_from_chain: TakenFromChain
+    stop: Envelope[Stop] | None = None  # the client's, when it ended the job
     version: int = 1
 
     def encode(self) -> bytes:
@@ -178,6 +180,8 @@ def _signatures(receipt: Receipt, domain: Domain, recover: Recover) -> Iterator[
         order = receipt.order.message
         key = order.witness if order.witness != bytes(20) else session.session_key
         yield _signed("witness", receipt.witness, key, domain, recover)
+    if receipt.stop is not None:
+        yield _signed("stop", receipt.stop, session.session_key, domain, recover)
 
 
 def _orders(receipt: Receipt, domain: Domain) -> Iterator[Check]:
@@ -185,6 +189,8 @@ def _orders(receipt: Receipt, domain: Domain) -> Iterator[Check]:
     yield Check("hash:spec", sha256(receipt.spec.encode()) == order.spec_hash, "spec document against order.specHash")
     yield Check("hash:jobId", digest(domain, order) == ack.job_id == receipt.verdict.message.job_id, "order digest")
     yield Check("order:session", order.client == receipt.session.message.client, "order and session name one client")
+    if receipt.stop is not None:
+        yield Check("stop:jobId", receipt.stop.message.job_id == ack.job_id, "the Stop is for this job")
     chain = receipt.taken_from_chain
     yield Check("hash:eligibleRoot", audit.eligible_root(chain.eligible) == ack.eligible_root, "eligible slots against the Ack")
     for number, batch in enumerate(receipt.batches):
@@ -224,6 +230,11 @@ def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         message = batch.message
         owners = [entry.provider for entry in message.ordered]
         position += len(owners)
+        if message.beacon_round == 0 and receipt.verdict.message.outcome is Outcome.LAPSED:
+            # Stopped by the client: what was cut short cannot be repeated, so nobody is drawn and nothing is claimed of it.
+            alone = receipt.stop is not None and not message.slots and len(owners) == 1
+            yield Check(f"draw[{number}]", alone, "a job stopped by its client has one execution and no draw")
+            continue
         if message.beacon_round not in randomness:
             yield Check(f"draw[{number}]", False, f"beacon round {message.beacon_round} is missing")
             continue

@@ -48,6 +48,7 @@ class Checks:
         self.books = Books()
         self._commits: dict[Hash32, int] = {}  # commit hash -> when the coordinator took it
         self._closed: set[Hash32] = set()
+        self._revealed: set[Hash32] = set()
         self._last_reveal: dict[Hash32, int] = {}  # job -> when its last reveal was taken
 
     # ------------------------------------------------------------------------------------------------------ watcher
@@ -93,7 +94,9 @@ class Checks:
         if isinstance(event, ev.RevealReceived):
             lease = core.state.leases[event.reveal.assignment_hash]
             assert lease.hash in self._closed, "I8: a reveal was taken before its CommitSet"
-            self._last_reveal[lease.job_id] = self.coordinator.schedule.now
+            if lease.hash not in self._revealed:
+                self._revealed.add(lease.hash)
+                self._last_reveal[lease.job_id] = self.coordinator.schedule.now
         for effect in outcome.effects:
             self._effect(core, effect)  # type: ignore[arg-type]
         self._see_moves(core)

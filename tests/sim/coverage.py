@@ -22,7 +22,7 @@ JOB = {
     "Matching": "Running Ended",
     "Running": "AwaitingRound Matching Revealing Ended Final",
     "AwaitingRound": "Running Revealing",
-    "Revealing": "AwaitingRound Matching Decided Final",
+    "Revealing": "AwaitingRound Matching Decided Final Ended",
     "Decided": "Final",
 }
 EXECUTION = {

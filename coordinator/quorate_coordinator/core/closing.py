@@ -101,9 +101,29 @@ def decide_if_open(turn: Turn, job: Job) -> None:
     if len(job.batches) == 1 and len(members) == 1 and isinstance(members[0].phase, leases.Silent):
         # A batch of one that is not revealed lapses unpaid, and the next provider runs it (reveal demands come later).
         turn.note(job, "lapsed", f"execution {members[0].index} was not revealed")
+        if job.stop is not None:
+            placing.end(turn, job, "stopped by its client, and what it gave was not revealed")
+            return
         turn.put(job, phase=Matching(turn.at), batches=(), beacons=(), witness=None, refused_by=(*job.refused_by, members[0].provider))
         return
+    if _was_cut_short(job):
+        _pay_elapsed(turn, job, members)
+        return
     decide(turn, job, is_exhausted=False)
+
+
+def _was_cut_short(job: Job) -> bool:
+    """A stopped job's batch is closed without a draw."""
+    return job.batches[0].commit_set.message.beacon_round == 0
+
+
+def _pay_elapsed(turn: Turn, job: Job, members: list[Lease]) -> None:
+    """A stop by the client pays elapsed time (I4) and says nothing about anybody: no audit, no fault, no trust."""
+    verdict = _sign_verdict(turn, job, Outcome.LAPSED, members, [])
+    job = turn.put(job, phase=Decided(verdict, True, turn.at))
+    turn.note(job, "verdict", "lapsed: stopped by its client, elapsed time is paid")
+    ledger.settle(turn, job, members)
+    _tell(turn, receipts.publish(turn, turn.state.jobs[job.id], members), verdict, members)
 
 
 def committed_leases(turn: Turn, job: Job) -> list[Lease]:

@@ -118,7 +118,7 @@ def reopen(turn: Turn, job: Job, lease: Lease, retry_at: UnixSeconds) -> None:
     place = next((item for item in job.phase.places if item.lease == lease.hash), None)
     if place is None:
         return
-    if place.attempt < 0 and job.is_stopped:
+    if place.attempt < 0 and job.stop is not None:
         end(turn, job, "stopped by its client before it gave a result")
         return
     if place.attempt < 0:
@@ -160,7 +160,7 @@ def _after_commit(turn: Turn, job: Job, lease: Lease) -> None:
     phase = job.phase
     if not isinstance(phase, Running) or all(place.lease != lease.hash for place in phase.places):
         return
-    if phase.batch == 0 and phase.beacon is None and job.is_stopped:
+    if phase.batch == 0 and phase.beacon is None and job.stop is not None:
         # Nobody can repeat what was cut short, so there is no draw: it is opened alone, and pays its elapsed time.
         closing.close_if_complete(turn, job)
         return
@@ -208,8 +208,8 @@ def on_stop(turn: Turn, event: StopReceived) -> None:
         return
     if isinstance(job.phase, Decided | Ended):
         return
-    if not job.is_stopped:
-        job = turn.put(job, is_stopped=True)
+    if job.stop is None:
+        job = turn.put(job, stop=event.stop)
         turn.note(job, "stopped", "by its client")
     if not isinstance(job.phase, Running) or job.phase.batch or job.phase.beacon is not None:
         return  # committed or beyond: it ends by its verdict, soon

@@ -35,6 +35,7 @@ def build(turn: Turn, job: Job, members: list[Lease]) -> Receipt:
         beacons=tuple(BeaconEvidence(item.round, item.signature) for item in job.beacons),
         executions=executions,
         witness=job.witness,
+        stop=job.stop,
         verdict=job.phase.verdict,
         taken_from_chain=TakenFromChain(block, job.list_length, job.eligible, keys),
     )

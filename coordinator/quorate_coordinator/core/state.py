@@ -8,7 +8,7 @@ from quorate_protocol.classes import HostClass
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.epoch import Leaf
 from quorate_protocol.lease import Lease
-from quorate_protocol.messages import Accept, Ack, CommitSet, Session, Verdict, Voucher, Witness
+from quorate_protocol.messages import Accept, Ack, CommitSet, Session, Stop, Verdict, Voucher, Witness
 from quorate_protocol.offer import Offer
 from quorate_protocol.order import Submission
 from quorate_protocol.settlement import NOTHING, Split
@@ -191,6 +191,7 @@ class Job:
     beacons: tuple[BeaconUsed, ...] = ()
     witness: Envelope[Witness] | None = None
     refused_by: tuple[Address, ...] = ()
+    stop: Envelope[Stop] | None = None  # its client wants no more of it: never matched again; what was cut short is not compared
     split: Split = NOTHING
     charged_up_to: Amount = Amount(0)  # the client's cumulative charge after this job
     is_covered: bool = False
