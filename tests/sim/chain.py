@@ -141,7 +141,8 @@ class Chain:
                     self._executed[purpose] = refused
             finish(self._executed[purpose])
 
-        self.schedule.after(self.random.uniform(0.3, 2.5), execute)
+        is_jammed = "SendVote" in purpose and self.random.random() < 0.1
+        self.schedule.after(self.random.uniform(5, 90) if is_jammed else self.random.uniform(0.3, 2.5), execute)
 
     def post(self, effect: PostEpoch, finish: Finish) -> None:
         """Epochs.post."""

@@ -46,7 +46,7 @@ class Checks:
         self.coordinator: CoordinatorDaemon
         self.providers: dict[str, Provider] = {}
         self.books = Books()
-        self._commits: dict[Hash32, int] = {}  # commit hash -> when the coordinator took it
+        self.commits: dict[Hash32, int] = {}  # commit hash -> when the coordinator took it
         self._closed: set[Hash32] = set()
         self._revealed: set[Hash32] = set()
         self._last_reveal: dict[Hash32, int] = {}  # job -> when its last reveal was taken
@@ -90,7 +90,7 @@ class Checks:
     def _coordinator_stepped(self, event: object, outcome: Outcome[Effect]) -> None:
         core = self.coordinator.core
         if isinstance(event, ev.CommitReceived):
-            self._commits.setdefault(digest(DOMAIN, event.commit.message), self.coordinator.schedule.now)
+            self.commits.setdefault(digest(DOMAIN, event.commit.message), self.coordinator.schedule.now)
         if isinstance(event, ev.RevealReceived):
             lease = core.state.leases[event.reveal.assignment_hash]
             assert lease.hash in self._closed, "I8: a reveal was taken before its CommitSet"
@@ -107,7 +107,7 @@ class Checks:
             case Send(frame=wire.CommitSetSent(assignment_hash, commit_set)):
                 self._closed.add(assignment_hash)
                 for entry in commit_set.message.ordered:
-                    assert entry.commit_hash in self._commits, "I8: a batch was closed before all its commitments were in"
+                    assert entry.commit_hash in self.commits, "I8: a batch was closed before all its commitments were in"
             case Send(frame=wire.AssignmentSent()):
                 self._assigned(core, digest(DOMAIN, effect.frame.assignment.message))
             case StoreDocument(name, data) if name.startswith("receipt-doc-"):
@@ -135,7 +135,7 @@ class Checks:
 
     def _commit_time(self, core: Coordinator, lease_hash: Hash32 | None) -> int | None:
         phase = core.state.leases[lease_hash].phase if lease_hash else None
-        return self._commits[digest(DOMAIN, phase.commit.message)] if isinstance(phase, Committed) else None
+        return self.commits[digest(DOMAIN, phase.commit.message)] if isinstance(phase, Committed) else None
 
     def _see_moves(self, core: Coordinator) -> None:
         self._take_moves("lease", core.state.leases)

@@ -77,8 +77,9 @@ def draw(seed: int) -> Plan:
     count = {Market.SMALL: random.randint(3, 6), Market.TINY: 2, Market.LARGE: 8}[market]
     bad = random.randint(0, max(1, (count - 1) // 2))
     kinds = [random.choice([kind for kind in Behaviour if kind is not Behaviour.HONEST]) for _ in range(bad)]
-    if random.random() < 0.3 and market is Market.SMALL:
-        kinds[:1] = [Behaviour.LIAR]
+    jobs = random.randint(4, 9)
+    if random.random() < 0.35 and market is Market.SMALL and count > 3:
+        kinds[:1], jobs = [Behaviour.LIAR], random.randint(8, 12)  # enough lies for a case
     weather = random.choice([CALM, Weather(0.05, 0.1, 0.1, 0.01), Weather(0.15, 0.2, 0.2, 0.04)])
     nodes = ["coordinator", *(f"provider-{number}" for number in range(count)), "client-0", "client-1"]
     absences = tuple(
@@ -91,7 +92,7 @@ def draw(seed: int) -> Plan:
         market=market,
         limits=limits,
         behaviours=(*kinds, *[Behaviour.HONEST] * (count - len(kinds))),
-        jobs=random.randint(4, 9),
+        jobs=jobs,
         weather=weather,
         absences=absences,
         crash_chance=random.choice([0.0, 0.002, 0.01]),

@@ -106,6 +106,12 @@ class Provider(Process[events.Event, effects.Effect]):
         self.every(0.5, self._tick)
         self.every(1, self._follow_chain)
 
+    def die(self, is_disk_complete: bool = True) -> None:
+        """Now and then the whole machine goes down, and its containers with it."""
+        if self.is_up and self.random.random() < 0.25:
+            self.containers.clear()
+        super().die(is_disk_complete)
+
     def calm_down(self) -> None:
         """From now on this provider is honest and awake."""
         self.behaviour, self.crash_chance = Behaviour.HONEST, 0.0
@@ -196,20 +202,22 @@ class Provider(Process[events.Event, effects.Effect]):
             case effects.Fetch():
                 self._fetch(effect, finish)
             case effects.StartTask():
+                if self.crash_chance > 0 and self.random.random() < 0.03:
+                    finish(Refused(Code.UNKNOWN, "no such image"))
+                    return
                 self._start(effect)
                 self._later(0.05, events.Started(effect.lease), finish)
             case effects.WatchTask():
                 self._watch(effect.lease, finish)
             case effects.Collect():
-                self._later(0.1, events.Collected(effect.lease, self._output(effect), ""), finish)
+                self._later(0.1 + self._late(), events.Collected(effect.lease, self._output(effect), ""), finish)
             case effects.Seal():
                 ciphertext = sha256(effect.salt + effect.output_digest)
                 self.sealed[ciphertext] = (effect.salt, effect.output_digest)
-                self._later(0.05, events.Sealed(effect.lease, ciphertext), finish)
+                self._later(0.05 + self._late(), events.Sealed(effect.lease, ciphertext), finish)
             case effects.Upload():
-                seconds = 80.0 if self.behaviour is Behaviour.LATE and self.random.random() < 0.5 else 0.0
                 again = self.in_this_life(lambda: self._upload(effect.ciphertext, self._answered(finish, events.Uploaded(effect.lease))))
-                self.schedule.after(seconds, again)
+                self.schedule.after(self._late(), again)
             case effects.SendCommit():
                 self._send_commit(effect, finish)
             case effects.SendReveal():
@@ -314,8 +322,11 @@ class Provider(Process[events.Event, effects.Effect]):
         if self.behaviour is Behaviour.HONEST and self.crash_chance > 0 and self.random.random() < 0.02:
             self._later(1.0, events.Failed(effect.lease, "a source gave other bytes than its CID says"), finish)
             return
-        late = self.random.uniform(5, 70) if self.behaviour is Behaviour.LATE else 0.0
-        self._later(self.random.uniform(0.05, 0.6) + late, events.Fetched(effect.lease), finish)
+        self._later(self.random.uniform(0.05, 0.6) + self._late(), events.Fetched(effect.lease), finish)
+
+    def _late(self) -> float:
+        """Beyond every deadline, sometimes."""
+        return self.random.uniform(5, 70) if self.behaviour is Behaviour.LATE and self.random.random() < 0.3 else 0.0
 
     def _start(self, effect: effects.StartTask) -> None:
         lease_id = effect.lease.hex()
@@ -372,7 +383,9 @@ class Provider(Process[events.Event, effects.Effect]):
 
     def _reexecute(self, effect: effects.Reexecute, finish: Finish) -> None:
         spec = self.chain.specs.get(effect.spec_hash)
-        if spec is None or self.behaviour is Behaviour.SLEEPER:
+        if self.planned is Behaviour.SLEEPER:
+            return  # no-shows do not hold up a court
+        if spec is None:
             self._later(5.0, events.Reexecuted(effect.case_id, effect.index, ZERO_HASH), finish)
             return
         ran = workload.truth(spec, self.name)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from sim.coverage import ALL_CODES, ALL_EDGES, Coverage
+from sim.intruder import Intruder
 from sim.plan import draw
 from sim.world import World
 
@@ -25,6 +26,8 @@ Played = tuple[int, str, str | None, Coverage]
 def play(seed: int, is_verbose: bool = False) -> Played:
     """(seed, trace, violation, what it covered)."""
     world = World(draw(seed))
+    if world.plan.has_intruder:
+        world.schedule.after(3, Intruder(world).start)
     violation = None
     if is_verbose:
         from sim.telling import tell_all

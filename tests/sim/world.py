@@ -40,6 +40,7 @@ class World:
         ]
         api = Api(self.coordinator.take_order, self.coordinator.take_signed, self._look)
         self.clients = [Client(number, plan, self.schedule, self.network, api) for number in range(2)]
+        self.is_calm = False
         self._wire()
 
     def _look(self, account: bytes, after: int) -> object:
@@ -92,6 +93,7 @@ class World:
             self.schedule.after(start + random.uniform(4, 30), lambda: setattr(self.coordinator, "is_beacon_silent", False))
 
     def _calm_down(self) -> None:
+        self.is_calm = True
         self.network.heal()
         self.chain.is_moody = self.coordinator.is_beacon_silent = False
         self.coordinator.crash_chance = 0.0

@@ -1,0 +1,224 @@
+"""Somebody who sends whatever may not work: forged, replayed, foreign, malformed. All of it must be refused and change nothing.
+
+It may even hold real keys: then it is a provider or coordinator that breaks the rules, which must not help it either.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from quorate_protocol import lease as leases
+from quorate_protocol import wire
+from quorate_protocol.envelope import Envelope, seal
+from quorate_protocol.lease import Lease
+from quorate_protocol.messages import Accept, Commit, Heartbeat, Reveal
+from quorate_protocol.offer import Hardware, Offer, OfferEnvelope
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import (
+    ZERO_HASH,
+    ExitStatus,
+    Hash32,
+    JobKind,
+    Milliseconds,
+    Round,
+    Seconds,
+    Sequence,
+    Signature,
+    Small,
+    UnixSeconds,
+)
+from sim import intruder_api, intruder_provider
+from sim.network import Silence
+from sim.parties import DOMAIN, FOREIGN, key
+from sim.world import World
+
+EVERY_SECONDS = 2.5
+STRANGER = key("stranger")
+Attack = tuple[Callable[[], object], str] | None
+"""What to try and the codes that may answer it; None when there is nothing to attack now."""
+
+
+@dataclass(slots=True)
+class Intruder:
+    """Tries one attack after another during the safety phase."""
+
+    world: World
+    random: Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.random = Random(f"intruder/{self.world.plan.seed}")
+
+    def start(self) -> None:
+        """Until the liveness phase."""
+        if self.world.is_calm:
+            return
+        self._try()
+        self.world.schedule.after(EVERY_SECONDS * self.random.uniform(0.3, 1.7), self.start)
+
+    def _try(self) -> None:
+        daemon = self.world.coordinator
+        if not daemon.is_up:
+            return
+        kind = self.random.random()
+        if kind < 0.4:
+            target, attack = "coordinator", self.random.choice(FRAMES)(self)
+        elif kind < 0.7:
+            target, attack = "coordinator", self.random.choice(intruder_api.ATTACKS)(self.world, self.random)
+        else:
+            provider = self.random.choice(self.world.providers)
+            if not provider.is_up:
+                return
+            target, attack = provider.name, self.random.choice(intruder_provider.ATTACKS)(self.world, provider, self.random)
+        if attack is not None:
+            self._expect(target, *attack)
+
+    def _expect(self, target: str, act: Callable[[], object], codes: str) -> None:
+        core = self.world.coordinator.core if target == "coordinator" else self.world.checks.providers[target].core
+        before = core.snapshot() if self.random.random() < 0.15 else None
+        try:
+            act()
+        except Refused as refused:
+            assert refused.code.value in codes.split(), f"an attack was refused as {refused.code.value}, not as one of {codes}: {refused}"
+            self.world.coverage.code(target, refused.code.value)
+            assert before is None or core.snapshot() == before, "a refused message changed the state"
+        except Silence:
+            return  # down, deaf, or it died over something else that was due at this moment
+        else:
+            assert "ok" in codes.split(), f"an attack on {target} was taken; expected one of {codes}"
+
+    # ------------------------------------------------------------------------------------------------------- frames
+
+    def frame(self, frame: wire.Frame) -> Callable[[], object]:
+        """Sends it to the coordinator, outside of the network."""
+        data = wire.encode(frame)
+        return lambda: self.world.coordinator.handle(data)
+
+    def lease_in(self, *phases: type) -> Lease | None:
+        """Any lease of the coordinator in one of these phases."""
+        found = [item for item in self.world.coordinator.core.state.leases.values() if isinstance(item.phase, phases)]
+        return self.random.choice(found) if found else None
+
+    def operator_of(self, lease: Lease) -> Callable[[Hash32], Signature]:
+        """Signs as the lease's provider."""
+        number = next(item.number for item in self.world.providers if item.owner == lease.provider)
+        return key("operator", number).sign
+
+    def commit_for(self, lease: Lease, is_right_class: bool) -> Commit:
+        """A commit that the provider never made."""
+        class_id = lease.class_id if is_right_class else Hash32(b"\x07" * 32)
+        return Commit(lease.hash, class_id, Hash32(self.random.randbytes(32)), Hash32(self.random.randbytes(32)), Milliseconds(5), Round(1))
+
+
+def _garbage(intruder: Intruder) -> Attack:
+    data = intruder.random.choice([b"{", b"\xff\xfe", b"[]", b'{"frame":1.5}', b'{"frame":{"kind":"Nothing"}}', b'{"frame":{"kind":"Ok"}, "a":1}'])
+    return lambda: intruder.world.coordinator.handle(data), "malformed unknown-field"
+
+
+def _spoilt_form(intruder: Intruder) -> Attack:
+    whole = wire.encode(wire.Ok())
+    data, code = intruder.random.choice(
+        [
+            (whole + b" ", "not-canonical"),
+            (whole.replace(b'"Ok"', b'"Ok","more":1'), "unknown-field"),
+            (b" " * ((1 << 20) + 1), "oversize"),
+            (whole, "unsupported"),
+        ]
+    )
+    return lambda: intruder.world.coordinator.handle(data), code
+
+
+def _heartbeat(intruder: Intruder) -> Attack:
+    world = intruder.world
+    victim = intruder.random.choice(world.providers)
+    beat = Heartbeat(victim.owner, Sequence(2**40), (), world.schedule.now)
+    stranger = Heartbeat(STRANGER.address, Sequence(1), (), world.schedule.now)
+    own = victim.operator.sign
+    late = Heartbeat(victim.owner, Sequence(2**40), (), UnixSeconds(world.schedule.now - 100))
+    high = bytearray(seal(DOMAIN, beat, own).sig)
+    high[32] = 0xFF
+    envelope, code = intruder.random.choice(
+        [
+            (seal(DOMAIN, beat, STRANGER.sign), "wrong-signer"),
+            (seal(FOREIGN, beat, own), "wrong-signer not-registered bad-signature"),
+            (seal(DOMAIN, stranger, STRANGER.sign), "not-registered"),
+            (seal(DOMAIN, late, own), "stale not-registered"),
+            (Envelope(beat, Signature(bytes(64) + b"\x1b")), "bad-signature"),
+            (Envelope(beat, Signature(bytes(high))), "bad-signature"),
+        ]
+    )
+    return intruder.frame(wire.HeartbeatSent(envelope)), code + " not-registered"
+
+
+def _offer(intruder: Intruder) -> Attack:
+    world, victim = intruder.world, intruder.random.choice(intruder.world.providers)
+    expires, code, number, sign = intruder.random.choice(
+        [
+            (world.schedule.now - 1, "expired", 2**40, victim.operator.sign),
+            (world.schedule.now + 10**6, "expired", 2**40, victim.operator.sign),
+            (world.schedule.now + 60, "wrong-signer", 2**40, STRANGER.sign),
+            (world.schedule.now + 60, "stale", 0, victim.operator.sign),
+        ]
+    )
+    offer = Offer(
+        victim.owner, Sequence(number), UnixSeconds(expires), victim.slots, Hardware(1, 1, 1), "noop", Small(0), (JobKind.TASK,), "eu",
+        ZERO_HASH, ZERO_HASH, (),
+    )  # fmt: skip
+    known = world.coordinator.core.state.providers.get(victim.owner)
+    if number == 0 and (known is None or known.offer is None):
+        return None
+    return intruder.frame(wire.OfferSent(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), sign)))), code + " not-registered"
+
+
+def _others_accept(intruder: Intruder) -> Attack:
+    lease = intruder.lease_in(leases.Assigned, leases.Accepted, leases.Committed)
+    if lease is None:
+        return None
+    accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), intruder.world.schedule.now)
+    long = Accept(lease.hash, Seconds(10**6), Seconds(1), Seconds(0), intruder.world.schedule.now)
+    old = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(1))
+    own = intruder.operator_of(lease)
+    envelope, code = intruder.random.choice(
+        [
+            (seal(DOMAIN, accept, STRANGER.sign), "wrong-signer"),
+            (seal(FOREIGN, accept, own), "wrong-signer bad-signature"),
+            (seal(DOMAIN, long, own), "bad-amount wrong-phase too-late"),
+            (seal(DOMAIN, old, own), "stale wrong-phase too-late"),
+        ]
+    )
+    return intruder.frame(wire.AcceptSent(envelope)), code
+
+
+def _others_commit(intruder: Intruder) -> Attack:
+    lease = intruder.lease_in(leases.Assigned, leases.Accepted, leases.Committed, leases.Revealed, leases.Lapsed)
+    if lease is None:
+        return None
+    own, world = intruder.operator_of(lease), intruder.world
+    right, wrong = intruder.commit_for(lease, True), intruder.commit_for(lease, False)
+    sign, commit, is_stored = intruder.random.choice([(STRANGER.sign, right, True), (own, right, False), (own, wrong, True)])
+    if is_stored:
+        world.coordinator.staging.setdefault(commit.encrypted_output, (ZERO_HASH, ZERO_HASH))
+    code = "wrong-signer" if sign == STRANGER.sign else ("wrong-class" if is_stored else "not-stored")
+    if is_stored and sign != STRANGER.sign:
+        code += " wrong-phase equivocation too-late"
+    return intruder.frame(wire.CommitSent(seal(DOMAIN, commit, sign))), code
+
+
+def _reveal(intruder: Intruder) -> Attack:
+    lease = intruder.lease_in(leases.Accepted, leases.Committed, leases.Closed, leases.Revealed)
+    known = lease.hash if lease is not None and intruder.random.random() < 0.8 else Hash32(b"\x09" * 32)
+    provider = lease.provider if lease is not None else STRANGER.address
+    reveal = Reveal(known, provider, ExitStatus(0), ZERO_HASH, Hash32(intruder.random.randbytes(32)))
+    return intruder.frame(wire.RevealSent(reveal)), "does-not-open wrong-phase unknown not-stored too-late"
+
+
+def _replay(intruder: Intruder) -> Attack:
+    """Repeating what was said is harmless: taken as a repeat, or refused."""
+    seen = intruder.world.coordinator.wiretap
+    if not seen:
+        return None
+    return intruder.frame(intruder.random.choice(seen)), "ok wrong-phase too-late does-not-open stale equivocation"
+
+
+FRAMES: tuple[Callable[[Intruder], Attack], ...] = (
+    _garbage, _spoilt_form, _heartbeat, _offer, _others_accept, _others_commit, _reveal, _reveal, _replay,
+)  # fmt: skip

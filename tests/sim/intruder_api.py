@@ -1,0 +1,133 @@
+"""What an intruder tries at the clients' side of the coordinator."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from quorate_protocol.envelope import Envelope, seal
+from quorate_protocol.messages import Order, Session, Stop, Voucher, Witness
+from quorate_protocol.order import Submission
+from quorate_protocol.units import Amount, Bps, Hash32, Nonce, Price, Round, Small, UnixSeconds, VerifyTier
+from sim import workload
+from sim.client import Client
+from sim.parties import DOMAIN, FOREIGN, key
+from sim.plan import Market
+from sim.world import World
+
+Attack = tuple[Callable[[], object], str] | None
+STRANGER = key("stranger")
+FRESH = Nonce(10**9)
+
+
+def _order(world: World, random: Random) -> Attack:
+    """An order with one thing wrong in it."""
+    client, now = random.choice(world.clients), world.schedule.now
+    spec = workload.make_spec(random, "spoilt")
+    changes: list[tuple[dict[str, object], str]] = [
+        ({"expiry": UnixSeconds(now - 1)}, "expired"),
+        ({"max_fee_bps": Bps(100)}, "price-too-high"),
+        ({"budget": Amount(1)}, "bad-amount no-offer too-few-owners"),
+        ({"max_price_per_hour": Price(10)}, "no-offer"),
+        ({"verify_tier": VerifyTier.TEE}, "unsupported"),
+        ({"max_executions": Small(9)}, "bad-amount"),
+        ({"spec_hash": Hash32(b"\x05" * 32)}, "malformed"),
+        ({"max_price_per_hour": Price(2**40), "budget": Amount(2**90)}, "over-allocation no-offer"),
+        ({"coordinator": STRANGER.address}, "wrong-signer"),
+    ]
+    if world.plan.market is Market.TINY:
+        changes += [({"accept_unverified": False}, "too-few-owners no-offer over-allocation bad-amount")] * 6
+    chosen, codes = random.choice(changes)
+    submission = client.submission(spec, client.order(spec, nonce=FRESH, **chosen))
+    return lambda: world.coordinator.take_order(submission), codes + _unknown(world, client)
+
+
+def _unknown(world: World, client: Client) -> str:
+    """Before the first block was read the coordinator knows neither clients nor providers."""
+    return "" if client.account.address in world.coordinator.core.state.clients else " over-allocation no-offer unknown"
+
+
+def _replayed_order(world: World, random: Random) -> Attack:
+    """A used nonce under another order; a whole order again is only a repeat."""
+    client = random.choice(world.clients)
+    if not client.acked:
+        return None
+    known = next(item for item in client.submissions if item.order.digest(DOMAIN) in client.acked)
+    if random.random() < 0.3 and world.schedule.now < known.order.message.expiry:
+        return lambda: world.coordinator.take_order(known), "ok"
+    changed = replace(known.order.message, budget=Amount(known.order.message.budget + 1), expiry=UnixSeconds(world.schedule.now + 60))
+    submission = client.submission(known.spec, changed)
+    return lambda: world.coordinator.take_order(submission), "replayed"
+
+
+def _forged_order(world: World, random: Random) -> Attack:
+    """Signed for another chain, by a stranger, or over a session that nobody gave."""
+    client, now = random.choice(world.clients), world.schedule.now
+    spec = workload.make_spec(random, "forged")
+    order: Order = client.order(spec, nonce=FRESH)
+    good = client.submission(spec, order)
+    own = Session(STRANGER.address, STRANGER.address, order.coordinator, Amount(10**9), UnixSeconds(now + 60))
+    old = replace(good.session.message, expires=UnixSeconds(now - 1))
+    submission, codes = random.choice(
+        [
+            (Submission(seal(FOREIGN, order, client.session_key.sign), good.session, spec), "wrong-signer bad-signature"),
+            (Submission(seal(DOMAIN, order, STRANGER.sign), good.session, spec), "wrong-signer"),
+            (Submission(good.order, seal(DOMAIN, good.session.message, STRANGER.sign), spec), "wrong-signer"),
+            (Submission(good.order, seal(DOMAIN, old, client.account.sign), spec), "expired"),
+            (Submission(seal(DOMAIN, order, STRANGER.sign), seal(DOMAIN, own, STRANGER.sign), spec), "wrong-signer"),
+        ]
+    )
+    return lambda: world.coordinator.take_order(submission), codes
+
+
+def _poor_stranger(world: World, random: Random) -> Attack:
+    """Everything is signed well, but there is no money behind it."""
+    spec = workload.make_spec(random, "poor")
+    base = world.clients[0].order(spec, nonce=FRESH)
+    order = replace(base, client=STRANGER.address)
+    session = Session(STRANGER.address, STRANGER.address, order.coordinator, Amount(10**9), UnixSeconds(world.schedule.now + 60))
+    submission = Submission(seal(DOMAIN, order, STRANGER.sign), seal(DOMAIN, session, STRANGER.sign), spec)
+    if random.random() < 0.3:
+        return lambda: world.coordinator.take_session(submission.session), "over-allocation"
+    return lambda: world.coordinator.take_order(submission), "over-allocation"
+
+
+def _voucher(world: World, random: Random) -> Attack:
+    client = random.choice(world.clients)
+    known = world.coordinator.core.state.clients.get(client.account.address)
+    if known is None or not known.sessions:
+        return None
+    message = Voucher(client.account.address, key("coordinator").address, Amount(known.charged + 1), Nonce(0))
+    lower = replace(message, cumulative=Amount(max(0, known.vouched - 1)))
+    sign = client.session_key.sign
+    envelope, codes = random.choice(
+        [
+            (seal(DOMAIN, message, sign), "bad-amount over-allocation"),
+            (seal(DOMAIN, replace(message, cumulative=Amount(10**12)), sign), "over-allocation"),
+            (seal(DOMAIN, message, STRANGER.sign), "wrong-signer"),
+            (seal(FOREIGN, message, sign), "wrong-signer bad-signature"),
+            (seal(DOMAIN, lower, sign), "stale"),
+            (seal(DOMAIN, replace(message, client=STRANGER.address), STRANGER.sign), "unknown"),
+        ]
+    )
+    return lambda: world.coordinator.take_signed(envelope), codes
+
+
+def _stop(world: World, random: Random) -> Attack:
+    client, other = random.sample(world.clients, 2)
+    job_id = random.choice(list(client.acked)) if client.acked and random.random() < 0.8 else Hash32(b"\x06" * 32)
+    stop = seal(DOMAIN, Stop(job_id, world.schedule.now), other.session_key.sign)
+    return lambda: world.coordinator.take_signed(stop), "not-yours unknown"
+
+
+def _witness(world: World, random: Random) -> Attack:
+    commits = list(world.checks.commits)
+    commit_hash = random.choice(commits) if commits and random.random() < 0.9 else Hash32(b"\x08" * 32)
+    signer = random.choice([STRANGER, world.clients[0].session_key])
+    message = Witness(commit_hash, Round(1), world.schedule.now)
+    envelope: Envelope[Witness] = seal(DOMAIN, message, signer.sign)
+    return lambda: world.coordinator.take_signed(envelope), "wrong-signer unknown too-late"
+
+
+ATTACKS: tuple[Callable[[World, Random], Attack], ...] = (
+    _order, _order, _order, _replayed_order, _forged_order, _poor_stranger, _voucher, _stop, _witness,
+)  # fmt: skip

@@ -1,0 +1,154 @@
+"""What an intruder, or a coordinator that breaks the rules, tries at a provider."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from quorate_node.core import events, phases
+from quorate_protocol import wire
+from quorate_protocol.eip712 import digest
+from quorate_protocol.envelope import Envelope, seal
+from quorate_protocol.messages import Assignment, Commit, CommitEntry, CommitReceipt, CommitSet, Statement, Stop, Verdict
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Amount,
+    Hash32,
+    Label,
+    Outcome,
+    Ppm,
+    Price,
+    Round,
+    Sequence,
+    Signature,
+    Small,
+    UnixSeconds,
+)
+from sim import workload
+from sim.parties import DOMAIN, FOREIGN, HOST, key
+from sim.provider import Provider
+from sim.world import World
+
+Attack = tuple[Callable[[], object], str] | None
+STRANGER, STATEMENT = key("stranger"), key("statement")
+SOME = Hash32(b"\x0a" * 32)
+
+
+def _send(provider: Provider, frame: wire.Frame) -> Callable[[], object]:
+    data = wire.encode(frame)
+    return lambda: provider.handle(data)
+
+
+def _garbage(world: World, provider: Provider, random: Random) -> Attack:
+    data = random.choice([b"{", b"[]", wire.encode(wire.Ok()) + b"x"])
+    return lambda: provider.handle(data), "malformed"
+
+
+def _not_for_providers(world: World, provider: Provider, random: Random) -> Attack:
+    return _send(provider, wire.Ok()), "unsupported"
+
+
+def _assignment(world: World, provider: Provider, random: Random) -> Attack:
+    spec = workload.make_spec(random, "forged")
+    accept_by = UnixSeconds(world.schedule.now + 5)
+    good = Assignment(
+        Hash32(random.randbytes(32)), provider.coordinator, provider.owner, spec.digest(), HOST.id(), Price(10**6), spec.max_duration, accept_by
+    )
+    message, sign, domain, codes = random.choice(
+        [
+            (good, STRANGER.sign, DOMAIN, "wrong-signer"),
+            (good, STATEMENT.sign, FOREIGN, "wrong-signer bad-signature"),
+            (replace(good, coordinator=STRANGER.address), STRANGER.sign, DOMAIN, "wrong-signer"),
+            (replace(good, provider=STRANGER.address), STATEMENT.sign, DOMAIN, "not-yours"),
+            (replace(good, accept_by=UnixSeconds(world.schedule.now - 1)), STATEMENT.sign, DOMAIN, "too-late"),
+        ]
+    )
+    envelope = seal(domain, message, sign)
+    if random.random() < 0.1:
+        envelope, codes = Envelope(good, Signature(bytes(65))), "bad-signature"
+    return _send(provider, wire.AssignmentSent(envelope, spec, ())), codes
+
+
+def _bound(provider: Provider, random: Random) -> tuple[Hash32, Commit] | None:
+    """Something that the provider has committed and not finished."""
+    kinds = phases.Committed | phases.Receipted | phases.Revealed
+    found = [(item.hash, item.phase.commit) for item in provider.core.live() if isinstance(item.phase, kinds)]
+    return random.choice(found) if found else None
+
+
+def _commit_set(world: World, provider: Provider, random: Random) -> Attack:
+    """A set that would make it reveal: of a stranger, from another time, or without its commit."""
+    bound = _bound(provider, random)
+    if bound is None:
+        return None
+    lease, commit = bound
+    entry = CommitEntry(lease, provider.owner, digest(DOMAIN, commit))
+    now = world.schedule.now
+    good = CommitSet(SOME, Small(0), (entry,), (SOME,), Round(1), SOME, Ppm(0), (), SOME, now)
+    message, sign, codes = random.choice(
+        [
+            (good, STRANGER.sign, "wrong-signer"),
+            (replace(good, closed_at=UnixSeconds(now - 60)), STATEMENT.sign, "stale equivocation"),
+            (replace(good, closed_at=UnixSeconds(now + 60)), STATEMENT.sign, "too-early equivocation"),
+            (replace(good, ordered=()), STATEMENT.sign, "unknown"),
+        ]
+    )
+    is_revealed = isinstance(provider.core.executions[lease].phase, phases.Revealed)
+    if is_revealed and random.random() < 0.5:
+        message, sign, codes = good, STATEMENT.sign, "equivocation"
+    return _send(provider, wire.CommitSetSent(lease, seal(DOMAIN, message, sign))), codes
+
+
+def _early_set(world: World, provider: Provider, random: Random) -> Attack:
+    """Before the commit there is nothing to reveal."""
+    early = [item.hash for item in provider.core.live() if isinstance(item.phase, phases.PREPARING)]
+    if not early:
+        return None
+    message = CommitSet(SOME, Small(0), (), (), Round(1), SOME, Ppm(0), (), SOME, world.schedule.now)
+    return _send(provider, wire.CommitSetSent(early[0], seal(DOMAIN, message, STATEMENT.sign))), "wrong-phase"
+
+
+def _verdict(world: World, provider: Provider, random: Random) -> Attack:
+    bound = _bound(provider, random)
+    lease = bound[0] if bound else SOME
+    message = Verdict(SOME, Sequence(9), Label.QUORUM_2, Outcome.ACCEPTED, Small(1), (), (lease,), SOME, world.schedule.now)
+    return _send(provider, wire.VerdictSent(lease, seal(DOMAIN, message, STRANGER.sign))), "wrong-signer unknown"
+
+
+def _statement(world: World, provider: Provider, random: Random) -> Attack:
+    known = provider.core.statements.get(provider.coordinator)
+    if known is None or known.message.final < 2:
+        return None
+    last = known.message
+    message, sign, codes = random.choice(
+        [
+            (replace(last, final=Amount(last.final - 1), seq=Sequence(last.seq + 1)), STATEMENT.sign, "bad-amount"),
+            (replace(last, final=Amount(last.final + 1)), STATEMENT.sign, "equivocation"),
+            (replace(last, seq=Sequence(last.seq - 1)), STATEMENT.sign, "stale"),
+            (replace(last, seq=Sequence(last.seq + 1)), STRANGER.sign, "wrong-signer"),
+            (replace(last, provider=STRANGER.address, seq=Sequence(last.seq + 1)), STATEMENT.sign, "not-yours"),
+        ]
+    )
+    envelope: Envelope[Statement] = seal(DOMAIN, message, sign)
+    return _send(provider, wire.StatementSent(envelope)), codes
+
+
+def _receipt(world: World, provider: Provider, random: Random) -> Attack:
+    bound = _bound(provider, random)
+    commit_hash = digest(DOMAIN, bound[1]) if bound else SOME
+    envelope = seal(DOMAIN, CommitReceipt(commit_hash, world.schedule.now), STRANGER.sign)
+    return _send(provider, wire.ReceiptSent(envelope)), "wrong-signer unknown"
+
+
+def _stop(world: World, provider: Provider, random: Random) -> Attack:
+    """Another coordinator ends an execution that is not its own."""
+    live = provider.core.live()
+    stop = seal(DOMAIN, Stop(SOME, world.schedule.now), STRANGER.sign)
+    if not live:
+        return _send(provider, wire.StopSent(ZERO_HASH, stop)), "unknown"
+    return lambda: provider.submit(events.StopArrived(live[0].hash, stop, STRANGER.address)), "not-yours"
+
+
+ATTACKS: tuple[Callable[[World, Provider, Random], Attack], ...] = (
+    _garbage, _not_for_providers, _assignment, _assignment, _commit_set, _commit_set, _commit_set, _early_set, _verdict, _statement,
+    _receipt, _stop,
+)  # fmt: skip
