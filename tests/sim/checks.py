@@ -6,21 +6,25 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect as CoordinatorEffect
 from quorate_coordinator.core.effects import OpenCase, Send, StoreDocument
-from quorate_coordinator.core.state import Running
+from quorate_coordinator.core.state import Job, Running
 from quorate_protocol import codec, receipt, wire
 from quorate_protocol.beacon import round_time
+from quorate_protocol.classes import job_class
 from quorate_protocol.commitment import result_digest
 from quorate_protocol.eip712 import digest
-from quorate_protocol.lease import Committed
+from quorate_protocol.lease import Closed, Committed
+from quorate_protocol.messages import CommitSet
 from quorate_protocol.receipt import Receipt
 from quorate_protocol.refusals import Refused
 from quorate_protocol.step import Effect, Outcome
-from quorate_protocol.units import Address, Hash32, Label, Outcome as JobOutcome
+from quorate_protocol.trust import Trust
+from quorate_protocol.units import Address, Comparator, Hash32, JobKind, Label, VerifyTier
+from quorate_protocol.units import Outcome as JobOutcome
 from quorate_runtime.crypto import recover
 from sim import workload
 from sim.coordinator import FEE_BPS, CoordinatorDaemon
 from sim.coverage import Coverage, Watched, phase_name
-from sim.parties import BEACON, DOMAIN, is_beacon_signature
+from sim.parties import BEACON, DOMAIN, HOST, is_beacon_signature
 from sim.plan import Behaviour
 from sim.provider import Provider
 
@@ -49,6 +53,7 @@ class Checks:
         self.commits: dict[Hash32, int] = {}  # commit hash -> when the coordinator took it
         self._closed: set[Hash32] = set()
         self._revealed: set[Hash32] = set()
+        self._rates: dict[Hash32, int] = {}  # job -> auditPpm at its draw
         self._last_reveal: dict[Hash32, int] = {}  # job -> when its last reveal was taken
 
     # ------------------------------------------------------------------------------------------------------ watcher
@@ -106,6 +111,7 @@ class Checks:
         match effect:
             case Send(frame=wire.CommitSetSent(assignment_hash, commit_set)):
                 self._closed.add(assignment_hash)
+                self._check_rate(core, commit_set.message)
                 for entry in commit_set.message.ordered:
                     assert entry.commit_hash in self.commits, "I8: a batch was closed before all its commitments were in"
             case Send(frame=wire.AssignmentSent()):
@@ -128,10 +134,19 @@ class Checks:
             return
         beacon = job.phase.beacon
         assert beacon is not None, "I9: an auditor without a beacon round"
+        if not job.batches:
+            self._rates.setdefault(job.id, rate_of(core, job))
         appeared = round_time(BEACON, beacon.round)
         assert appeared <= self.coordinator.schedule.now, "I9: an auditor was announced before its round appeared"
         bound = self._last_reveal.get(job.id) if job.batches else self._commit_time(core, job.phase.places[0].lease)
         assert bound is None or appeared > bound, f"I9: round {beacon.round} was known when the results were bound"
+
+    def _check_rate(self, core: Coordinator, closed: CommitSet) -> None:
+        """I10: the rate that a CommitSet states is the one of its primary when the draw was made."""
+        job = core.state.jobs[closed.job_id]
+        if closed.batch == 0 and closed.beacon_round:
+            expected = self._rates.setdefault(job.id, rate_of(core, job))
+            assert closed.audit_ppm == expected, f"I10: auditPpm {closed.audit_ppm}, the draw was made with {expected}"
 
     def _commit_time(self, core: Coordinator, lease_hash: Hash32 | None) -> int | None:
         phase = core.state.leases[lease_hash].phase if lease_hash else None
@@ -173,8 +188,8 @@ class Checks:
             if workload.kind_of(body.spec) in VERIFIABLE and not is_stopped and verdict.label is not Label.UNVERIFIED:
                 is_sure = verdict.label is not Label.ADAPTIVE or len(body.executions) > 1
                 assert is_true == is_paid or not is_sure, f"I3: {who} told {'the truth' if is_true else 'a lie'} and is paid: {is_paid}"
-            if self.providers[who].planned is Behaviour.HONEST and workload.kind_of(body.spec) in VERIFIABLE:
-                assert is_paid or not is_sure_loss(is_stopped), f"I3: the honest {who} was outvoted on a stopped job"
+            if self.providers[who].planned is Behaviour.HONEST and workload.kind_of(body.spec) in VERIFIABLE and is_stopped:
+                assert is_paid, f"I3: the honest {who} was outvoted on a stopped job"
 
     def _book(self, body: Receipt) -> None:
         """I4: charges from signed messages alone, never above what the client signed."""
@@ -254,6 +269,22 @@ class Checks:
                 pass
 
 
-def is_sure_loss(is_stopped: bool) -> bool:
-    """An honest execution outside the group is only a violation of its own when the job was stopped."""
-    return is_stopped
+def rate_of(core: Coordinator, job: Job) -> int:
+    """auditPpm of DESIGN §6, written anew: what a stranger computes for a job's primary."""
+    order, rule = job.submission.order.message, job.ack.message.rule
+    if rule is not Label.ADAPTIVE:
+        return 1_000_000 if rule is Label.QUORUM_2 else 0
+    primary = next(core.state.leases[item] for item in job.leases if isinstance(core.state.leases[item].phase, Committed | Closed))
+    trusts = core.state.trust.get(primary.provider)
+    trust = trusts.by_class[job_class(JobKind.TASK, Comparator.EXACT, HOST.id())] if trusts else Trust()
+    is_watched = job.witness is not None or order.accept_unwitnessed
+    if order.verify_tier is VerifyTier.CRITICAL or trust.passed < 20 or not is_watched:
+        return 1_000_000
+    error = trust.lambda_ppm if not trust.strikes else max(trust.lambda_ppm, 50_000 >> (trust.passed // 100))
+    error = max(1, 100 * error // (100 + trust.passed))
+    least = {VerifyTier.LEAN: 20_000, VerifyTier.STANDARD: 50_000}[order.verify_tier]
+    gain = min(job.submission.spec.max_duration * 1000 * primary.assignment.message.price_per_hour // 3_600_000, order.budget)
+    stake = core.rules.limits.slot_stake * sum(1 for slot in job.eligible if slot.owner == primary.provider)
+    loss = gain + min(stake, 16 * gain) + core.state.providers[primary.provider].held
+    economic = 2 * gain * 10**12 // (loss * 800_000) if loss else 0
+    return min(1_000_000, max(least, economic, 1_000_000 - 1000 * 1_000_000 // error if error > 1000 else 0))

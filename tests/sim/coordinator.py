@@ -112,7 +112,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         advanced = self.chain.notes_after(self.core.state.own.block)
         if advanced is not None:
             self.report(advanced)
-        if self.is_up and self.plan.has_reorganisations and self.chain.is_moody and self.random.random() < 0.03:
+        if self.is_up and self.plan.has_reorganisations and self.random.random() < 0.05:
             self.report(ev.ChainReorganised(type(self.core.state.own.block)(max(0, self.core.state.own.block - self.random.randint(1, 12)))))
 
     def _follow_beacon(self) -> None:

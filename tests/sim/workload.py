@@ -32,6 +32,8 @@ def make_spec(random: Random, name: str) -> job.JobSpec:
     """A small job; its argv says what it does."""
     kind, duration = random.choice(KINDS), random.randint(4, 12)
     milliseconds = random.randint(200, 3_000)
+    if kind == "random":
+        milliseconds = random.randint(duration * 300, duration * 1000)
     argv = ("run", kind, str(milliseconds), name)
     resources = job.Resources()
     return job.JobSpec(JobKind.TASK, name, IMAGE, 10, argv, "", (), "/scratch", (), resources, Seconds(duration), job.Compare())

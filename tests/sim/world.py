@@ -55,7 +55,7 @@ class World:
             provider.upload = self.coordinator.put_content
             provider.wiretap = self.coordinator.wiretap
             self.coordinator.peers[provider.owner] = (provider.name, provider.handle)
-        money = 4_000 if self.plan.is_poor else 50_000_000
+        money = 2_000 if self.plan.is_poor else 50_000_000
         owners = [provider.owner for provider in self.providers]
         operators = [provider.operator.address for provider in self.providers]
         slots = [sum(slot.count for slot in provider.slots) for provider in self.providers]
