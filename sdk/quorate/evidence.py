@@ -114,7 +114,9 @@ def _group(known: Known, found: Receipt) -> list[ExecutionEvidence]:
 
 def _paid_stopped(found: Receipt) -> list[ExecutionEvidence]:
     """Our own Stop cut it short: the one execution is paid its elapsed time, and nothing is claimed of its result (I4)."""
-    return [item for item in found.executions if item.reveal is not None] if found.verdict.message.outcome is Outcome.LAPSED else []
+    if found.verdict.message.outcome is not Outcome.LAPSED or found.stop is None:
+        return []  # without a Stop that our session key signed (the receipt's check has verified it) a lapse costs nothing
+    return [item for item in found.executions if item.reveal is not None][:1]
 
 
 def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:

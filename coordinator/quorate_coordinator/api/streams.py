@@ -64,10 +64,13 @@ class Streams:
                     await response.write(text)
                     sent += len(text)
                 if is_over or request.query.get("follow") != "1":
-                    return response
+                    break
                 await self.clock.sleep(POLL_SECONDS)
+        except ConnectionResetError:
+            pass  # the client went away: the ordinary end of a stream
         finally:
             self.open_streams -= 1
+        return response
 
     def _check(self, request: web.Request, client: Address) -> None:
         if self.auth.required(request) != client:
@@ -97,6 +100,8 @@ class Streams:
                 if idle and idle % KEEPALIVE_POLLS == 0:
                     await response.write(b": alive\n\n")
                 await self.clock.sleep(POLL_SECONDS)
+        except ConnectionResetError:
+            pass  # the client went away: the ordinary end of a stream
         finally:
             self.open_streams -= 1
         return response
