@@ -112,7 +112,6 @@ class BeaconUsed:
     round: Round
     signature: bytes
     randomness: bytes
-    audit_ppm: Ppm = Ppm(0)  # the job's rate when this draw was made; later audits and held pay must not change what was decided
 
 
 @dataclass(frozen=True, slots=True)
