@@ -17,7 +17,6 @@ DEFAULT_FOLDER = Path("devnet")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 4
-WATCH_SECONDS = 0.5
 
 Folder = Annotated[Path, typer.Option("--dir", help="Folder of the devnet; devnet.json stands in it once everything is up.")]
 Executor = Annotated[str, typer.Option("--executor", help="auto, docker, process, or noop (up only)")]
@@ -108,8 +107,7 @@ async def _serve(config: "DevnetConfig", as_json: bool) -> int:
     try:
         async with running(config, lambda sentence: typer.echo(sentence, err=True)) as devnet:
             _show(devnet, as_json)
-            while (ended := devnet.family.ended()) is None:
-                await asyncio.sleep(WATCH_SECONDS)
+            ended = await devnet.family.one_ended()
             typer.echo(f"devnet: {ended.name} ended with status {ended.process.returncode}:\n{ended.tail()}", err=True)
             return EXIT_FAILED
     except asyncio.CancelledError:

@@ -15,7 +15,7 @@ def engine_answers() -> str:
     try:
         api = docker.APIClient(timeout=PROBE_SECONDS)
         try:
-            api.ping()  # type: ignore[no-untyped-call]
+            api.ping()
         finally:
             api.close()
     except docker.errors.DockerException as error:

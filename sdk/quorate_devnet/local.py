@@ -11,7 +11,9 @@ from quorate_devnet.supervisor import running
 
 
 @contextlib.asynccontextmanager
-async def local_market(*, executor: str = "process", providers: int = 3, liars: int = 0, folder: Path | None = None) -> AsyncIterator[Market]:
+async def local_market(
+    *, executor: str = "process", providers: int = 3, liars: int = 0, folder: Path | None = None
+) -> AsyncIterator[Market]:
     """A devnet and a market of its first client, with money. `executor`: process (default), docker, auto, or noop (nothing runs).
 
     Starting takes some seconds: share one among tests. ValueError for options that make no sense, Unavailable when it does not start.

@@ -14,6 +14,7 @@ from pathlib import Path
 from quorate_protocol.refusals import Unavailable
 
 POLL_SECONDS = 0.02
+WATCH_SECONDS = 0.5
 STOP_SECONDS = 6.0
 REAPED_SECONDS = 30.0
 LOG_TAIL_BYTES = 1500
@@ -89,8 +90,8 @@ class Family:
         loop = asyncio.get_running_loop()
         limit = loop.time() + seconds
         while loop.time() < limit:
-            if path.exists():
-                facts: dict[str, str] = json.loads(path.read_text())
+            facts = _read_facts(path)
+            if facts is not None:
                 return facts
             if not child.is_running:
                 raise Unavailable(f"{name} ended with status {child.process.returncode}:\n{child.tail()}")
@@ -100,6 +101,14 @@ class Family:
     def ended(self) -> Child | None:
         """A child that ended although nobody asked it to."""
         return next((child for child in self.children.values() if not child.is_running), None)
+
+    async def one_ended(self) -> Child:
+        """Waits until a child ends although nobody asked it to."""
+        while True:
+            found = self.ended()
+            if found is not None:
+                return found
+            await asyncio.sleep(WATCH_SECONDS)
 
     async def stop(self) -> None:
         """SIGTERM to all, SIGKILL after a while; then the reaper removes what they left. Safe to repeat."""
@@ -124,3 +133,10 @@ class Family:
             except subprocess.TimeoutExpired:
                 child.process.kill()  # it had its time
                 child.process.wait()
+
+
+def _read_facts(path: Path) -> dict[str, str] | None:
+    if not path.exists():
+        return None
+    facts: dict[str, str] = json.loads(path.read_text())
+    return facts

@@ -19,6 +19,7 @@ from pathlib import Path
 
 LINE_BYTES_MAX = 64 * 1024
 GONE_SECONDS = 5.0
+LATE_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -44,7 +45,9 @@ class Estate:
 
     def settle(self) -> None:
         """Kills first, so that nobody starts anything while the rest is cleaned."""
+        is_unclean = False
         for descriptor in self.children:
+            is_unclean |= not select.select([descriptor], [], [], 0)[0]
             try:
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             except ProcessLookupError:
@@ -54,6 +57,10 @@ class Estate:
             select.select([descriptor], [], [], max(0.0, limit - time.monotonic()))
         self._remove_programs()
         self._remove_containers()
+        if is_unclean and self.containers:
+            # Whoever was killed may just have asked the engine for a container, which appears a moment later.
+            time.sleep(LATE_SECONDS)
+            self._remove_containers()
 
     def _remove_programs(self) -> None:
         if not any(home.is_dir() and any(home.iterdir()) for home in self.processes):
@@ -66,13 +73,16 @@ class Estate:
     def _remove_containers(self) -> None:
         if not self.containers:
             return
+        import docker.errors
+
         from quorate_node.adapters.reap import reap
 
         for owner, home in self.containers:
             try:
                 reap(owner, home)
-            except Exception as error:  # noqa: BLE001 - one label's failure must not keep the others' containers alive
-                print(f"containers of {owner} may be left: {error}", file=sys.stderr, flush=True)
+            except (docker.errors.DockerException, OSError) as error:
+                # Not re-raised: one label's failure must not keep the others' containers alive.
+                sys.stderr.write(f"containers of {owner} may be left: {error}\n")
 
 
 def main() -> None:
@@ -80,7 +90,6 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     estate = Estate()
-    print("ready", flush=True)
     while line := sys.stdin.readline(LINE_BYTES_MAX):
         estate.note(line)
     estate.settle()

@@ -18,6 +18,7 @@ from quorate_protocol.limits import DEVNET
 from quorate_runtime import crash, logs
 from quorate_runtime.keys import Keystore, read_passphrase_file
 
+
 async def serve(service: Service) -> None:
     """Until SIGTERM."""
     task = asyncio.ensure_future(service.run())

@@ -22,6 +22,7 @@ from quorate_contracts.deploy import Deployment
 from quorate_coordinator import keys as coordinator_keys
 from quorate_coordinator.keys import CoordinatorKeys
 from quorate_devnet import genesis, settings
+from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.ledger import CHAIN_ID
 from quorate_devnet.config import BONDS, CLIENT_DEPOSIT, MARKER, PASSPHRASE, ChainKind, DevnetConfig, ExecutorChoice, clear_folder
 from quorate_devnet.engine import engine_answers
@@ -31,8 +32,9 @@ from quorate_devnet.processes import Family
 from quorate_node import keys as provider_keys
 from quorate_node.adapters.hostclass import detect_cpu_class
 from quorate_node.keys import ProviderKeys
-from quorate_protocol.limits import DEVNET, Limits
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol import codec
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.ports import BeaconInfo, Signer
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain import ChainClient, Rpc
@@ -152,8 +154,8 @@ class _Start:
     def _keys(self, coordinator_url: str) -> tuple[CoordinatorKeys, tuple[ProviderKeys, ...], tuple[Profile, ...]]:
         config = self.config
         keystore = Keystore.at(config.coordinator_home / "keys", PASSPHRASE, DEVNET)
-        keystore.create_account("account", Hash32(genesis.dev_account(genesis.ACCOUNT)))
-        keystore.create_account("posting", Hash32(genesis.dev_account(genesis.POSTING)))
+        keystore.create_account("account", Hash32(dev_account(genesis.ACCOUNT)))
+        keystore.create_account("posting", Hash32(dev_account(genesis.POSTING)))
         coordinator = coordinator_keys.create(keystore)
         providers = []
         for index in range(config.providers):
@@ -211,10 +213,10 @@ class _Start:
                 if sum(1 for offer in offers if offer["isAlive"]) >= wanted:
                     return
                 await asyncio.sleep(OFFERS_POLL_SECONDS)
-        raise Unavailable(f"only {len(offers)} of {wanted} providers are on offer; see {self.config.folder / 'logs'}")
+        raise Unavailable(f"not all of {wanted} providers are on offer; see {self.config.folder / 'logs'}")
 
 
-def signer_of(keys: ProviderKeys) -> "genesis.Signer":
+def signer_of(keys: ProviderKeys) -> Signer:
     """The owner's own key, which a devnet always has."""
     assert keys.owner is not None, "a devnet keeps the owners' keys"
     return keys.owner
@@ -241,8 +243,6 @@ def write_private(path: Path, text: str) -> None:
 
 def devnet_facts(devnet: Devnet) -> dict[str, object]:
     """What `devnet.json` says. Paths are relative to it."""
-    from quorate_protocol import codec
-
     config = devnet.config
     return {
         "chainUrl": devnet.chain_url, "beaconUrl": devnet.beacon_url, "deployment": codec.to_json(devnet.deployment),
@@ -264,5 +264,3 @@ def devnet_facts(devnet: Devnet) -> dict[str, object]:
         ],
     }  # fmt: skip
 
-
-__all__ = ["Devnet", "DevnetConfig", "Limits", "running"]

@@ -116,11 +116,12 @@ async def conservation(client: ChainClient, contracts: Contracts, books: Books, 
     pool = pool_query.decode(await client.call(pool_query.to, pool_query.data, block=at))
     credited = {event.account for event in books.of(events.Credited) if isinstance(event, events.Credited)}
     credits = await total(court.credit_of(each) for each in credited)
+    owed_by_court = _open_bonds(books) + credits + await ask(court.burned())
     return [
         Sum("all tokens minted = all balances", minted, await total(token.balance_of(each) for each in holders)),
         Sum("Stakes = stakes + bond", await ask(token.balance_of(stakes.address)), staked),
         Sum("Escrow = deposits + allocations + pool", await ask(token.balance_of(escrow.address)), deposits + pool.charged - pool.paid),
-        Sum("Court = open bonds + credits + burned", await ask(token.balance_of(court.address)), _open_bonds(books) + credits + await ask(court.burned())),
+        Sum("Court = open bonds + credits + burned", await ask(token.balance_of(court.address)), owed_by_court),
     ]  # fmt: skip
 
 

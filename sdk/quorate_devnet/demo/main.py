@@ -19,7 +19,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_devnet.config import DevnetConfig, ExecutorChoice
 from quorate_devnet.demo import outcome, scenario
 from quorate_devnet.demo.books import Parties, conservation, read_gas
-from quorate_devnet.demo.orders import PRICER, RENDERER, Ordered, Orders
+from quorate_devnet.demo.orders import PRICER, RENDERER, Orders
 from quorate_devnet.demo.outcome import Ending
 from quorate_devnet.demo.png import assemble, png
 from quorate_devnet.demo.screen import Screen, result_table
@@ -63,7 +63,7 @@ def demo(options: DemoOptions) -> int:
             ending, names = asyncio.run(_bounded(options, options.folder or Path(folder) / "devnet", console))
     except (DemoFailed, QuorateError, Refused, Unavailable, ValueError, TimeoutError) as error:
         # Not re-raised: this is the end of the program, and the sentence is the answer.
-        console.print(f"[bold red]the demo failed:[/] {error or 'time is up'}", highlight=False)
+        console.print(f"[bold red]the demo failed:[/] {str(error) or 'time is up'}", highlight=False)
         return 1
     console.print(result_table(ending, names))
     found = outcome.problems(ending)
@@ -136,8 +136,8 @@ class _Story:
         orders = Orders(markets, self.scene, self.examples, self.image)
         stack.push_async_callback(orders.cancel)
         self.screen.milestone(f"scene {self.scene.cid}: {self.scene.tiles} tiles; option: {scenario.PRICINGS} seeds")
-        await orders.place_all(lambda ordered: None)
-        self.screen.milestone(f"{len(orders.placed)} orders are in, image {orders.image_cid}")
+        await orders.place_first()
+        self.screen.milestone(f"both clients have ordered their first two jobs, image {orders.image_cid}")
         sight = await self._follow(watch, orders)
         await orders.finish()
         picture = await asyncio.to_thread(self._write_results, orders, sight)
@@ -173,23 +173,27 @@ class _Story:
             if sight.case is not None and sight.case.convicted is False:
                 raise DemoFailed(f"the case against the liar ended without a conviction ({sight.case.phase})")
             self.stage[0] = stage_of(sight)
-            if sight.all_accepted() and sight.case is not None and sight.case.convicted and sight.is_all_paid():
+            if orders.are_all_placed and sight.all_accepted() and sight.case is not None and sight.case.convicted and sight.is_all_paid():
                 self.screen.milestone("the epoch is final, and every provider has claimed what it earned", "green")
                 return sight
-            under_way = len(sight.runs) - len(sight.decided())
-            if sight.case is None and under_way < BUSY_RUNS:
-                await self._one_more(orders, sight, liar)
+            await self._order_more(orders, sight, liar)
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def _order_more(self, orders: Orders, sight: Sight, liar: Address) -> None:
+        """The rest once the liar is accused (or nobody waits any more); single orders while it has not lied to both clients."""
+        under_way = len(sight.runs) - len(sight.decided())
+        if not orders.are_all_placed and (sight.case is not None or under_way == 0):
+            await orders.place_rest()
+            self.screen.milestone(f"the other {scenario.PRICINGS + self.scene.tiles - 4} orders are in")
+        elif sight.case is None and under_way < BUSY_RUNS and orders.are_all_placed:
+            await self._one_more(orders, sight, liar)
 
     async def _one_more(self, orders: Orders, sight: Sight, liar: Address) -> None:
         """A case needs lies to both clients: whoever was not lied to yet orders again."""
         fooled = {run.client for run in sight.lies(liar)}
         client = next((index for index, profile in enumerate(self.devnet.profiles) if profile.account.address not in fooled), PRICER)
-
-        def told(ordered: Ordered) -> None:
-            self.screen.milestone(f"client-{client} orders {ordered.run.name} as well: the liar was not asked often enough yet", "dim")
-
-        await orders.place_extra(client, told)
+        name = await orders.place_extra(client)
+        self.screen.milestone(f"client-{client} orders {name} as well: the liar was not asked often enough yet", "dim")
 
     def _write_results(self, orders: Orders, sight: Sight) -> str:
         """The picture and one tile's receipt; the picture's CID."""

@@ -1,7 +1,6 @@
 """The clients at work: orders handed in by turns, results checked and fetched as they come, more orders while the liar is not caught."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,23 +37,33 @@ class Orders:
     results: dict[bytes, Result] = field(default_factory=dict)
     _waiting: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def place_all(self, told: Callable[[Ordered], None]) -> None:
-        """The first order uploads the image; from then on its CID is enough. Tiles and prices take turns."""
+    async def place_first(self) -> None:
+        """Two orders of each client, so that a case must be about both. The first order uploads the image; then its CID is enough."""
         plan = await self.markets[RENDERER].plan(self._job(RENDERER, 0))
-        await self._place(RENDERER, 0, told, plan=plan)
+        await self._place(RENDERER, 0, plan=plan)
         self.image_cid = plan.packed.spec.image
-        parts = [(RENDERER, tile) for tile in range(1, self.scene.tiles)]
-        pricings = [(PRICER, seed) for seed in range(1, PRICINGS + 1)]
-        for client, part in interleaved(pricings, parts):
-            await self._place(client, part, told)
+        for client, part in ((PRICER, 1), (RENDERER, 1), (PRICER, 2)):
+            await self._place(client, part)
 
-    async def place_extra(self, client: int, told: Callable[[Ordered], None]) -> bool:
-        """One more order of a client, because the liar has not lied to it yet. False when there have been enough."""
+    async def place_rest(self) -> None:
+        """All others; tiles and prices take turns."""
+        tiles = [(RENDERER, tile) for tile in range(2, self.scene.tiles)]
+        pricings = [(PRICER, seed) for seed in range(3, PRICINGS + 1)]
+        for client, part in interleaved(pricings, tiles):
+            await self._place(client, part)
+
+    @property
+    def are_all_placed(self) -> bool:
+        """Whether every tile and seed was ordered."""
+        return sum(1 for item in self.placed if not item.is_extra) == self.scene.tiles + PRICINGS
+
+    async def place_extra(self, client: int) -> str:
+        """One more order of a client, because the liar has not lied to it yet; its name, "" when there have been enough."""
         extras = sum(1 for item in self.placed if item.is_extra)
         if extras >= EXTRA_MAX:
-            return False
-        await self._place(client, extras % self.scene.tiles if client == RENDERER else PRICINGS + 1 + extras, told, is_extra=True)
-        return True
+            return ""
+        part = extras % self.scene.tiles if client == RENDERER else PRICINGS + 1 + extras
+        return await self._place(client, part, is_extra=True)
 
     def finish(self) -> "asyncio.Future[list[None]]":
         """Ends when every result placed so far is in; raises what the first of them raised."""
@@ -76,12 +85,12 @@ class Orders:
         wanted = sorted((item.part, item.run.job_id) for item in self.placed if item.client == client and not item.is_extra)
         return [self.results[job_id].output for _, job_id in wanted]
 
-    async def _place(self, client: int, part: int, told: Callable[[Ordered], None], plan: Plan | None = None, is_extra: bool = False) -> None:
+    async def _place(self, client: int, part: int, plan: Plan | None = None, is_extra: bool = False) -> str:
         run = await self.markets[client].submit(self._job(client, part), plan)
         ordered = Ordered(client, part, run, is_extra)
         self.placed.append(ordered)
         self._waiting.append(asyncio.create_task(self._await(ordered), name=run.name))
-        told(ordered)
+        return run.name
 
     def _job(self, client: int, part: int) -> Job:
         image = self.image_cid or self.image
@@ -92,6 +101,6 @@ class Orders:
 
 
 def interleaved(few: list[tuple[int, int]], many: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Both lists in one, evenly mixed, the few first."""
+    """Both lists in one, evenly mixed."""
     placed = [((2 * index + 1) / (2 * len(items)), item) for items in (few, many) for index, item in enumerate(items)]
-    return [few[0], *(item for _, item in sorted(placed) if item != few[0])]
+    return [item for _, item in sorted(placed)]
