@@ -128,6 +128,8 @@ def _open_slot(turn: Turn, note: SlotOpened) -> None:
 
 def _case_opened(turn: Turn, note: CaseOpened) -> None:
     """Ours is recognised by its executions; a stranger's case freezes the accused all the same."""
+    if any(case.case_id == note.case_id for case in turn.state.cases.values()):
+        return  # told again after a reorganisation
     ours = next((case for case in turn.state.cases.values() if case.accused == note.accused and case.case_id is None), None)
     if ours is None:
         ours = Case(f"foreign-{note.case_id}", note.accused, (), ())
