@@ -14,7 +14,7 @@ from quorate_protocol.commitment import result_digest
 from quorate_protocol.eip712 import digest
 from quorate_protocol.lease import Closed, Committed
 from quorate_protocol.messages import CommitSet
-from quorate_protocol.receipt import Receipt
+from quorate_protocol.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.refusals import Refused
 from quorate_protocol.step import Effect, Outcome
 from quorate_protocol.trust import Trust
@@ -24,7 +24,7 @@ from quorate_runtime.crypto import recover
 from sim import workload
 from sim.coordinator import FEE_BPS, CoordinatorDaemon
 from sim.coverage import Coverage, Watched, phase_name
-from sim.parties import BEACON, DOMAIN, HOST, is_beacon_signature
+from sim.parties import BEACON, DOMAIN, HOST, is_beacon_signature, key
 from sim.plan import Behaviour
 from sim.provider import Provider
 
@@ -39,6 +39,7 @@ class Books:
     earned: dict[Address, int] = field(default_factory=dict)
     fees: int = 0
     premiums: int = 0
+    from_fund: int = 0  # what accepted audits cost; the fund of a large market has a history and can pay it
     receipts: dict[Hash32, Receipt] = field(default_factory=dict)
 
 
@@ -53,7 +54,7 @@ class Checks:
         self.commits: dict[Hash32, int] = {}  # commit hash -> when the coordinator took it
         self._closed: set[Hash32] = set()
         self._revealed: set[Hash32] = set()
-        self._rates: dict[Hash32, int] = {}  # job -> auditPpm at its draw
+        self._rates: dict[tuple[Hash32, int], int] = {}  # job and beacon round -> auditPpm at its draw
         self._last_reveal: dict[Hash32, int] = {}  # job -> when its last reveal was taken
 
     # ------------------------------------------------------------------------------------------------------ watcher
@@ -102,6 +103,11 @@ class Checks:
             if lease.hash not in self._revealed:
                 self._revealed.add(lease.hash)
                 self._last_reveal[lease.job_id] = self.coordinator.schedule.now
+        if isinstance(event, ev.RoundAppeared):
+            drawn = [core.state.jobs[job_id] for job_id in core.state.live]
+            for job in drawn:
+                if len(job.beacons) == 1 and job.beacons[0].round == event.round:
+                    self._rates.setdefault((job.id, event.round), rate_of(core, job))
         for effect in outcome.effects:
             self._effect(core, effect)  # type: ignore[arg-type]
         self._see_moves(core)
@@ -134,8 +140,6 @@ class Checks:
             return
         beacon = job.phase.beacon
         assert beacon is not None, "I9: an auditor without a beacon round"
-        if not job.batches:
-            self._rates.setdefault(job.id, rate_of(core, job))
         appeared = round_time(BEACON, beacon.round)
         assert appeared <= self.coordinator.schedule.now, "I9: an auditor was announced before its round appeared"
         bound = self._last_reveal.get(job.id) if job.batches else self._commit_time(core, job.phase.places[0].lease)
@@ -145,7 +149,7 @@ class Checks:
         """I10: the rate that a CommitSet states is the one of its primary when the draw was made."""
         job = core.state.jobs[closed.job_id]
         if closed.batch == 0 and closed.beacon_round:
-            expected = self._rates.setdefault(job.id, rate_of(core, job))
+            expected = self._rates[job.id, closed.beacon_round]
             assert closed.audit_ppm == expected, f"I10: auditPpm {closed.audit_ppm}, the draw was made with {expected}"
 
     def _commit_time(self, core: Coordinator, lease_hash: Hash32 | None) -> int | None:
@@ -205,7 +209,17 @@ class Checks:
             milliseconds = min(item.commit.message.usage_ms, assignment.max_duration * 1000)
             assert assignment.price_per_hour <= order.max_price_per_hour, "I4: a price above the client's"
             pays.append(min(milliseconds * assignment.price_per_hour // 3_600_000, order.budget))
+        if verdict.label is Label.ADAPTIVE and verdict.outcome is JobOutcome.ACCEPTED:
+            self._fund_owes(paid[1:], pays[1:])
+            paid, pays = paid[:1], pays[:1]
         self._book_sums(body, [item.assignment.message.provider for item in paid], pays)
+
+    def _fund_owes(self, audits: list[ExecutionEvidence], pays: list[int]) -> None:
+        """Auditors are the fund's to pay, not the client's."""
+        for item, pay in zip(audits, pays, strict=True):
+            owner = item.assignment.message.provider
+            self.books.earned[owner] = self.books.earned.get(owner, 0) + pay
+            self.books.from_fund += pay
 
     def _book_sums(self, body: Receipt, owners: list[Address], pays: list[int]) -> None:
         order = body.order.message
@@ -230,13 +244,16 @@ class Checks:
     def _compare_books(self, core: Coordinator) -> None:
         """I1: the cores' accounts are the books'."""
         state, own = core.state, core.state.own
+        past = state.clients.get(key("stranger", 1).address)
+        history = past.charged if past is not None else 0
         for account, client in state.clients.items():
-            assert client.charged == self.books.charged.get(account, 0), "I1: charged otherwise than receipts say"
+            assert client is past or client.charged == self.books.charged.get(account, 0), "I1: charged otherwise than receipts say"
         credited = sum(item.final + item.held for item in state.providers.values())
         kept = own.fee + own.fee_held + own.fund + own.fund_held
-        assert credited + kept == sum(self.books.charged.values()), "I1: money was made or lost"
-        from_fund = credited - sum(self.books.earned.values())
-        assert from_fund == self.books.premiums - own.fund - own.fund_held >= 0, "I1: the fund paid otherwise than it fell"
+        assert credited + kept == sum(self.books.charged.values()) + history, "I1: money was made or lost"
+        spent = self.books.premiums + history - own.fund - own.fund_held
+        assert spent >= self.books.from_fund, "I3: audits are unpaid"
+        assert credited == sum(self.books.earned.values()) + spent - self.books.from_fund, "I1: the fund paid otherwise than it fell"
 
     # ---------------------------------------------------------------------------------------------------- providers
 

@@ -1,14 +1,14 @@
 """The coordinator's daemon around the real core: gate, performer, chain watch, beacon watch; and the staging store beside it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import ledger, queries
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect, OpenCase, PostEpoch, Send, StoreDocument
-from quorate_coordinator.core.state import Trusts
+from quorate_coordinator.core.state import ONLY, Client, Trusts
 from quorate_coordinator.core.turn import Rules
 from quorate_protocol import epoch as trees
 from quorate_protocol import lease as leases
@@ -25,7 +25,7 @@ from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Core
 from quorate_protocol.trust import Trust
-from quorate_protocol.units import Address, Bps, Comparator, Hash32, JobKind
+from quorate_protocol.units import Address, Amount, Bps, Comparator, Hash32, JobKind
 from quorate_protocol.views import AccountView, JobEvent, RunView
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.crypto import recover
@@ -38,6 +38,7 @@ from sim.schedule import Schedule
 
 ANSWER_SECONDS = 3.0
 FEE_BPS = Bps(200)
+FUND = 1_000_000  # what premiums of earlier jobs have filled the audit fund of a large market with
 CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
 
 
@@ -66,6 +67,10 @@ def new_core(plan: Plan) -> Coordinator:
         with core.state.transaction():
             for number in range(len(plan.behaviours)):
                 core.state.trust[key("owner", number).address] = Trusts({trust_class: Trust(passed=40 + 30 * number)})
+            past = key("stranger", 1).address
+            amount = Amount(FUND)
+            core.state.clients[past] = Client(past, allocation=amount, charged=amount, vouched=amount, posted=amount)
+            core.state.books[ONLY] = replace(core.state.own, fund=amount)
     return core
 
 

@@ -10,11 +10,11 @@ from quorate_protocol.units import Address, Hash32
 from sim.chain import Chain
 from sim.checks import Checks
 from sim.client import Api, Client
-from sim.coordinator import CODEC, CoordinatorDaemon, new_core
+from sim.coordinator import CODEC, FUND, CoordinatorDaemon, new_core
 from sim.coverage import Coverage
 from sim.network import Network
 from sim.parties import START, key
-from sim.plan import SAFETY_SECONDS, Behaviour, Plan
+from sim.plan import SAFETY_SECONDS, Behaviour, Market, Plan
 from sim.provider import Provider
 from sim.schedule import Schedule
 
@@ -59,6 +59,9 @@ class World:
         owners = [provider.owner for provider in self.providers]
         operators = [provider.operator.address for provider in self.providers]
         slots = [sum(slot.count for slot in provider.slots) for provider in self.providers]
+        if self.plan.market is Market.LARGE:
+            self.chain.allocated[key("stranger", 1).address] = self.chain.vouched[key("stranger", 1).address] = FUND
+            self.chain.tokens_in += FUND
         self.chain.register(owners, operators, slots, [client.account.address for client in self.clients], money)
 
     # -------------------------------------------------------------------------------------------------------- phases

@@ -171,7 +171,10 @@ def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> N
     if held:
         turn.state.held[job.id] = True
     turn.note(job, "verdict", f"accepted ({rule.name.lower().replace('_', '-')}): {len(group)} agree, {len(faulted)} faulted")
-    ledger.settle(turn, job, group)
+    # Under the adaptive rule audits are paid by the fund that the premiums fill; the client pays one execution (PROTOCOL §4).
+    billed = group[:1] if rule is Label.ADAPTIVE else group
+    ledger.settle(turn, job, billed)
+    ledger.pay_from_fund(turn, turn.state.jobs[job.id], group[len(billed) :])
     if rule is not Label.UNVERIFIED:
         faults.judge(turn, turn.state.jobs[job.id], group if audited else [], faulted)
     _tell(turn, receipts.publish(turn, turn.state.jobs[job.id], committed_leases(turn, job)), verdict, group + faulted)

@@ -31,7 +31,8 @@ def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
     """Charges the client for the executions that count and credits their providers, held for now."""
     ack, order = job.ack.message, job.submission.order.message
     credits = [Credit(lease.hash, pay_of(job, lease)) for lease in paid]
-    split = settlement.split(order, ack.rule, ack.fee_bps, credits) if credits else settlement.NOTHING
+    bounded = replace(order, budget=_room(turn, job))
+    split = settlement.split(bounded, ack.rule, ack.fee_bps, credits) if credits else settlement.NOTHING
     release_reservation(turn, job)
     client = turn.state.clients[order.client]
     charged = Amount(client.charged + split.charged)
@@ -49,6 +50,17 @@ def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
         turn.state.providers[provider.owner] = held
         _state(turn, held)
     turn.note(job, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
+
+
+def _room(turn: Turn, job: Job) -> Amount:
+    """The most that this job may be charged: its budget, as far as its reservation and what is free of allocation and session go (I4).
+
+    Only a program with many different answers comes near: its executions are all paid, more of them than were reserved for.
+    """
+    order, session = job.submission.order.message, job.submission.session.message
+    client = turn.state.clients[order.client]
+    free = max(0, min(client.allocation, session.up_to) - client.charged - client.reserved)
+    return Amount(min(order.budget, job.reserved + free))
 
 
 def release_reservation(turn: Turn, job: Job) -> None:
