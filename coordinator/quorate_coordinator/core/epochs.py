@@ -27,9 +27,14 @@ def build_if_due(turn: Turn) -> None:
     record = EpochRecord(number, leaves, root.hash, vouchers, turn.at)
     turn.state.epochs[number] = record
     turn.books(epoch=number, last_epoch_at=turn.at, is_dirty=False)
-    turn.emit(PostEpoch(f"epoch-{number}-{turn.at}", number, root, vouchers))
+    turn.emit(PostEpoch(purpose_of(record), number, root, vouchers))
     for old in [item for item in turn.state.epochs if item <= number - EPOCHS_KEPT]:
         del turn.state.epochs[old]
+
+
+def purpose_of(record: EpochRecord) -> str:
+    """Names one attempt: a number whose posting was refused is built again, with other leaves."""
+    return f"epoch-{record.number}-{record.built_at}"
 
 
 def _in_flight(turn: Turn) -> bool:
@@ -81,6 +86,7 @@ def on_refused(turn: Turn, purpose: str) -> None:
     """The chain refused a posting: the credits go into the next one under a new number."""
     number = int(purpose.split("-")[1])
     record = turn.state.epochs.get(number)
-    if record is not None and not record.is_posted:
+    # A refusal may be told twice (a crash before it was marked done), and then it is of an attempt that is already replaced.
+    if record is not None and not record.is_posted and purpose == purpose_of(record):
         del turn.state.epochs[number]
         turn.books(epoch=number - 1, is_dirty=True)
