@@ -43,11 +43,13 @@ class Courtroom:
         self._core, self._bench, self._coordinators, self._contracts = core, workbench, coordinators, contracts
         self._client, self._sender, self._operator, self._clock = client, sender, operator, clock
 
-    async def perform(self, effect: effects.CourtEffect | effects.SendClaim, submit: Submit) -> None:
+    async def perform(self, effect: effects.CourtEffect | effects.SendClaim | effects.WithdrawCredit, submit: Submit) -> None:
         """Does one effect; what is overtaken is dropped."""
         match effect:
             case effects.SendClaim():
                 await self._claim(effect, submit)
+            case effects.WithdrawCredit():
+                await self._withdraw(effect)
             case effects.Reexecute():
                 if self._has_duty(effect):
                     await submit(events.Reexecuted(effect.case_id, effect.index, await self._reexecute(effect)))
@@ -108,6 +110,12 @@ class Courtroom:
         if view.epoch != epoch.number or view.leaf.account != self._core.terms.provider or not is_root:
             raise Refused(Code.BAD_AMOUNT, f"epoch {epoch.number}: the coordinator's proof does not lead to the root on chain")
         return view
+
+    async def _withdraw(self, effect: effects.WithdrawCredit) -> None:
+        """Jurors outside the largest agreeing group have nothing coming, and anybody may have sent it before."""
+        account = self._core.terms.provider
+        if await ask(self._client, self._contracts.court.credit_of(account)):
+            await self._send(effect.key, self._contracts.court.withdraw(account))
 
     async def _claim(self, effect: effects.SendClaim, submit: Submit) -> None:
         coordinator = self._coordinators.get(effect.coordinator)

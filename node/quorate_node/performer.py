@@ -57,7 +57,7 @@ class Performer:
         match effect:
             case effects.SendOffer():
                 await self._herald.send_offer(effect.seq, effect.expires, self._core.facts.offer_seq)
-            case effects.SendVote() | effects.SendJuryReveal() | effects.SendClaim() | effects.Reexecute():
+            case effects.SendVote() | effects.SendJuryReveal() | effects.SendClaim() | effects.Reexecute() | effects.WithdrawCredit():
                 await self._courtroom.perform(effect, self.submit)
             case effects.StopTask():
                 await self._bench.executor.stop(effect.lease.hex())

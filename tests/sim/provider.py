@@ -168,7 +168,7 @@ class Provider(Process[events.Event, effects.Effect]):
             case effects.RemoveTask():
                 self.containers.pop(effect.lease.hex(), None)
                 finish(None)
-            case effects.Forget():
+            case effects.Forget() | effects.WithdrawCredit():
                 finish(None)
             case _:
                 found = self.core.executions.get(effect.lease)

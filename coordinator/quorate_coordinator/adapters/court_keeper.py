@@ -4,7 +4,7 @@ Anybody may do this; the coordinator does it for the cases it opened. Every tran
 """
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quorate_contracts.bindings.call import Call
 from quorate_contracts.bindings.court import Case as ChainCase
@@ -32,12 +32,15 @@ class CourtKeeper:
     sender: Sender
     beacon: Beacon
     clock: Clock
+    withdrawn: set[CaseId] = field(default_factory=set)
 
     async def run(self) -> None:
         """Forever."""
         while True:
             for case in list(self.core.state.cases.values()):
-                if case.case_id is not None and case.is_convicted is None and case.executions:
+                if case.case_id is not None and case.is_convicted is not None and case.executions:
+                    await self._withdraw_once(CaseId(case.case_id))
+                elif case.case_id is not None and case.executions:
                     try:
                         await self._move(case, CaseId(case.case_id))
                     except Refused as refused:
@@ -46,6 +49,20 @@ class CourtKeeper:
                     except Unavailable as error:
                         log.warning("case %d waits for the chain: %s", case.case_id, error)
             await self.clock.sleep(POLL_SECONDS)
+
+    async def _withdraw_once(self, number: CaseId) -> None:
+        """Takes the bond and the costs back that the court owes the accuser."""
+        if number in self.withdrawn:
+            return
+        account = self.sender.address
+        query = self.contracts.court.credit_of(account)
+        try:
+            if query.decode(await self.client.call(query.to, query.data)):
+                await self._send(f"case-{number}-withdraw", self.contracts.court.withdraw(account))
+            self.withdrawn.add(number)
+        except (Refused, Unavailable) as error:
+            # Two cases decided at once share one credit: the next look finds nothing left.
+            log.info("case %d: %s", number, error)
 
     async def _move(self, case: Case, number: CaseId) -> None:
         query = self.contracts.court.case(number)

@@ -223,6 +223,11 @@ class SendJuryReveal(OfCase):
 
 
 @dataclass(frozen=True, slots=True)
+class WithdrawCredit(OfCase):
+    """Have the court pay this juror's credit out, once its case is decided."""
+
+
+@dataclass(frozen=True, slots=True)
 class SendClaim:
     """Claim what a final epoch credits."""
 
@@ -257,4 +262,4 @@ LeaseEffect = (
     | Forget
 )
 CourtEffect = Reexecute | SendVote | SendJuryReveal
-Effect = LeaseEffect | CourtEffect | SendOffer | SendClaim
+Effect = LeaseEffect | CourtEffect | SendOffer | SendClaim | WithdrawCredit

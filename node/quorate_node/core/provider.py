@@ -275,7 +275,7 @@ class ProviderCore(Tables):
             return ()  # not a juror there
         moved, due = jury.step(found, event, item.at, item.random)
         self.jury[case_id] = moved
-        return due
+        return (*due, effects.WithdrawCredit(case_id)) if isinstance(event, events.CaseDecided) else due
 
     def _begin_duties(self) -> tuple[Effect, ...]:
         """Waiting duties come before new leases: their window is short and missing it is a no-show."""
