@@ -102,6 +102,7 @@ class _Start:
     family: Family
     notice: Notice
     began: float = field(default_factory=time.monotonic)
+    begun_at: int = 0  # block in which the last slot was opened, or a later one
 
     async def run(self) -> Devnet:
         """All of it."""
@@ -184,7 +185,10 @@ class _Start:
             [profile.account for profile in profiles], CLIENT_DEPOSIT,
         )  # fmt: skip
         async with aiohttp.ClientSession() as session:
-            return await genesis.begin(ChainClient(Rpc(chain_url, session)), CHAIN_ID, agreed, newcomers, funds)
+            client = ChainClient(Rpc(chain_url, session))
+            deployment = await genesis.begin(client, CHAIN_ID, agreed, newcomers, funds)
+            self.begun_at = (await client.head()).number
+            return deployment
 
     def _tell_providers(self, coordinator_url: str, chain_url: str, executor: ExecutorChoice, providers: tuple[ProviderKeys, ...]) -> None:
         config, ready = self.config, self.config.folder / "ready"
@@ -201,7 +205,7 @@ class _Start:
             settings.write(ready / f"provider-{index}.settings", told)
 
     async def _offers(self, coordinator_url: str) -> None:
-        """Until the coordinator lists a live offer of every provider."""
+        """Until the coordinator lists a live offer of every provider, and has seen a block in which their slots are active."""
         ready, wanted = self.config.folder / "ready", self.config.providers
         names = [f"provider-{index}" for index in range(wanted)]
         await asyncio.gather(*(self.family.ready(name, ready / f"{name}.json", READY_SECONDS) for name in names))
@@ -210,7 +214,9 @@ class _Start:
             while time.monotonic() < limit:
                 async with session.get(f"{coordinator_url}/v1/offers") as response:
                     offers = (await response.json())["offers"]
-                if sum(1 for offer in offers if offer["isAlive"]) >= wanted:
+                async with session.get(f"{coordinator_url}/v1/health") as response:
+                    block = (await response.json())["block"]
+                if sum(1 for offer in offers if offer["isAlive"]) >= wanted and block > self.begun_at:
                     return
                 await asyncio.sleep(OFFERS_POLL_SECONDS)
         raise Unavailable(f"not all of {wanted} providers are on offer; see {self.config.folder / 'logs'}")

@@ -1,0 +1,139 @@
+"""kill -9 in the middle of a job: of the provider, of the coordinator, of both, and of the provider after the program's exit (I3, I6).
+
+Each job must end with its output collected from the very run that was under way, and be paid exactly once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from needs import missing, require, required
+from quorate import Job, Market
+from quorate.images import build_python_image
+from quorate.run import Run
+from quorate_devnet.config import DevnetConfig, ExecutorChoice
+from quorate_devnet.supervisor import Devnet, running
+from quorate_protocol import codec
+from quorate_protocol.units import Outcome
+from quorate_protocol.views import ProviderView, RunView
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+PROVIDERS = 3
+T = TypeVar("T")
+RUN_SECONDS = 3
+DEADLINE_SECONDS = 60.0
+PROGRAM = f"import sys, time; time.sleep({RUN_SECONDS}); open(sys.argv[1], 'w').write('the answer of ' + sys.argv[2])"
+
+
+@dataclass(frozen=True)
+class World:
+    """One devnet for all tests of one executor."""
+
+    devnet: Devnet
+    market: Market
+    session: aiohttp.ClientSession
+    image: Path
+
+    async def submit(self, name: str) -> Run:
+        """A job of some seconds."""
+        command = ["python3", "-c", PROGRAM, "/outputs/answer.txt", name]
+        return await self.market.submit(Job(name=name, image=self.image, command=command, max_price="5", max_duration="60s"))
+
+    def leases(self, index: int) -> set[str]:
+        """Leases that a provider's executor holds."""
+        home = self.devnet.config.provider_home(index) / self.devnet.executor.value
+        return {path.name for path in home.iterdir()} if home.is_dir() else set()
+
+    async def running_primary(self) -> tuple[int, str]:
+        """(provider, lease) of the one execution that runs now."""
+
+        def look() -> tuple[int, str] | None:
+            held = [(index, lease) for index in range(PROVIDERS) for lease in self.leases(index)]
+            return held[0] if held else None
+
+        return await until(look)
+
+    async def credited(self) -> dict[bytes, int]:
+        """What the coordinator owes each provider, final or held."""
+        owed = {}
+        for account in self.devnet.providers:
+            async with self.session.get(f"{self.devnet.coordinator_url}/v1/providers/0x{account.hex()}") as response:
+                view = codec.from_json(ProviderView, codec.parse(await response.read(), 1 << 20))
+            owed[account] = view.final + view.held
+        return owed
+
+
+async def until(look: Callable[[], T | None]) -> T:
+    """What `look` finds, asked again and again."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while (found := look()) is None:
+            await asyncio.sleep(0.05)
+    return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """With containers where an engine answers (CI insists on one), else with plain processes."""
+    if "docker" in required():
+        require("docker")
+    executor = ExecutorChoice.DOCKER if missing("docker") is None else ExecutorChoice.PROCESS
+    folder = tmp_path_factory.mktemp("restart")
+    image = build_python_image(folder / "image.tar", ()).path
+    config = DevnetConfig(folder / "devnet", PROVIDERS, clients=1, executor=executor)
+    async with running(config) as devnet, Market(devnet.profiles[0]) as market, aiohttp.ClientSession() as session:
+        yield World(devnet, market, session, image)
+
+
+async def check_end(world: World, run: Run, before: dict[bytes, int], primary: int) -> RunView:
+    """Accepted, by the run that was under way, with its output, and everybody credited exactly what this job pays them."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        result = await run.result()
+    assert result.is_success and result.verdict.outcome is Outcome.ACCEPTED
+    assert (result.output / "answer.txt").read_text() == f"the answer of {run.name}"
+    view = await run.status()
+    assert [item.role for item in view.executions] == ["primary", "auditor"], "nothing lapsed and nothing ran twice"
+    assert view.executions[0].provider == world.devnet.providers[primary], "the one that was killed committed its own run"
+    assert all(item.agreed and item.pay and item.usage_ms >= RUN_SECONDS * 1000 for item in view.executions)
+    pays = {item.provider: item.pay for item in view.executions}
+    after = await world.credited()
+    assert {account: after[account] - before[account] for account in after} == {account: pays.get(account, 0) for account in after}
+    return view
+
+
+@pytest.mark.parametrize("moment", ["while it runs", "after its exit"])
+async def test_a_killed_provider_finishes_its_job(world: World, moment: str) -> None:
+    before = await world.credited()
+    run = await world.submit("provider-" + moment.replace(" ", "-"))
+    index, _ = await world.running_primary()
+    await asyncio.sleep(RUN_SECONDS / 4)  # well inside the run
+    world.devnet.kill(f"provider-{index}")
+    if moment == "after its exit":
+        await asyncio.sleep(RUN_SECONDS)  # nobody watches it end
+    await world.devnet.restart(f"provider-{index}")
+    await check_end(world, run, before, index)
+
+
+async def test_a_killed_coordinator_forgets_nothing(world: World) -> None:
+    before = await world.credited()
+    run = await world.submit("coordinator")
+    index, _ = await world.running_primary()
+    world.devnet.kill("coordinator")
+    await world.devnet.restart("coordinator")
+    await check_end(world, run, before, index)
+
+
+async def test_both_killed_at_once(world: World) -> None:
+    before = await world.credited()
+    run = await world.submit("both")
+    index, _ = await world.running_primary()
+    world.devnet.kill("coordinator")
+    world.devnet.kill(f"provider-{index}")
+    await asyncio.sleep(RUN_SECONDS)  # the program ends while nobody is there at all
+    await asyncio.gather(world.devnet.restart("coordinator"), world.devnet.restart(f"provider-{index}"))
+    await check_end(world, run, before, index)
