@@ -26,6 +26,8 @@ from sim.parties import DOMAIN, HOST, key
 from sim.process import Again, Finish
 from sim.schedule import Schedule
 
+REVERT_CHANCE = 0.1  # that a posting or a case is refused for good at first
+
 
 @dataclass(slots=True)
 class Block:
@@ -133,7 +135,7 @@ class Chain:
                     finish(Again(1.0))
                     return
                 try:
-                    if self.is_moody and purpose.startswith(("epoch-", "case-")) and self.random.random() < 0.1:
+                    if self.is_moody and purpose.startswith(("epoch-", "case-")) and self.random.random() < REVERT_CHANCE:
                         raise Refused(Code.CHAIN, "reverted")
                     act()
                     self._executed[purpose] = None

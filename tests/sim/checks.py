@@ -177,6 +177,8 @@ class Checks:
     def _check_group(self, body: Receipt) -> None:
         """I3: who told the truth in time is in the group; I8: whoever copied is not."""
         verdict = body.verdict.message
+        owners = [item.assignment.message.provider for item in body.executions]
+        assert len(set(owners)) == len(owners), "I9: one owner executed a job twice"
         if verdict.outcome is not JobOutcome.ACCEPTED:
             return
         is_stopped = any(item.reveal and item.reveal.exit_status == workload.STOPPED for item in body.executions)

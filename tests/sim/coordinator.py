@@ -25,7 +25,7 @@ from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Core
 from quorate_protocol.trust import Trust
-from quorate_protocol.units import Address, Amount, Bps, Comparator, Hash32, JobKind
+from quorate_protocol.units import Address, Amount, BlockNumber, Bps, Comparator, Hash32, JobKind
 from quorate_protocol.views import AccountView, JobEvent, RunView
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.crypto import recover
@@ -118,7 +118,8 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         if advanced is not None:
             self.report(advanced)
         if self.is_up and self.plan.has_reorganisations and self.random.random() < 0.05:
-            self.report(ev.ChainReorganised(type(self.core.state.own.block)(max(0, self.core.state.own.block - self.random.randint(1, 12)))))
+            kept = BlockNumber(max(0, self.core.state.own.block - self.random.randint(1, 12)))
+            self.report(ev.ChainReorganised(kept))
 
     def _follow_beacon(self) -> None:
         if self.is_beacon_silent:

@@ -40,16 +40,17 @@ EXECUTION = {
 }
 DUTY = {
     "new": "Waiting",
-    "Waiting": "Repeating Served",
+    "Waiting": "Repeating",
     "Repeating": "Voting Served",
     "Voting": "Voted Opening Served",
-    "Voted": "Opening Served",  # Served: decided without it
+    "Voted": "Opening",
     "Opening": "Served",
 }
 MACHINES = {"lease": LEASE, "job": JOB, "execution": EXECUTION, "duty": DUTY}
 
-# Edges that may occur but need not: frames of one lane come in order, so a CommitSet before the receipt takes a lost reply at a bad moment.
-RARE = frozenset({"execution:Committed>Revealed"})
+# Edges that may occur but need not: frames of one lane come in order, so a CommitSet before the receipt takes a lost reply at a bad
+# moment; a juror waits for a run slot through a whole voting window, or for a court that never opens the ballots, in no short run.
+RARE = frozenset({"execution:Committed>Revealed", "duty:Waiting>Served", "duty:Voted>Served"})
 
 CODES = {
     "coordinator": (
@@ -57,7 +58,9 @@ CODES = {
         "equivocation does-not-open not-stored wrong-class price-too-high over-allocation bad-amount unsupported no-offer too-few-owners "
         "not-registered not-yours"
     ),
-    "provider": "malformed bad-signature wrong-signer stale unknown wrong-phase too-late too-early equivocation not-yours unsupported bad-amount",
+    "provider": (
+        "malformed bad-signature wrong-signer stale unknown wrong-phase too-late too-early equivocation not-yours unsupported bad-amount"
+    ),
 }
 
 

@@ -51,8 +51,9 @@ def _assignment(world: World, provider: Provider, random: Random) -> Attack:
     spec = workload.make_spec(random, "forged")
     accept_by = UnixSeconds(world.schedule.now + 5)
     good = Assignment(
-        Hash32(random.randbytes(32)), provider.coordinator, provider.owner, spec.digest(), HOST.id(), Price(10**6), spec.max_duration, accept_by
-    )
+        Hash32(random.randbytes(32)), provider.coordinator, provider.owner, spec.digest(), HOST.id(), Price(10**6), spec.max_duration,
+        accept_by,
+    )  # fmt: skip
     message, sign, domain, codes = random.choice(
         [
             (good, STRANGER.sign, DOMAIN, "wrong-signer"),
@@ -71,7 +72,8 @@ def _assignment(world: World, provider: Provider, random: Random) -> Attack:
 def _bound(provider: Provider, random: Random) -> tuple[Hash32, Commit] | None:
     """Something that the provider has committed and not finished."""
     kinds = phases.Committed | phases.Receipted | phases.Revealed
-    found = [(item.hash, item.phase.commit) for item in provider.core.live() if isinstance(item.phase, kinds)]
+    live = [item for item in provider.core.live() if item.hash not in provider.copied]  # a copier breaks the rules by itself
+    found = [(item.hash, item.phase.commit) for item in live if isinstance(item.phase, kinds)]
     return random.choice(found) if found else None
 
 

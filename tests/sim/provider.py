@@ -59,6 +59,7 @@ class Provider(Process[events.Event, effects.Effect]):
         self.terms = self._terms(plan)
         self.containers: dict[str, Container] = {}  # survive the daemon
         self.sealed: dict[Hash32, tuple[Hash32, Hash32]] = {}  # ciphertext -> (salt, output); survives too
+        self.copied: dict[Hash32, Commit] = {}  # a copier's own assignment -> the commit that it took
         self.call: Callable[[bytes], object] = lambda data: None  # the coordinator's gate, set by the world
         self.upload: Callable[[Hash32, Hash32, Hash32], object] = lambda cid, salt, output: None
         self.wiretap: list[wire.Frame] = []  # what a copier can see of others; shared, set by the world
@@ -144,7 +145,11 @@ class Provider(Process[events.Event, effects.Effect]):
         """One frame of the coordinator."""
         if not self.is_up or self.behaviour is Behaviour.DEAF:
             raise Silence
-        self.submit(self._inbox.event(wire.decode(data)))
+        frame = wire.decode(data)
+        if isinstance(frame, wire.CommitSetSent) and frame.assignment_hash in self.copied:
+            self._reveal_copy(frame.assignment_hash, tries=10)
+            return wire.Ok()
+        self.submit(self._inbox.event(frame))
         return wire.Ok()
 
     # ------------------------------------------------------------------------------------------------------ effects
@@ -296,19 +301,24 @@ class Provider(Process[events.Event, effects.Effect]):
         others = [item for item in seen if item.class_id == mine.class_id and item.assignment_hash != mine.assignment_hash]
         if not others:
             return mine
-        return replace(mine, commitment=others[-1].commitment, encrypted_output=others[-1].encrypted_output)
+        model = self.copied.setdefault(mine.assignment_hash, others[-1])
+        return replace(mine, commitment=model.commitment, encrypted_output=model.encrypted_output)
 
     def _send_reveal(self, effect: effects.SendReveal, finish: Finish) -> None:
         if self.behaviour is Behaviour.MUTE:
             finish(None)
             return
-        reveal = effect.reveal
-        if self.behaviour is Behaviour.COPIER:
-            seen = [frame.reveal for frame in self.wiretap if isinstance(frame, wire.RevealSent) and frame.reveal.provider != self.owner]
-            if seen:
-                copied = self.random.choice([seen[-1].provider, self.owner])
-                reveal = replace(seen[-1], assignment_hash=effect.reveal.assignment_hash, provider=copied)
-        self._send(wire.RevealSent(reveal), self._answered(finish))
+        self._send(wire.RevealSent(effect.reveal), self._answered(finish))
+
+    def _reveal_copy(self, lease: Hash32, tries: int) -> None:
+        """Opens a copied commitment with what the other opened it with, as soon as that can be seen."""
+        model = self.copied[lease].assignment_hash
+        seen = [frame.reveal for frame in self.wiretap if isinstance(frame, wire.RevealSent) and frame.reveal.assignment_hash == model]
+        if seen:
+            name = self.random.choice([seen[0].provider, self.owner, self.owner])
+            self._send(wire.RevealSent(replace(seen[0], assignment_hash=lease, provider=name)), lambda answer: None)
+        elif tries:
+            self.schedule.after(0.5, self.in_this_life(lambda: self._reveal_copy(lease, tries - 1)))
 
     def _upload(self, ciphertext: Hash32, answered: Callable[[Answer], None]) -> None:
         salt, output = self.sealed[ciphertext]
@@ -383,7 +393,7 @@ class Provider(Process[events.Event, effects.Effect]):
 
     def _reexecute(self, effect: effects.Reexecute, finish: Finish) -> None:
         spec = self.chain.specs.get(effect.spec_hash)
-        if self.planned is Behaviour.SLEEPER:
+        if self.planned is Behaviour.SLEEPER or self.random.random() < 0.04:
             return  # no-shows do not hold up a court
         if spec is None:
             self._later(5.0, events.Reexecuted(effect.case_id, effect.index, ZERO_HASH), finish)

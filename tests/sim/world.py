@@ -117,7 +117,8 @@ class World:
         if not self.coordinator.is_up:
             return ["the coordinator is down"]
         state = self.coordinator.core.state
-        left = [f"{job.submission.spec.name} is {job.phase}"[:600] for job in state.jobs.values() if not isinstance(job.phase, Decided | Ended)]
+        open_jobs = [job for job in state.jobs.values() if not isinstance(job.phase, Decided | Ended)]
+        left = [f"{job.submission.spec.name} is {job.phase}"[:600] for job in open_jobs]
         return left + [f"{client.name} still orders" for client in self.clients if len(client.submissions) < client.nonce]
 
     def _money_left(self) -> list[str]:
