@@ -168,6 +168,6 @@ def on_refused(turn: Turn, event: TransactionRefused) -> None:
     if event.purpose.startswith("epoch-"):
         epochs.on_refused(turn, event.purpose)
     case = turn.state.cases.get(event.purpose)
-    if case is not None and case.case_id is None:
+    if case is not None and case.case_id is None and case.is_convicted is None:  # told once: a newer case may be open by now
         turn.state.cases[case.key] = replace(case, phase=f"refused: {event.reason[:200]}", is_convicted=False)
         _freeze(turn, case.accused, is_frozen=False)
