@@ -1,5 +1,6 @@
 """Host, determinism and job classes (PROTOCOL §2): where results must be equal to the bit, and where trust is earned."""
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,6 +12,9 @@ from quorate_protocol.units import Comparator, Hash32, JobKind, Small
 CPU_ARCHITECTURES = ("x86_64", "aarch64")
 CPU_LEVELS = ("v1", "v2", "v3", "v4", "armv8")
 CPU_VENDORS = ("AuthenticAMD", "GenuineIntel", "ARM", "other")
+SM_COUNT_MAX = 65_535
+MIG_PROFILE_MAX = 32
+_BRANCH = re.compile(r"[0-9]{1,6}")
 GPU_ARCHITECTURES = ("turing", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3")
 
 CPU_ENVIRONMENT: tuple[tuple[str, str], ...] = (
@@ -53,12 +57,13 @@ class HostClass:
     def validate(self) -> None:
         """`Refused(MALFORMED)` unless every value stands in the catalogue."""
         if self.is_gpu:
-            good = self.sm_count > 0 and self.driver_branch.isdecimal() and not self.level and not self.vendor
+            good = 0 < self.sm_count <= SM_COUNT_MAX and _BRANCH.fullmatch(self.driver_branch) is not None
+            good = good and len(self.mig_profile) <= MIG_PROFILE_MAX and not self.level and not self.vendor
         else:
             good = self.architecture in CPU_ARCHITECTURES and self.level in CPU_LEVELS and self.vendor in CPU_VENDORS
             good = good and not self.sm_count and not self.driver_branch and not self.mig_profile
         if not good:
-            raise Refused(Code.MALFORMED, f"hostClass: {self} is not in the catalogue")
+            raise Refused(Code.MALFORMED, f"hostClass: {str(self)[:300]} is not in the catalogue")
 
     def id(self) -> Hash32:
         """32-byte id: H(GPU architecture, SM count, MIG profile, driver branch, world size) or H(architecture, level, vendor)."""

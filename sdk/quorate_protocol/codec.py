@@ -25,7 +25,10 @@ R = TypeVar("R")
 SAFE_INTEGER = 2**53
 DEPTH_MAX = 32
 NESTING_SAFE = 200
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+# A string that never ends is one token too: were it tried again from each quote inside it, the time would be its length squared.
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_ESCAPED_HALF = re.compile(r"\\u[dD]")
+_INTEGER = re.compile(r"-?[0-9]{1,78}")
 Json = Any  # a JSON tree; the one place of the rules where the type cannot be told beforehand
 Encoder = Callable[[Any], Json]
 Decoder = Callable[[Json, str], Any]
@@ -56,9 +59,13 @@ def parse(data: bytes, bytes_max: int) -> Json:
         raise Refused(Code.OVERSIZE, f"{len(data)} bytes, at most {bytes_max}")
     _check_nesting(data)
     try:
-        tree = json.loads(data, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_no_duplicates)
+        # Decoded here: the parser would also take UTF-16, and halves of surrogate pairs, which no text in UTF-8 has.
+        text = data.decode("utf-8")
+        tree = json.loads(text, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_no_duplicates)
+        if _ESCAPED_HALF.search(text):
+            canonical(tree)
     except (ValueError, RecursionError) as error:
-        raise Refused(Code.MALFORMED, f"not JSON: {error}") from error
+        raise Refused(Code.MALFORMED, f"not JSON: {str(error)[:200]}") from error
     return tree
 
 
@@ -274,7 +281,7 @@ def _newtype_decoder(kind: Any) -> Decoder:
 
 
 def _int(tree: Json, path: str, bits: int | None) -> int:
-    if isinstance(tree, str) and tree.lstrip("-").isdecimal() and tree.isascii() and len(tree) < 80:
+    if isinstance(tree, str) and _INTEGER.fullmatch(tree):
         value = int(tree)
         if -SAFE_INTEGER <= value <= SAFE_INTEGER or str(value) != tree:
             raise _bad(path, "a plain integer", tree)
@@ -285,6 +292,12 @@ def _int(tree: Json, path: str, bits: int | None) -> int:
     if bits is not None and not 0 <= value < 1 << bits:
         raise _bad(path, f"an unsigned {bits}-bit integer", tree)
     return value
+
+
+def _key_int(text: str, path: str) -> int:
+    if not _INTEGER.fullmatch(text):
+        raise _bad(path, "an integer as key", text)
+    return int(text)
 
 
 def _bytes(tree: Json, path: str, width: int | None) -> bytes:
@@ -328,7 +341,7 @@ def _mapping_decoder(kind: Any) -> Decoder:
     def run(tree: Json, path: str) -> Any:
         if not isinstance(tree, dict):
             raise _bad(path, "an object", tree)
-        return {key(int(k) if is_int else k, path): item(v, f"{path}.{k}") for k, v in tree.items()}
+        return {key(_key_int(k, path) if is_int else k, path): item(v, f"{path}.{k}") for k, v in tree.items()}
 
     return run
 
@@ -349,7 +362,7 @@ def _dataclass_decoder(kind: Any) -> Decoder:
             raise _bad(path, f"at most {DEPTH_MAX} levels", "deeper")
         unknown = tree.keys() - members.keys()
         if unknown:
-            raise Refused(Code.UNKNOWN_FIELD, f"{path or kind.__name__}: unknown field {sorted(unknown)[0]!r}")
+            raise Refused(Code.UNKNOWN_FIELD, f"{path or kind.__name__}: unknown field {sorted(unknown)[0][:64]!r}")
         missing = [key for key, (_, _, optional) in members.items() if key not in tree and not optional]
         if missing:
             raise Refused(Code.MALFORMED, f"{path or kind.__name__}: field {missing[0]!r} is missing")
