@@ -9,12 +9,12 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+
+from quorate_contracts.deploy import Contracts, Deployment, plan
 from quorate_coordinator.adapters.registration import ask
 from quorate_coordinator.config import Config
 from quorate_coordinator.keys import CoordinatorKeys
 from quorate_coordinator.service import Service
-
-from quorate_contracts.deploy import Contracts, Deployment, plan
 from quorate_devnet.beacon import BeaconConfig, running_beacon
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.server import ChainConfig, running_chain
@@ -52,7 +52,11 @@ class Stage:
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     beacon = BeaconConfig(seed=b"service-test-seed-of-32-bytes-ok", genesis=int(time.time()) - 100, period=2)
-    async with running_chain(ChainConfig(block_seconds=1)) as chain, running_beacon(beacon) as beacon_url, aiohttp.ClientSession() as session:
+    async with (
+        running_chain(ChainConfig(block_seconds=1)) as chain,
+        running_beacon(beacon) as beacon_url,
+        aiohttp.ClientSession() as session,
+    ):
         info = await fetch_info(beacon_url, session)
         keys = CoordinatorKeys(*(KeySigner(dev_account(i)) for i in (1, 2, 3)))
         client = KeySigner(dev_account(4))
@@ -118,7 +122,8 @@ async def test_registers_follows_the_chain_and_survives_a_restart(stage: Stage) 
             contracts.escrow.deposit(Amount(100 * USD)),
             contracts.escrow.allocate(stage.keys.account.address, Amount(80 * USD)),
         )
-        await sender.send_in_order([Outgoing(str(i), call.to, call.data, gas=call.gas) for i, call in enumerate(calls)], deadline_seconds=30)
+        orders = [Outgoing(str(i), call.to, call.data, gas=call.gas) for i, call in enumerate(calls)]
+        await sender.send_in_order(orders, deadline_seconds=30)
         sender.close()
         await until(lambda: account(service), lambda view: view["allocation"] == 80 * USD)
         async with stage.session.get(f"{service.url}/v1/info") as response:
