@@ -6,11 +6,19 @@ restart of the daemon. An engine that leaves groups to systemd gives no such par
 """
 
 import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 PARENT = "/quorate"
 _ROOT = Path("/sys/fs/cgroup")
+_PERIOD_MICROSECONDS = 100_000
+_NEEDED = ("memory", "pids", "cpu")
+_END_SECONDS = 5.0
+_END_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +31,43 @@ class Counters:
     def at_least(self, other: "Counters") -> "Counters":
         """Both figures only grow, so of two samples the larger is the newer."""
         return Counters(max(self.cpu_ms, other.cpu_ms), max(self.peak_memory_bytes, other.peak_memory_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLimits:
+    """What the processes of one lease may use together."""
+
+    memory_bytes: int
+    pids: int
+    cpu_millis: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGroups:
+    """Groups made for a lease: a process joins by writing itself to `cgroup.procs` of each. `kills` is the file that counts memory kills."""
+
+    folders: tuple[Path, ...]
+    kills: Path
+
+
+def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) -> LeaseGroups | None:
+    """Groups with the limits; None where this process may not make any (no root, or control groups read-only as in containers)."""
+    try:
+        if all((root / name).is_dir() for name in _NEEDED):
+            return _make_version_1(lease_id, limits, root)
+        return _make_version_2(lease_id, limits, root)
+    except OSError:
+        # Not re-raised: the caller limits otherwise and says so.
+        remove_lease_groups(lease_id, root)
+        return None
+
+
+def can_make_groups(root: Path = _ROOT) -> bool:
+    """Tries it."""
+    trial = f"trial-{os.getpid()}"
+    made = make_lease_groups(trial, LeaseLimits(64 << 20, 8, 100), root)
+    remove_lease_groups(trial, root)
+    return made is not None
 
 
 def lease_counters(lease_id: str, root: Path = _ROOT) -> Counters:
@@ -50,6 +95,66 @@ def remove_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
     for group in (root / below, *root.glob(f"*/{below}")):
         with contextlib.suppress(OSError):  # gone, or still in use by an exiting process: an empty group costs nothing
             group.rmdir()
+
+
+def end_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
+    """Kills what is still in the lease's groups and removes them; bounded, since a process may hang in the kernel."""
+    below = f"{PARENT.strip('/')}/{lease_id}"
+    deadline = time.monotonic() + _END_SECONDS
+    while groups := [group for group in (root / below, *root.glob(f"*/{below}")) if group.is_dir()]:
+        for pid in {int(word) for group in groups for word in _words(group / "cgroup.procs")}:
+            with contextlib.suppress(ProcessLookupError):  # it ended between the two lines
+                os.kill(pid, signal.SIGKILL)
+        remove_lease_groups(lease_id, root)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_END_POLL_SECONDS)
+
+
+def _make_version_1(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGroups:
+    """One hierarchy a controller. Swap is limited where the kernel counts it; the order matters: swap includes memory."""
+    quota = limits.cpu_millis * _PERIOD_MICROSECONDS // 1000
+    settings: dict[str, Mapping[str, int]] = {
+        "memory": {"memory.limit_in_bytes": limits.memory_bytes, "memory.memsw.limit_in_bytes": limits.memory_bytes},
+        "pids": {"pids.max": limits.pids},
+        "cpu": {"cpu.cfs_period_us": _PERIOD_MICROSECONDS, "cpu.cfs_quota_us": quota},
+        "cpuacct": {},
+    }
+    folders = []
+    for controller, files in settings.items():
+        if not (root / controller).is_dir():
+            continue  # cpuacct may stand in cpu's hierarchy
+        group = root / controller / PARENT.strip("/") / lease_id
+        group.mkdir(parents=True, exist_ok=True)
+        for name, value in files.items():
+            if (group / name).exists() or "memsw" not in name:
+                (group / name).write_text(str(value))
+        folders.append(group)
+    memory = next(folder for folder in folders if folder.parent.parent.name == "memory")
+    return LeaseGroups(tuple(folders), memory / "memory.oom_control")
+
+
+def _make_version_2(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGroups:
+    """One hierarchy; a parent must pass its controllers on before a child has their files."""
+    parent = root / PARENT.strip("/")
+    parent.mkdir(exist_ok=True)
+    for folder in (root, parent):
+        (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in _NEEDED))
+    group = parent / lease_id
+    group.mkdir(exist_ok=True)
+    (group / "memory.max").write_text(str(limits.memory_bytes))
+    if (group / "memory.swap.max").exists():
+        (group / "memory.swap.max").write_text("0")
+    (group / "pids.max").write_text(str(limits.pids))
+    (group / "cpu.max").write_text(f"{limits.cpu_millis * _PERIOD_MICROSECONDS // 1000} {_PERIOD_MICROSECONDS}")
+    return LeaseGroups((group,), group / "memory.events")
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []  # the group was removed
 
 
 def _read(version_1: dict[str, Path], version_2: Path) -> Counters:
