@@ -1,0 +1,389 @@
+"""Whole jobs through the coordinator's real actor, journal, codec and core, with scripted clients and providers in process.
+
+What is real: decoding of every incoming frame, the gate's signature checks, the core, the journal with its fsync before anybody
+is told anything, encoding of every outgoing frame. What is scripted: the work (none), the content store (nothing is stored), the
+network (a function call) and the beacon, whose round appears as soon as somebody waits for it, so that a job's time is the
+machinery's and not the beacon's. What the clients and providers do for themselves (signing, encoding) runs on the same core and
+is part of every figure.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect, PostEpoch, Send
+from quorate_coordinator.core.state import Trusts
+from quorate_coordinator.core.turn import Rules
+from quorate_protocol import codec, job, order, wire
+from quorate_protocol import offer as offers
+from quorate_protocol.cids import document_cid
+from quorate_protocol.classes import HostClass, determinism_class, job_class
+from quorate_protocol.commitment import commitment, result_digest
+from quorate_protocol.eip712 import Domain, digest
+from quorate_protocol.envelope import AnyEnvelope, Sign, seal, signer
+from quorate_protocol.hashing import hash_tuple, sha256
+from quorate_protocol.job import input_root
+from quorate_protocol.limits import MAINNET
+from quorate_protocol.messages import Accept, Assignment, Commit, Heartbeat, Order, Reveal, Session, Voucher
+from quorate_protocol.order import Submission
+from quorate_protocol.trust import Trust
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Bps,
+    Comparator,
+    ExitStatus,
+    Hash32,
+    JobKind,
+    Milliseconds,
+    Nonce,
+    Ppm,
+    Price,
+    Round,
+    Seconds,
+    Sequence,
+    Signature,
+    Small,
+    UnixSeconds,
+    VerifyTier,
+)
+from quorate_runtime.actor import Actor
+from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.crypto import KeySigner, new_secret, recover
+from quorate_runtime.journal import Journal
+
+DOMAIN = Domain(31337, Address(b"\x11" * 20))
+HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+IMAGE = document_cid(b"image")
+CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+CLIENTS = 8
+BEACON_POLL_SECONDS = 0.02
+TICK_SECONDS = 0.5
+VOUCHER_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """One run. `is_signed` False: signatures are 65 bytes of digest and their check a pass. Unstaked: one execution, no audit."""
+
+    jobs: int
+    outstanding: int
+    is_signed: bool
+    is_staked: bool
+    providers: int = 64
+    slots: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a run showed."""
+
+    jobs_s: float
+    p50_ms: float
+    p99_ms: float
+    fsyncs_per_job: float
+    crypto_share: float  # of the run's seconds, spent in the coordinator's own signing and checking
+    executions_per_job: float
+
+
+@dataclass(slots=True)
+class Crypto:
+    """Signing and recovering, timed."""
+
+    is_real: bool
+    seconds: float = 0.0
+
+    def signing(self, key: KeySigner) -> Sign:
+        """`key.sign`, timed, or the pass."""
+
+        def sign(hashed: Hash32) -> Signature:
+            if not self.is_real:
+                return Signature(hashed + hashed + b"\x1b")
+            begun = time.perf_counter()
+            signature = key.sign(hashed)
+            self.seconds += time.perf_counter() - begun
+            return signature
+
+        return sign
+
+    def recover(self, hashed: Hash32, signature: Signature) -> Address:
+        """As `crypto.recover`, timed."""
+        begun = time.perf_counter()
+        address = recover(hashed, signature)
+        self.seconds += time.perf_counter() - begun
+        return address
+
+
+class Party:
+    """An account with its key; it signs outside the coordinator's time."""
+
+    def __init__(self, seed: int, is_real: bool) -> None:
+        self.key = KeySigner(hash_tuple("bench", seed))
+        self.address = self.key.address
+        self._is_real = is_real
+
+    def sign(self, hashed: Hash32) -> Signature:
+        """Real, or the pass."""
+        return self.key.sign(hashed) if self._is_real else Signature(hashed + hashed + b"\x1b")
+
+
+@dataclass(slots=True)
+class Market:
+    """One run's market."""
+
+    setup: Setup
+    crypto: Crypto
+    core: Coordinator
+    clients: list[Party]
+    sessions: list[Party]
+    providers: dict[Address, Party]
+    actor: Actor[ev.Event, Effect] = field(init=False)
+    group: asyncio.TaskGroup = field(init=False)
+    reveals: dict[Hash32, Reveal] = field(default_factory=dict)
+    verdicts: dict[Hash32, "asyncio.Future[None]"] = field(default_factory=dict)
+    executions: int = 0
+    block: int = 5
+
+    @classmethod
+    def of(cls, setup: Setup) -> "Market":
+        """Keys and a core whose providers have a history, so that audits are at their steady rate."""
+        crypto = Crypto(setup.is_signed)
+        statement, coordinator = KeySigner(b"\x02" * 32), KeySigner(b"\x01" * 32)
+        now = int(time.time())
+        rules = Rules(
+            DOMAIN, coordinator.address, statement.address, crypto.signing(statement), MAINNET, Bps(200), now - 1_000, b"", ("http://bench",)
+        )
+        core = Coordinator(rules)
+        providers = [Party(1_000 + number, setup.is_signed) for number in range(setup.providers)]
+        with core.state.transaction():
+            for party in providers:
+                core.state.trust[party.address] = Trusts({job_class(JobKind.TASK, Comparator.EXACT, HOST.id()): Trust(passed=1000, lambda_ppm=Ppm(1_000))})
+        clients = [Party(number, setup.is_signed) for number in range(CLIENTS)]
+        sessions = [Party(100 + number, setup.is_signed) for number in range(CLIENTS)]
+        return cls(setup, crypto, core, clients, sessions, {party.address: party for party in providers})
+
+    # ------------------------------------------------------------------------------------------------------ the gate
+
+    def signer_of(self, envelope: AnyEnvelope, party: Party) -> Address:
+        """Checked as `Gate` does it, or believed."""
+        return signer(DOMAIN, envelope, self.crypto.recover) if self.setup.is_signed else party.address
+
+    async def frame(self, party: Party, data: bytes) -> None:
+        """One frame of a provider."""
+        match wire.decode(data):
+            case wire.AcceptSent(accept):
+                await self.actor.submit(ev.AcceptReceived(accept, self.signer_of(accept, party)))
+            case wire.CommitSent(commit):
+                await self.actor.submit(ev.CommitReceived(commit, self.signer_of(commit, party), is_stored=True))
+            case wire.RevealSent(reveal):
+                await self.actor.submit(ev.RevealReceived(reveal, has_opened=True))
+            case other:
+                raise AssertionError(f"nobody sends {type(other).__name__} here")
+
+    # ---------------------------------------------------------------------------------------------------- providers
+
+    async def perform(self, effect: Effect) -> None:
+        """Encodes as the performer does; the provider's answer comes later, by itself."""
+        match effect:
+            case Send():
+                wire.encode(effect.frame)
+                self._answer(self.providers[effect.peer], effect.frame)
+            case PostEpoch(_, number, root):
+                self.block += 1
+                note = ev.EpochPosted(number, root.hash)
+                await self.actor.submit(ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), (note,)))
+            case _:
+                pass
+
+    def _answer(self, party: Party, frame: wire.Frame) -> None:
+        match frame:
+            case wire.AssignmentSent(assignment, spec):
+                self.group.create_task(self._run(party, assignment.message, spec))
+            case wire.CommitSetSent(assignment_hash):
+                reveal = self.reveals.pop(assignment_hash)
+                self.group.create_task(self.frame(party, wire.encode(wire.RevealSent(reveal))))
+            case wire.VerdictSent(_, verdict):
+                waiting = self.verdicts.pop(verdict.message.job_id, None)
+                if waiting is not None:
+                    waiting.set_result(None)
+            case _:
+                pass
+
+    async def _run(self, party: Party, assignment: Assignment, spec: job.JobSpec) -> None:
+        self.executions += 1
+        hashed, at = digest(DOMAIN, assignment), now_seconds()
+        accept = seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.sign)
+        await self.frame(party, wire.encode(wire.AcceptSent(accept)))
+        output, salt = assignment.spec_hash, hash_tuple("salt", party.address, hashed)
+        self.reveals[hashed] = Reveal(hashed, party.address, ExitStatus(0), output, salt)
+        class_id = _class_of(assignment.host_class, spec.image)
+        value = commitment(hashed, party.address, salt, result_digest(ExitStatus(0), output))
+        commit = Commit(hashed, class_id, value, output, Milliseconds(3_600), Round(0))
+        await self.frame(party, wire.encode(wire.CommitSent(seal(DOMAIN, commit, party.sign))))
+
+    # ------------------------------------------------------------------------------------------------------ clients
+
+    def orders(self) -> list[bytes]:
+        """All submissions, signed and encoded beforehand: what an API would be posted."""
+        return [codec.encode(self._submission(number)) for number in range(self.setup.jobs)]
+
+    def _submission(self, number: int) -> Submission:
+        who = number % CLIENTS
+        spec = job.JobSpec(
+            JobKind.TASK, f"job-{number}", IMAGE, 10, ("true",), "", (), "/scratch", (), job.Resources(), Seconds(60), job.Compare()
+        )
+        coordinator, now = self.core.rules.coordinator, now_seconds()
+        message = Order(
+            client=self.clients[who].address,
+            coordinator=coordinator,
+            spec_hash=spec.digest(),
+            input_root=input_root(spec),
+            max_price_per_hour=Price(200_000),
+            budget=Amount(1_000_000),
+            max_executions=Small(7),
+            audit_premium_bps=Bps(500),
+            max_fee_bps=Bps(500),
+            verify_tier=VerifyTier.STANDARD,
+            comparator=Comparator.EXACT,
+            caseable=True,
+            host_class=ZERO_HASH,
+            witness=Address(bytes(20)),
+            accept_unwitnessed=True,
+            accept_unverified=True,
+            sealed_key_hash=ZERO_HASH,
+            max_recipients=Small(0),
+            expiry=UnixSeconds(now + 3600),
+            nonce=Nonce(number + 1),
+        )
+        session = Session(self.clients[who].address, self.sessions[who].address, coordinator, Amount(10**12), UnixSeconds(now + 7200))
+        return Submission(seal(DOMAIN, message, self.sessions[who].sign), seal(DOMAIN, session, self.clients[who].sign), spec)
+
+    async def job(self, data: bytes) -> float:
+        """One job from its order to its verdict; seconds."""
+        begun = time.perf_counter()
+        submission = codec.decode(Submission, data)
+        if self.setup.is_signed:
+            order.validate(submission, DOMAIN, self.crypto.recover, self.core.rules.coordinator, now_seconds(), MAINNET)
+        done = asyncio.get_running_loop().create_future()
+        self.verdicts[digest(DOMAIN, submission.order.message)] = done
+        await self.actor.submit(ev.OrderReceived(submission))
+        await done
+        return time.perf_counter() - begun
+
+    async def vouch(self) -> None:
+        """Clients cover what they owe, again and again."""
+        while True:
+            await asyncio.sleep(VOUCHER_SECONDS)
+            for party, session in zip(self.clients, self.sessions, strict=True):
+                client = self.core.state.clients[party.address]
+                if client.charged > client.vouched:
+                    voucher = seal(DOMAIN, Voucher(party.address, self.core.rules.coordinator, client.charged, Nonce(0)), session.sign)
+                    await self.actor.submit(ev.VoucherReceived(voucher, self.signer_of(voucher, session)))
+
+    # ---------------------------------------------------------------------------------------------- time and beacon
+
+    async def tick(self) -> None:
+        """As the service does."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            if self.core.needs_tick():
+                await self.actor.submit(ev.Tick())
+
+    async def beacon(self) -> None:
+        """Every wanted round appears at once."""
+        while True:
+            for wanted in self.core.rounds_wanted():
+                signature = sha256(wanted.to_bytes(8, "big")) * 3
+                await self.actor.submit(ev.RoundAppeared(wanted, signature, sha256(signature)))
+            await asyncio.sleep(BEACON_POLL_SECONDS)
+
+    async def open(self) -> None:
+        """Registrations, allocations, offers and heartbeats."""
+        notes: list[ev.ChainNote] = [ev.AccountIndexed(self.core.rules.coordinator, 1)]
+        for index, party in enumerate(self.providers.values()):
+            notes.append(ev.ProviderRegistered(party.address, index + 2, party.address, party.address, hash_tuple("net", index)))
+            if self.setup.is_staked:
+                notes.append(ev.SlotOpened(HOST.id(), index, party.address, BlockNumber(1)))
+        notes += [ev.AllocationChanged(client.address, Amount(10**12)) for client in self.clients]
+        await self.actor.submit(ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), tuple(notes)))
+        for index, party in enumerate(self.providers.values()):
+            offer = an_offer(party.address, Sequence(1), Price(100_000 + index), self.setup.slots)
+            envelope = offers.OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.sign))
+            await self.actor.submit(ev.OfferReceived(envelope, party.address))
+            beat = seal(DOMAIN, Heartbeat(party.address, Sequence(1), (), now_seconds()), party.sign)
+            await self.actor.submit(ev.HeartbeatReceived(beat, party.address))
+
+
+def now_seconds() -> UnixSeconds:
+    """The present moment, whole seconds."""
+    return UnixSeconds(int(time.time()))
+
+
+def an_offer(owner: Address, seq: Sequence, price: Price, slots: int, host: HostClass = HOST, until: int | None = None) -> offers.Offer:
+    """A live offer of one class."""
+    expires = UnixSeconds(until or int(time.time()) + 900)
+    slot = offers.SlotOffer(host, Small(slots), Price(0), price, Price(0))
+    return offers.Offer(
+        owner, seq, expires, (slot,), HARDWARE, "noop", Small(0), (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, ()
+    )  # fmt: skip
+
+
+HARDWARE = offers.Hardware(64, 1 << 37, 1 << 40)
+_CLASSES: dict[tuple[Hash32, str], Hash32] = {}
+
+
+def _class_of(host_class: Hash32, image: str) -> Hash32:
+    key = (host_class, image)
+    if key not in _CLASSES:
+        _CLASSES[key] = determinism_class(host_class, job.image_digest(image), HOST.environment())
+    return _CLASSES[key]
+
+
+async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | None = None) -> Figures:
+    """Plays `setup.jobs` jobs, `setup.outstanding` at a time."""
+    market, journal = Market.of(setup), Journal.open(folder)
+    market.actor = Actor(market.core, journal, SystemClock(), CODEC, market.perform, new_secret)
+    await market.actor.start()
+    orders = iter(market.orders())
+    async with asyncio.TaskGroup() as group:
+        market.group = group
+        daemons = [group.create_task(work()) for work in (market.actor.run, market.tick, market.beacon, market.vouch)]
+        await market.open()
+        took: list[float] = []
+
+        async def one_after_another() -> None:
+            for data in orders:
+                took.append(await market.job(data))
+
+        market.crypto.seconds, commits, begun = 0.0, journal.commits, time.perf_counter()
+        if profiled is not None:
+            profiled()
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(setup.outstanding):
+                workers.create_task(one_after_another())
+        seconds = time.perf_counter() - begun
+        commits = journal.commits - commits
+        for daemon in daemons:
+            daemon.cancel()
+    await journal.close()
+    took.sort()
+    return Figures(
+        jobs_s=setup.jobs / seconds,
+        p50_ms=1000 * took[len(took) // 2],
+        p99_ms=1000 * took[len(took) * 99 // 100],
+        fsyncs_per_job=commits / setup.jobs,
+        crypto_share=market.crypto.seconds / seconds,
+        executions_per_job=market.executions / setup.jobs,
+    )
+
+
+def without(setup: Setup, **changes: int) -> Setup:
+    """The same run, changed."""
+    return replace(setup, **changes)  # type: ignore[arg-type]
