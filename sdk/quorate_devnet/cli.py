@@ -1,4 +1,4 @@
-"""`quorate devnet up|demo|status`: a whole market on this machine."""
+"""`quorate devnet up|demo|status|fund`: a whole market on this machine."""
 
 import asyncio
 import json
@@ -32,6 +32,7 @@ def up(
     executor: Executor = "auto",
     chain: Annotated[str, typer.Option(help="own, or anvil when it is on PATH.")] = "own",
     colluding: Annotated[bool, typer.Option("--colluding", help="All liars tell the same lie.")] = False,
+    default_ports: Annotated[bool, typer.Option("--default-ports", help="Chain 8545, beacon 8546, coordinator 7700, not free ones.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start everything and serve until Ctrl-C, which ends all of it."""
@@ -39,8 +40,9 @@ def up(
 
     try:
         config = DevnetConfig(
-            folder.resolve(), providers, liars, clients, executor=ExecutorChoice(executor), chain=ChainKind(chain), is_colluding=colluding
-        )
+            folder.resolve(), providers, liars, clients, executor=ExecutorChoice(executor), chain=ChainKind(chain), is_colluding=colluding,
+            has_default_ports=default_ports,
+        )  # fmt: skip
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
     raise typer.Exit(_until_interrupted(config, as_json))
@@ -71,17 +73,44 @@ def demo(
 @app.command()
 def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
     """What runs in a folder."""
-    from quorate_devnet.config import MARKER
-
-    try:
-        facts = json.loads((folder / MARKER).read_text())
-    except (OSError, ValueError) as error:
-        raise _fail(f"no devnet is up in {folder} ({error}); start one: quorate devnet up --dir {folder}", EXIT_UNAVAILABLE) from error
+    facts = _facts(folder)
     if as_json:
         typer.echo(json.dumps(facts, sort_keys=True))
         return
     for line in _lines(facts, folder):
         typer.echo(line)
+
+
+@app.command()
+def fund(
+    accounts: Annotated[list[str], typer.Argument(help="Addresses (0x...) that get coins for gas and test dollars.")],
+    usd: Annotated[int, typer.Option(help="Test dollars for each.", min=0, max=1_000_000)] = 2_000,
+    folder: Folder = DEFAULT_FOLDER,
+    as_json: AsJson = False,
+) -> None:
+    """The devnet's faucet: what a provider, coordinator or client of your own needs to join it."""
+    from quorate_devnet.faucet import give
+    from quorate_protocol.refusals import Refused, Unavailable
+
+    facts = _facts(folder)
+    try:
+        asyncio.run(give(facts, accounts, usd))
+    except (Refused, Unavailable) as error:  # the program's end: a sentence and a code
+        raise _fail(str(error), EXIT_UNAVAILABLE) from error
+    except ValueError as error:
+        raise _fail(str(error), EXIT_USAGE) from error
+    typer.echo(json.dumps({"funded": accounts, "usd": usd}) if as_json else f"{len(accounts)} funded with {usd} USD and coins for gas")
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """`devnet.json` of a running devnet."""
+    from quorate_devnet.config import MARKER
+
+    try:
+        facts: dict[str, Any] = json.loads((folder / MARKER).read_text())
+    except (OSError, ValueError) as error:
+        raise _fail(f"no devnet is up in {folder} ({error}); start one: quorate devnet up --dir {folder}", EXIT_UNAVAILABLE) from error
+    return facts
 
 
 def _until_interrupted(config: "DevnetConfig", as_json: bool) -> int:

@@ -15,9 +15,10 @@ HONEST_PRICE = Price(3_600_000)  # micro-USD per slot-hour: a thousandth of a do
 LIAR_PRICE = Price(2_400_000)  # cheaper than everybody, so that a primary is a liar
 CLIENT_DEPOSIT = Amount(2_000 * USD)
 BONDS = Amount(1_000 * USD)  # of the posting key, for cases
+DEFAULT_PORTS = (8545, 8546, 7700)
 PROVIDERS_MAX = 24
 CLIENTS_MAX = 8
-OURS = ("beacon", "chain", "client", "coordinator", "logs", "provider", "ready", MARKER, "password", "lock")
+OURS = ("beacon", "chain", "client", "coordinator", "logs", "provider", "ready", MARKER, "password")
 
 
 class ChainKind(StrEnum):
@@ -50,6 +51,7 @@ class DevnetConfig:
     chain: ChainKind = ChainKind.OWN
     is_colluding: bool = False
     noop_milliseconds: int = 0
+    has_default_ports: bool = False  # chain 8545, beacon 8546, coordinator 7700 instead of free ones
 
     def __post_init__(self) -> None:
         """ValueError names what cannot be."""
@@ -65,6 +67,10 @@ class DevnetConfig:
     def client_home(self, index: int) -> Path:
         """A funded client profile."""
         return self.folder / f"client-{index}"
+
+    def ports(self) -> tuple[int, int, int]:
+        """Of chain, beacon and coordinator; 0 = any free one."""
+        return DEFAULT_PORTS if self.has_default_ports else (0, 0, 0)
 
     @property
     def coordinator_home(self) -> Path:

@@ -72,14 +72,14 @@ async def begin(client: ChainClient, chain_id: int, beacon: BeaconInfo, provider
     wallets = [deployer, *(Wallet(client, chain_id, signer) for signer in (funds.account, funds.posting))]
     await _coordinator(wallets[1], contracts, funds)
     await wallets[2].call("tokens", contracts.token.mint(funds.posting.address, funds.bonds))
-    await _mined(wallets)
+    await mined(wallets)
     owners = [Wallet(client, chain_id, each.owner) for each in providers]
     for wallet, newcomer in zip(owners, providers, strict=True):
         await _provider(wallet, contracts, newcomer)
     clients = [Wallet(client, chain_id, signer) for signer in funds.clients]
     for wallet in clients:
         await _client(wallet, contracts, funds)
-    await _mined([*owners, *clients])
+    await mined([*owners, *clients])
     return plan.deployment
 
 
@@ -109,7 +109,8 @@ async def _client(wallet: Wallet, contracts: Contracts, funds: Funds) -> None:
     await wallet.call("allocation", contracts.escrow.allocate(funds.account.address, funds.deposit))
 
 
-async def _mined(wallets: Sequence[Wallet]) -> None:
+async def mined(wallets: Sequence[Wallet]) -> None:
+    """Waits until everything sent is in a block. Unavailable when it takes too long or was reverted."""
     limit = asyncio.get_running_loop().time() + MINED_SECONDS
     for wallet in wallets:
         while not await wallet.check():

@@ -19,9 +19,9 @@ class Lock:
 
     def __enter__(self) -> "Lock":
         """Takes it."""
-        self._folder.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the folder, because the folder is emptied.
-        self._handle = os.open(self._folder.parent / f".{self._folder.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        # The folder itself: a lock file in it would be emptied away, one beside it would stay behind.
+        self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

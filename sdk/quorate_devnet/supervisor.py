@@ -112,7 +112,7 @@ class _Start:
         self._start_children()
         executor = await asyncio.to_thread(resolve_executor, config.executor)
         self._tell_reaper(executor)
-        port = free_port("127.0.0.1")
+        port = config.ports()[2] or free_port("127.0.0.1")
         coordinator, providers, profiles = self._keys(f"http://127.0.0.1:{port}")
         beacon = await self.family.ready("beacon", ready / "beacon.json", READY_SECONDS)
         chain = await self.family.ready("chain", ready / "chain.json", READY_SECONDS)
@@ -138,8 +138,9 @@ class _Start:
     def _start_children(self) -> None:
         config, ready = self.config, self.config.folder / "ready"
         kind = "quorate_devnet.chain" if config.chain is ChainKind.OWN else "quorate_devnet.run_anvil"
-        self.family.start("chain", kind, ["--port", "0", "--ready-file", str(ready / "chain.json")])
-        beacon = ["--port", "0", "--seed", os.urandom(32).hex(), "--genesis", str(int(time.time()) - 60), "--ready-file"]
+        chain_port, beacon_port, _ = config.ports()
+        self.family.start("chain", kind, ["--port", str(chain_port), "--ready-file", str(ready / "chain.json")])
+        beacon = ["--port", str(beacon_port), "--seed", os.urandom(32).hex(), "--genesis", str(int(time.time()) - 60), "--ready-file"]
         self.family.start("beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")])
         for name in ("coordinator", *(f"provider-{index}" for index in range(config.providers))):
             _start_role(self.family, config, name)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import tempfile
 import time
 from contextlib import AsyncExitStack
@@ -79,11 +80,16 @@ def demo(options: DemoOptions) -> int:
 async def _bounded(options: DemoOptions, folder: Path, console: Console) -> tuple[Ending, dict[Address, str]]:
     began = time.monotonic()
     stage = ["starting the devnet"]
+    limit = asyncio.timeout(options.deadline_seconds)
     try:
-        async with asyncio.timeout(options.deadline_seconds):
+        async with limit:
             return await _run(options, folder, console, began, stage)
-    except TimeoutError as error:
-        raise DemoFailed(f"not done within {options.deadline_seconds:g} s; it was at: {stage[0]}") from error
+    except Exception as error:
+        # The logs would go with the temporary folder, and they are what somebody needs now.
+        logs = await asyncio.to_thread(_keep_logs, folder, options.out)
+        if isinstance(error, TimeoutError) and limit.expired():
+            raise DemoFailed(f"not done within {options.deadline_seconds:g} s; it was at: {stage[0]}; logs: {logs}") from error
+        raise
 
 
 async def _run(
@@ -112,6 +118,13 @@ async def _run(
         story = _Story(options, devnet, screen, scene, examples, image, stage)
         ending = await story.tell(stack, began)
     return ending, names
+
+
+def _keep_logs(folder: Path, out: Path) -> Path:
+    kept = out / "logs"
+    if (folder / "logs").is_dir():
+        shutil.copytree(folder / "logs", kept, dirs_exist_ok=True)
+    return kept
 
 
 @dataclass(slots=True)
