@@ -32,7 +32,7 @@ def up(
     executor: Executor = "auto",
     chain: Annotated[str, typer.Option(help="own, or anvil when it is on PATH.")] = "own",
     colluding: Annotated[bool, typer.Option("--colluding", help="All liars tell the same lie.")] = False,
-    default_ports: Annotated[bool, typer.Option("--default-ports", help="Chain 8545, beacon 8546, coordinator 7700, not free ones.")] = False,
+    default_ports: Annotated[bool, typer.Option("--default-ports", help="Chain 8545, beacon 8546, coordinator 7700.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start everything and serve until Ctrl-C, which ends all of it."""
