@@ -1,0 +1,169 @@
+"""Writes the protocol's vectors: `PYTHONPATH=tests python -m vectors.generate`. Tests compare; a change here is a change of the protocol.
+
+Python and contract tests read the same files: whoever implements the protocol anew can start from them. Values are JSON; byte
+strings are 0x-hex, integers above 2^53 decimal strings, as in the codec.
+"""
+
+import json
+from dataclasses import fields, is_dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from quorate_protocol import audit, codec, commitment, epoch
+from quorate_protocol.audit import StakeSlot
+from quorate_protocol.eip712 import Domain, digest, struct_hash, type_string
+from quorate_protocol.envelope import seal
+from quorate_protocol.epoch import Leaf
+from quorate_protocol.hashing import hash_list, hash_tuple, keccak256
+from quorate_protocol.merkle import merkle_root
+from quorate_protocol.messages import MESSAGE_TYPES
+from quorate_protocol.units import WIRE_TYPES, Address, Amount, BlockNumber, ExitStatus, Hash32, Ppm
+from quorate_runtime.crypto import KeySigner
+
+FOLDER = Path(__file__).parent
+DOMAIN = Domain(31337, Address(bytes(range(20))))
+SECRET = b"\x42" * 32
+Json = Any
+
+
+def value_of(hint: Any, name: str, number: int = 0) -> Any:
+    """A value of a message field that depends on its name alone; every byte of its width is used."""
+    if get_origin(hint) is tuple:
+        return tuple(value_of(get_args(hint)[0], name, index) for index in range(3))
+    if is_dataclass(hint) and isinstance(hint, type):
+        return message_of(hint, number)
+    if hint is bool:
+        return len(name) % 2 == 0
+    if isinstance(hint, type) and issubclass(hint, IntEnum):
+        return list(hint)[number % len(hint)]
+    solidity, width = WIRE_TYPES[hint.__name__]
+    seed = keccak256(f"{name}/{number}".encode())
+    return int.from_bytes(seed, "big") % (1 << width) if solidity.startswith("uint") else seed[:width]
+
+
+def message_of(kind: type, number: int = 0) -> Any:
+    """A message with a value in every field."""
+    hints = get_type_hints(kind)
+    return kind(**{f.name: value_of(hints[f.name], f.name, number) for f in fields(kind)})
+
+
+def eip712_vectors() -> Json:
+    """Every message of PROTOCOL §3: its type, a body, its struct hash, its digest and a signature."""
+    signer = KeySigner(SECRET)
+    messages = []
+    for name, kind in MESSAGE_TYPES.items():
+        for number in range(2):
+            message = message_of(kind, number)
+            messages.append(
+                {
+                    "type": name,
+                    "typeString": type_string(kind),
+                    "body": codec.to_json(message),
+                    "structHash": _hex(struct_hash(message)),
+                    "digest": _hex(digest(DOMAIN, message)),
+                    "sig": _hex(seal(DOMAIN, message, signer.sign).sig),
+                }
+            )
+    domain = {"chainId": DOMAIN.chain_id, "verifyingContract": _hex(DOMAIN.verifying_contract), "separator": _hex(DOMAIN.separator())}
+    return {"domain": domain, "secret": _hex(SECRET), "signer": _hex(signer.address), "messages": messages}
+
+
+def commitment_vectors() -> Json:
+    """Ids, commitments, list hashes and Merkle roots."""
+    found = []
+    for number in range(4):
+        job, blind, salt, output = (_hash(f"{name}/{number}") for name in ("job", "blind", "salt", "output"))
+        assigned, provider = _hash(f"assigned/{number}"), Address(_hash(f"provider/{number}")[:20])
+        status = ExitStatus((0, 3, 512, 65535)[number])
+        result = commitment.result_digest(status, output)
+        case = {
+            "jobId": job, "index": number, "blind": blind, "assignmentId": commitment.assignment_id(job, number, blind),
+            "assignmentHash": assigned, "provider": provider, "salt": salt, "exitStatus": status, "outputDigest": output,
+            "resultDigest": result, "commitment": commitment.commitment(assigned, provider, salt, result),
+            "secret": blind, "secretHash": commitment.secret_hash(blind),
+        }  # fmt: skip
+        found.append({key: _plain(item) for key, item in case.items()})
+    entries = [_hash(f"entry/{number}") for number in range(9)]
+    roots = [{"count": count, "root": _hex(merkle_root(frozenset(entries[:count])))} for count in range(10)]
+    lists = [{"count": count, "hash": _hex(hash_list(tuple(entries[:count])))} for count in range(4)]
+    ballots = [_ballot(number) for number in range(3)]
+    return {"commitments": found, "entries": [_hex(item) for item in entries], "merkleRoots": roots, "listHashes": lists, "ballots": ballots}
+
+
+def _ballot(number: int) -> Json:
+    digests = [_hash(f"digest/{index}") for index in range(number + 1)]
+    padded = (*digests, *[Hash32(bytes(32))] * (2 - number))
+    juror, salt = Address(_hash("juror")[:20]), _hash(f"ballot/{number}")
+    hashed = hash_tuple(number + 1, juror, salt, *padded)
+    return {"caseId": number + 1, "juror": _hex(juror), "salt": _hex(salt), "digests": [_hex(d) for d in digests], "ballot": _hex(hashed)}
+
+
+def draw_vectors() -> Json:
+    """Seeds, audit decisions, slot tries and the auditors that come of them; owner 3 shares its network with owner 1."""
+    slots = [
+        StakeSlot(
+            index, Address(_hash(f"owner/{index % 5}")[:20]), Address(_hash(f"key/{index}")[:20]), Address(_hash(f"payout/{index % 5}")[:20]),
+            _hash(f"network/{1 if index % 5 == 3 else index % 5}"), BlockNumber(1),
+        )
+        for index in range(8)
+    ]  # fmt: skip
+    eligible = {slot.index: slot for slot in slots if slot.index != 2}
+    cases = []
+    for number in range(6):
+        randomness, job_id, secret = _hash(f"randomness/{number}"), _hash(f"drawn/{number}"), _hash(f"x/{number}")
+        seed = audit.seed(randomness, job_id, secret, number % 3)
+        drawn = list(audit.draw(seed, len(slots), eligible, [slots[0]]))
+        cases.append(
+            {
+                "randomness": _hex(randomness), "jobId": _hex(job_id), "secret": _hex(secret), "batch": number % 3, "seed": _hex(seed),
+                "auditedAt": [ppm for ppm in (0, 1, 100_000, 500_000, 999_999, 1_000_000) if audit.is_audited(seed, Ppm(ppm))],
+                "tries": [audit.slot_index(seed, attempt, len(slots)) for attempt in range(16)],
+                "auditors": [{"attempt": item.attempt, "index": item.slot.index} for item in drawn],
+            }
+        )  # fmt: skip
+    root = audit.eligible_root(list(eligible.values()))
+    return {"slots": [codec.to_json(slot) for slot in slots], "eligibleRoot": _hex(root), "primary": 0, "draws": cases}
+
+
+def epoch_vectors() -> Json:
+    """Trees of one to seven leaves with every proof."""
+    trees = []
+    for count in (1, 2, 3, 5, 7):
+        leaves = [
+            Leaf(3 * number, Address(_hash(f"account/{number}")[:20]), Amount(10**6 * number + 1), Amount(number % 3 * 10), _hash(f"r/{number}"))
+            for number in reversed(range(count))
+        ]
+        root = epoch.build(leaves)
+        proofs = []
+        for leaf in leaves:
+            _, proof = epoch.prove(leaves, leaf.account)
+            assert epoch.root_of(leaf, proof) == root
+            proofs.append({"account": _hex(leaf.account), **codec.to_json(proof)})
+        trees.append({"leaves": [codec.to_json(leaf) for leaf in leaves], "root": codec.to_json(root), "proofs": proofs})
+    return {"trees": trees}
+
+
+def _hash(name: str) -> Hash32:
+    return keccak256(name.encode())
+
+
+def _hex(value: bytes) -> str:
+    return "0x" + value.hex()
+
+
+def _plain(value: object) -> Json:
+    return _hex(value) if isinstance(value, bytes) else value
+
+
+FILES = {"eip712": eip712_vectors, "commitments": commitment_vectors, "draws": draw_vectors, "epochs": epoch_vectors}
+
+
+def text_of(name: str) -> str:
+    """What a file must hold."""
+    return json.dumps(FILES[name](), indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    for each in FILES:
+        (FOLDER / f"{each}.json").write_text(text_of(each), encoding="utf-8")
