@@ -88,7 +88,8 @@ def commitment_vectors() -> Json:
     roots = [{"count": count, "root": _hex(merkle_root(frozenset(entries[:count])))} for count in range(10)]
     lists = [{"count": count, "hash": _hex(hash_list(tuple(entries[:count])))} for count in range(4)]
     ballots = [_ballot(number) for number in range(3)]
-    return {"commitments": found, "entries": [_hex(item) for item in entries], "merkleRoots": roots, "listHashes": lists, "ballots": ballots}
+    plain = [_hex(item) for item in entries]
+    return {"commitments": found, "entries": plain, "merkleRoots": roots, "listHashes": lists, "ballots": ballots}
 
 
 def _ballot(number: int) -> Json:
@@ -103,11 +104,15 @@ def draw_vectors() -> Json:
     """Seeds, audit decisions, slot tries and the auditors that come of them; owner 3 shares its network with owner 1."""
     slots = [
         StakeSlot(
-            index, Address(_hash(f"owner/{index % 5}")[:20]), Address(_hash(f"key/{index}")[:20]), Address(_hash(f"payout/{index % 5}")[:20]),
-            _hash(f"network/{1 if index % 5 == 3 else index % 5}"), BlockNumber(1),
+            index,
+            _address(f"owner/{index % 5}"),
+            _address(f"key/{index}"),
+            _address(f"payout/{index % 5}"),
+            _hash(f"network/{1 if index % 5 == 3 else index % 5}"),
+            BlockNumber(1),
         )
         for index in range(8)
-    ]  # fmt: skip
+    ]
     eligible = {slot.index: slot for slot in slots if slot.index != 2}
     cases = []
     for number in range(6):
@@ -131,7 +136,7 @@ def epoch_vectors() -> Json:
     trees = []
     for count in (1, 2, 3, 5, 7):
         leaves = [
-            Leaf(3 * number, Address(_hash(f"account/{number}")[:20]), Amount(10**6 * number + 1), Amount(number % 3 * 10), _hash(f"r/{number}"))
+            Leaf(3 * number, _address(f"account/{number}"), Amount(10**6 * number + 1), Amount(number % 3 * 10), _hash(f"r/{number}"))
             for number in reversed(range(count))
         ]
         root = epoch.build(leaves)
@@ -146,6 +151,10 @@ def epoch_vectors() -> Json:
 
 def _hash(name: str) -> Hash32:
     return keccak256(name.encode())
+
+
+def _address(name: str) -> Address:
+    return Address(_hash(name)[:20])
 
 
 def _hex(value: bytes) -> str:
