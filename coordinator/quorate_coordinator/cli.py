@@ -20,12 +20,14 @@ from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Bps, usd
 from quorate_runtime import crash, logs
-from quorate_runtime.keys import Keystore, KeystoreError, read_passphrase_file
+from quorate_runtime.keys import Keystore, KeystoreError
+from quorate_runtime.passphrase import passphrase_of
 
 app = typer.Typer(help="Run the matching service: order book, audits, settlement.", no_args_is_help=True)
 EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 4
 SETTINGS = "coordinator.json"
+CHAIN_URL, BEACON_URL = "http://127.0.0.1:8545", "http://127.0.0.1:8546"
 
 Home = Annotated[Path | None, typer.Option("--home", help="Folder of this coordinator [default: $QUORATE_HOME/coordinator or XDG]")]
 PasswordFile = Annotated[Path | None, typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)")]
@@ -55,16 +57,6 @@ def home_of(home: Path | None) -> Path:
     return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "coordinator"
 
 
-def passphrase_of(path: Path | None) -> str:
-    """From the file, a systemd credential named `passphrase`, or a prompt."""
-    if path is not None:
-        return read_passphrase_file(path)
-    folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    if folder and (Path(folder) / "passphrase").exists():
-        return read_passphrase_file(Path(folder) / "passphrase")
-    return str(typer.prompt("Passphrase of the coordinator's keystore", hide_input=True))
-
-
 def fail(message: str, status: int) -> typer.Exit:
     """Says what is wrong on stderr and gives the exit to raise."""
     typer.echo(f"coordinator: {message}", err=True)
@@ -73,9 +65,9 @@ def fail(message: str, status: int) -> typer.Exit:
 
 @app.command()
 def init(
-    deployment: Annotated[Path, typer.Option("--deployment", help="deployment.json, or a devnet.json that holds one")],
-    chain_url: Annotated[str, typer.Option("--chain-url")] = "http://127.0.0.1:8545",
-    beacon_url: Annotated[str, typer.Option("--beacon-url")] = "http://127.0.0.1:8546",
+    deployment: Annotated[Path, typer.Option("--deployment", "--devnet", help="deployment.json, or the devnet.json of a devnet to join")],
+    chain_url: Annotated[str, typer.Option("--chain-url", help="[default: the devnet's, else http://127.0.0.1:8545]")] = "",
+    beacon_url: Annotated[str, typer.Option("--beacon-url", help="[default: the devnet's, else http://127.0.0.1:8546]")] = "",
     host: Annotated[str, typer.Option("--host")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port")] = 7700,
     public_url: Annotated[str, typer.Option("--public-url")] = "",
@@ -86,13 +78,15 @@ def init(
 ) -> None:
     """Make keys and settings; print what has to be funded."""
     folder = home_of(home)
-    made = _read_deployment(deployment)
+    made, chain, beacon = _read_deployment(deployment)
     try:
-        keystore = Keystore.at(folder / "keys", passphrase_of(password_file), BY_NAME[made.limits])
+        is_first = not (folder / "keys" / "account.json").exists()
+        passphrase = passphrase_of(password_file, os.environ, "coordinator", is_first)
+        keystore = Keystore.at(folder / "keys", passphrase, BY_NAME[made.limits])
         keys = coordinator_keys.create(keystore)
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error
-    settings = Settings(made, chain_url, beacon_url, host, port, public_url, Bps(fee_bps))
+    settings = Settings(made, chain_url or chain or CHAIN_URL, beacon_url or beacon or BEACON_URL, host, port, public_url, Bps(fee_bps))
     (folder / SETTINGS).write_bytes(codec.encode(settings))
     bond = BY_NAME[made.limits].coordinator_bond
     facts = {"home": str(folder), "account": "0x" + keys.account.address.hex(), "posting": "0x" + keys.posting.address.hex(), "bond": bond}
@@ -102,15 +96,17 @@ def init(
     typer.echo(f"Coordinator made in {folder}")
     typer.echo(f"  account 0x{keys.account.address.hex()}: needs a bond of {usd(bond)} USD and gas to register")
     typer.echo(f"  posting 0x{keys.posting.address.hex()}: needs gas, and tokens for the bonds of cases")
-    typer.echo("Next: fund both, then `quorate coordinator up`")
+    faucet = f"`quorate devnet fund {folder} --dir {deployment.parent}`" if chain else "fund both"
+    typer.echo(f"Next: {faucet}, then `quorate coordinator up{'' if home is None else f' --home {home}'}`")
 
 
-def _read_deployment(path: Path) -> deploy.Deployment:
+def _read_deployment(path: Path) -> tuple[deploy.Deployment, str, str]:
+    """The deployment and the URLs of chain and beacon, "" where the file does not say them (devnet.json does)."""
     try:
         tree = codec.parse(path.read_bytes(), 1 << 20)
-        if isinstance(tree, dict) and "deployment" in tree:
-            tree = tree["deployment"]
-        return codec.from_json(deploy.Deployment, tree)
+        if not isinstance(tree, dict) or "deployment" not in tree:
+            return codec.from_json(deploy.Deployment, tree), "", ""
+        return codec.from_json(deploy.Deployment, tree["deployment"]), str(tree.get("chainUrl", "")), str(tree.get("beaconUrl", ""))
     except OSError as error:
         raise fail(f"--deployment {path}: {error.strerror}", 2) from error
     except Refused as refused:
@@ -134,7 +130,8 @@ def up(
     crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     logs.setup(is_json=log_json)
     try:
-        keystore = Keystore.at(folder / "keys", passphrase_of(password_file), BY_NAME[settings.deployment.limits])
+        passphrase = passphrase_of(password_file, os.environ, "coordinator")
+        keystore = Keystore.at(folder / "keys", passphrase, BY_NAME[settings.deployment.limits])
         keys = coordinator_keys.load(keystore)
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error

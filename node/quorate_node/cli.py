@@ -29,7 +29,8 @@ from quorate_protocol.units import ZERO_ADDRESS, Address, usd
 from quorate_runtime import crash, logs
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal_port import JournalError
-from quorate_runtime.keys import Keystore, KeystoreError, read_passphrase_file
+from quorate_runtime.keys import Keystore, KeystoreError
+from quorate_runtime.passphrase import passphrase_of
 
 app = typer.Typer(help="Run the provider: check the machine, stake, execute jobs, earn.", no_args_is_help=True)
 EXIT_USAGE = 2
@@ -50,16 +51,6 @@ def home_of(home: Path | None) -> Path:
     if base:
         return Path(base) / "node"
     return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "node"
-
-
-def passphrase_of(path: Path | None) -> str:
-    """From the file, a systemd credential named `passphrase`, or a prompt."""
-    if path is not None:
-        return read_passphrase_file(path)
-    folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    if folder and (Path(folder) / "passphrase").exists():
-        return read_passphrase_file(Path(folder) / "passphrase")
-    return str(typer.prompt("Passphrase of the provider's keystore", hide_input=True))
 
 
 def fail(error: BaseException, as_json: bool = False) -> NoReturn:
@@ -84,7 +75,9 @@ def _address(text: str, name: str) -> Address:
 
 
 def _keys(folder: Path, settings: Settings, password_file: Path | None, is_new: bool) -> ProviderKeys:
-    keystore = Keystore.at(folder / "keys", passphrase_of(password_file), DEVNET if settings.is_devnet else MAINNET)
+    is_first = is_new and not (folder / "keys" / "operator.json").exists()
+    passphrase = passphrase_of(password_file, os.environ, "provider", is_first)
+    keystore = Keystore.at(folder / "keys", passphrase, DEVNET if settings.is_devnet else MAINNET)
     work = provider_keys.create if is_new else provider_keys.load
     return work(keystore, _or_none(settings.owner), _or_none(settings.payout))
 
@@ -95,7 +88,9 @@ def _or_none(address: Address) -> Address | None:
 
 @app.command()
 def init(
-    coordinator: Annotated[list[str], typer.Option("--coordinator", help="Base URL of a coordinator to serve; repeatable")],
+    coordinator: Annotated[list[str] | None, typer.Option("--coordinator", help="Base URL of a coordinator to serve; repeatable")] = None,
+    devnet: Annotated[Path | None, typer.Option("--devnet", help="devnet.json of a devnet to join: its coordinator, its limits")] = None,
+    limits: Annotated[str, typer.Option("--limits", help="mainnet, or devnet: cheap keys, allows the process executor")] = MAINNET.name,
     price: Annotated[str, typer.Option("--price", help="USD per slot-hour")] = "0.10",
     price_floor: Annotated[str, typer.Option("--price-floor", help="Never work for less")] = "0",
     slots: Annotated[int, typer.Option("--slots", min=1, max=16, help="Run slots, each with its stake slot")] = 1,
@@ -104,7 +99,6 @@ def init(
     image: Annotated[list[str] | None, typer.Option("--image", help="Run only this image; repeatable")] = None,
     region: Annotated[str, typer.Option("--region")] = "",
     executor: Annotated[ExecutorKind, typer.Option("--executor")] = ExecutorKind.AUTO,
-    devnet: Annotated[bool, typer.Option("--devnet", help="Cheap keys; allows the process executor")] = False,
     host: Annotated[str, typer.Option("--host", help="Where the gateway listens")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port")] = 7710,
     public_url: Annotated[str, typer.Option("--public-url", help="How others reach the gateway")] = "",
@@ -115,8 +109,9 @@ def init(
     """Make keys and settings; print what has to be funded."""
     folder = home_of(home)
     try:
+        urls, is_devnet = _market(coordinator or [], devnet, limits)
         settings = Settings(
-            coordinators=tuple(url.rstrip("/") for url in coordinator),
+            coordinators=urls,
             owner=_address(owner, "--owner"),
             payout=_address(payout, "--payout"),
             slots=slots,
@@ -125,7 +120,7 @@ def init(
             images=tuple(image or ()),
             region=region,
             executor=executor,
-            is_devnet=devnet,
+            is_devnet=is_devnet,
             listen_host=host,
             listen_port=port,
             public_url=public_url,
@@ -134,7 +129,7 @@ def init(
         stored.write(folder, settings)
     except (Refused, KeystoreError) as error:
         fail(error, as_json)
-    stake = slots * (DEVNET if devnet else MAINNET).slot_stake
+    stake = slots * (DEVNET if is_devnet else MAINNET).slot_stake
     facts = {
         "home": str(folder), "provider": _hex(keys.account), "operator": _hex(keys.operator.address), "payout": _hex(keys.payout),
         "stake": stake, "has_owner_key": keys.owner is not None,
@@ -145,7 +140,23 @@ def init(
     typer.echo(f"Provider made in {folder}")
     typer.echo(f"  owner {_hex(keys.account)}: needs {usd(stake)} USD of stake and gas to register")
     typer.echo(f"  operator {_hex(keys.operator.address)}: signs; `up` gives it gas from the owner")
-    typer.echo("Next: fund the owner, then `quorate node check` and `quorate node up`")
+    where = "" if home is None else f" --home {home}"
+    faucet = f"`quorate devnet fund {folder} --dir {devnet.parent}`" if devnet else "fund the owner"
+    typer.echo(f"Next: {faucet}, then `quorate node check{where}` and `quorate node up{where}`")
+
+
+def _market(coordinators: list[str], devnet: Path | None, limits: str) -> tuple[tuple[str, ...], bool]:
+    """(URLs of the coordinators to serve, whether devnet's limits hold)."""
+    if limits not in (MAINNET.name, DEVNET.name):
+        raise Refused(Code.MALFORMED, f"--limits {limits!r}: it is {MAINNET.name} or {DEVNET.name}")
+    urls = [stored.devnet_coordinator(devnet)] if devnet else []
+    urls += [url.rstrip("/") for url in coordinators]
+    bad = next((url for url in urls if not url.startswith(("http://", "https://"))), None)
+    if bad is not None:
+        raise Refused(Code.MALFORMED, f"--coordinator {bad!r}: it is a URL, such as http://127.0.0.1:7700")
+    if not urls:
+        raise Refused(Code.MALFORMED, "name the market to join: --coordinator URL, or --devnet devnet.json")
+    return tuple(dict.fromkeys(urls)), devnet is not None or limits == DEVNET.name
 
 
 def _hex(value: bytes) -> str:

@@ -94,14 +94,20 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
         calls = f"register operator key 0x{keys.operator.address.hex()} and open slots with {usd(found.stake_missing)} USD of stake"
         lacks.append(Missing("the owner's key is not here", f"with the key of {account}: {calls}"))
     if not is_ready and keys.owner is not None and found.owner_coins < GAS_NEEDED * price:
-        lacks.append(Missing(f"{account} cannot pay for gas", f"send {GAS_NEEDED * price / 1e18:.6f} coins of the chain to it"))
+        lacks.append(Missing(f"{account} cannot pay for gas", f"send {_coins(GAS_NEEDED * price)} coins of the chain to it"))
     if found.stake_missing > found.tokens:
         short = usd(found.stake_missing - found.tokens)
         lacks.append(Missing(f"{account} lacks {short} USD of stake", f"send {short} tokens of the deployment's stablecoin to it"))
     if found.operator_coins < OPERATOR_GAS * price // 10 and (keys.owner is None or found.owner_coins < 2 * OPERATOR_GAS * price):
-        remedy = f"send {OPERATOR_GAS * price / 1e18:.6f} coins of the chain to 0x{keys.operator.address.hex()}"
+        remedy = f"send {_coins(OPERATOR_GAS * price)} coins of the chain to 0x{keys.operator.address.hex()}"
         lacks.append(Missing("the operator key cannot pay for votes and claims", remedy, is_blocking=False))
     return tuple(lacks)
+
+
+def _coins(wei: int) -> str:
+    """Rounded up to a thousandth of a coin, so that the sentence does not change with every block's fee."""
+    thousandths = -(-wei // 10**15)
+    return f"{thousandths // 1000}.{thousandths % 1000:03d}"
 
 
 async def stand(

@@ -10,6 +10,7 @@ from quorate_protocol.units import Address, Price
 
 FILE = "node.json"
 FILE_BYTES_MAX = 64 * 1024
+DEVNET_FILE_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,19 @@ def read(home: Path) -> Settings:
         raise Refused(Code.UNKNOWN, f"{path} is not there; run `quorate node init` first")
     settings: Settings = codec.from_json(Settings, codec.parse(path.read_bytes(), FILE_BYTES_MAX))
     return settings
+
+
+def devnet_coordinator(path: Path) -> str:
+    """The coordinator's URL of a running devnet's devnet.json. Refused when it is not one."""
+    try:
+        tree = codec.parse(path.read_bytes(), DEVNET_FILE_BYTES_MAX)
+    except OSError as error:
+        raise Refused(Code.UNKNOWN, f"{path}: {error.strerror}; start a devnet with `quorate devnet up`") from error
+    coordinator = tree.get("coordinator") if isinstance(tree, dict) else None
+    url = coordinator.get("url") if isinstance(coordinator, dict) else None
+    if not isinstance(url, str):
+        raise Refused(Code.MALFORMED, f"{path} is no devnet.json: coordinator.url is missing")
+    return url.rstrip("/")
 
 
 def usd_price(text: str) -> Price:

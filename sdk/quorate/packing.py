@@ -47,8 +47,10 @@ class Packed:
 def cids_named(job: Job) -> tuple[str, ...]:
     """CIDs that the job names itself: the store may know their sizes."""
     named = [str(value) for value in job.inputs.values() if not _is_path(value)]
-    if isinstance(job.image, str) and not _is_path(job.image) and jobs.is_image_cid(job.image):
-        named.append(job.image)
+    if isinstance(job.image, str) and not _is_path(job.image):
+        _named_image(job.image, {})  # whatever is no image is told before the store is asked for it
+        if jobs.is_image_cid(job.image):
+            named.append(job.image)
     return tuple(dict.fromkeys(named))
 
 

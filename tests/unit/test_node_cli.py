@@ -44,7 +44,7 @@ def password(tmp_path: Path) -> str:
 
 def test_init_makes_keys_once(tmp_path: Path, password: str) -> None:
     """A second init keeps them: losing a key loses money."""
-    words = ("init", "--coordinator", URL + "/", "--devnet", "--slots", "2", "--price", "0.25", "--password-file", password, "--json")
+    words = ("init", "--coordinator", URL + "/", "--limits", "devnet", "--slots", "2", "--price", "0.25", "--password-file", password, "--json")
     code, text = run(tmp_path / "node", *words)
     facts = json.loads(text)
     assert code == 0 and facts["stake"] == 200_000_000 and facts["has_owner_key"]
@@ -58,7 +58,7 @@ def test_init_makes_keys_once(tmp_path: Path, password: str) -> None:
 
 def test_an_owner_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> None:
     """And is told what its owner must do."""
-    words = ("--coordinator", URL, "--devnet", "--owner", "0x" + "11" * 20, "--password-file", password, "--json")
+    words = ("--coordinator", URL, "--limits", "devnet", "--owner", "0x" + "11" * 20, "--password-file", password, "--json")
     code, text = run(tmp_path / "node", "init", *words)
     assert code == 0 and json.loads(text)["provider"] == "0x" + "11" * 20
     assert not json.loads(text)["has_owner_key"] and not (tmp_path / "node" / "keys" / "owner.json").exists()
@@ -69,7 +69,7 @@ def test_an_owner_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> No
 )
 def test_nonsense_is_refused_by_name(tmp_path: Path, password: str, words: tuple[str, str]) -> None:
     """Before anything is written."""
-    code, text = run(tmp_path / "node", "init", "--coordinator", URL, "--devnet", "--password-file", password, "--json", *words)
+    code, text = run(tmp_path / "node", "init", "--coordinator", URL, "--limits", "devnet", "--password-file", password, "--json", *words)
     assert code == EXIT_REFUSED and words[1] in json.loads(text)["detail"]
     assert not (tmp_path / "node" / "node.json").exists()
 

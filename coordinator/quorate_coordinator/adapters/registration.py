@@ -8,7 +8,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_coordinator.keys import CoordinatorKeys
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address
+from quorate_protocol.units import Address, usd
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender
 
@@ -31,9 +31,8 @@ async def ensure_registered(client: ChainClient, contracts: Contracts, keys: Coo
     bond = BY_NAME[contracts.deployment.limits].coordinator_bond
     held = await ask(client, contracts.token.balance_of(account))
     if held < bond:
-        raise Refused(
-            Code.OVER_ALLOCATION, f"coordinator 0x{account.hex()} needs a bond of {bond} token units and has {held}; send it the difference"
-        )
+        detail = f"coordinator 0x{account.hex()} needs a bond of {usd(bond)} USD and has {usd(held)}; send it the difference and some gas"
+        raise Refused(Code.OVER_ALLOCATION, detail)
     await _send(sender, "register-approve", contracts.token.approve(contracts.deployment.stakes, bond))
     await _send(sender, "register", stakes.register_coordinator(keys.statement.address, keys.posting.address))
     log.info("registered as coordinator 0x%s", account.hex())

@@ -15,7 +15,7 @@ from quorate_protocol.commitment import assignment_id
 from quorate_protocol.lease import Effect, Lease
 from quorate_protocol.messages import Assignment, CommitReceipt, Witness
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, UnixSeconds, usd
 
 REMATCH_SECONDS = 1
 ASK_AGAIN_SECONDS = 10
@@ -64,7 +64,7 @@ def assign(turn: Turn, job: Job, slot: StakeSlot, price: Price, batch: int) -> t
     turn.state.occupied[slot.owner] = (*(turn.state.occupied.get(slot.owner) or ()), digest)
     frame = wire.AssignmentSent(lease.assignment, spec, turn.rules.sources)
     turn.emit(Send(f"assign-{digest.hex()}", slot.owner, frame, message.accept_by))
-    turn.note(job, "assigned", f"execution {index} to a provider at {price} micro-USD/h")
+    turn.note(job, "assigned", f"execution {index} to a provider at {usd(price)} USD/h")
     return turn.put(job, leases=(*job.leases, digest)), lease
 
 

@@ -5,9 +5,10 @@ from quorate_coordinator.core.state import Client, Decided, Job, Provider, State
 from quorate_coordinator.core.turn import Rules, Turn
 from quorate_protocol import lease as leases
 from quorate_protocol import settlement
-from quorate_protocol.job import JobSpec
+from quorate_protocol.job import GIB, JobSpec
 from quorate_protocol.lease import Lease
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
+from quorate_protocol.offer import Offer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -18,6 +19,7 @@ from quorate_protocol.units import (
     Nonce,
     Price,
     UnixSeconds,
+    usd,
 )
 from quorate_protocol.views import (
     AccountView,
@@ -169,9 +171,18 @@ def _nearest(turn: Turn, spec: JobSpec, price_max: Price) -> str:
     live = [provider.offer for provider in turn.state.providers.values() if provider.is_alive(turn.at) and provider.offer]
     if not live:
         return "no provider is alive"
+    is_gpu = spec.resources.gpu is not None
     fitting = [offer for offer in live if book.fits(offer, spec)]
-    if not fitting:
-        biggest = max(offer.hardware.memory_bytes for offer in live)
-        return f"no live offer has the resources; the largest has {biggest} bytes of memory: relax resources"
-    cheapest = min((book.price_of(slot) for offer in fitting for slot in offer.slots if book.price_of(slot)), default=Price(0))
-    return f"the cheapest offer that fits costs {cheapest} micro-USD an hour, above maxPricePerHour {price_max}: relax max_price"
+    prices = [book.price_of(slot) for offer in fitting for slot in offer.slots if slot.host.is_gpu == is_gpu and book.price_of(slot)]
+    if prices:
+        return f"the cheapest offer that fits costs {usd(min(prices))} USD an hour, above {usd(price_max)}: raise max_price"
+    return f"no live offer has the resources; {_biggest(live, spec)}: relax resources"
+
+
+def _biggest(live: list[Offer], spec: JobSpec) -> str:
+    """What there is most of, of the kind that is asked for."""
+    gpus = sorted({gpu.model for offer in live for gpu in offer.hardware.gpus})
+    if spec.resources.gpu is not None:
+        return f"GPUs on offer are {', '.join(gpus[:8])}" if gpus else "no GPU is on offer"
+    cores, memory = max(offer.hardware.cores for offer in live), max(offer.hardware.memory_bytes for offer in live)
+    return f"the most on offer are {cores} cores and {memory / GIB:.1f} GiB of memory"

@@ -1,7 +1,9 @@
 """How views look: dictionaries for --json, tables for people."""
 
+import sys
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -13,6 +15,7 @@ from quorate_protocol.job import JobSpec
 from quorate_protocol.units import JobKind, Label
 from quorate_protocol.views import JobEvent, OfferView, PlanView, RunView
 
+PIPE_WIDTH = 500
 CONTROL = {code: None for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 
 
@@ -22,13 +25,17 @@ def plain(text: str) -> str:
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:
-    """A table on standard output."""
+    """A table on standard output: as wide as the terminal, and never folded where there is none."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         shown.add_column(column, overflow="fold")
     for row in rows:
         shown.add_row(*(plain(cell) for cell in row))
-    Console(highlight=False, markup=False).print(shown)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    with console.capture() as captured:
+        console.print(shown)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())
 
 
 def short(identity: bytes) -> str:
@@ -68,16 +75,16 @@ def offer_rows(views: tuple[OfferView, ...]) -> list[list[str]]:
         offer = view.offer
         for slot in offer.slots:
             model = ", ".join(sorted({gpu.model for gpu in offer.hardware.gpus})) or f"CPU {slot.host.architecture} {slot.host.level}"
-            tiers = (slot.spot, slot.on_demand, slot.reserved)
-            prices = "/".join(format_amount(price).removesuffix(" USD") if price else "-" for price in tiers)
+            tiers = (("", slot.on_demand), ("spot ", slot.spot), ("reserved ", slot.reserved))
+            prices = " ".join(f"{name}{format_amount(price).removesuffix(' USD')}" for name, price in tiers if price)
             rows.append([
                 short(offer.provider), model, f"{view.free_slots}/{slot.count}", prices, offer.region, offer.sandbox,
-                f"{view.audits_passed} passed, {view.strikes} strikes", "yes" if view.is_alive else "no",
+                str(view.audits_passed), str(view.strikes), "yes" if view.is_alive else "no",
             ])  # fmt: skip
     return rows
 
 
-OFFER_COLUMNS = ["PROVIDER", "HARDWARE", "FREE", "USD/H SPOT/ON-DEMAND/RESERVED", "REGION", "SANDBOX", "AUDITS", "ALIVE"]
+OFFER_COLUMNS = ["PROVIDER", "HARDWARE", "FREE", "USD/H", "REGION", "SANDBOX", "AUDITS", "STRIKES", "ALIVE"]
 
 
 def spec_json(spec: JobSpec) -> Any:
