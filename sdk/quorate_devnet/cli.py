@@ -1,4 +1,4 @@
-"""`quorate devnet up|demo|status|fund`: a whole market on this machine."""
+"""`quorate devnet up|down|demo|status|fund`: a whole market on this machine."""
 
 import asyncio
 import json
@@ -33,6 +33,7 @@ def up(
     chain: Annotated[str, typer.Option(help="own, or anvil when it is on PATH.")] = "own",
     colluding: Annotated[bool, typer.Option("--colluding", help="All liars tell the same lie.")] = False,
     default_ports: Annotated[bool, typer.Option("--default-ports", help="Chain 8545, beacon 8546, coordinator 7700.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once it is up; `quorate devnet down` ends it.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start everything and serve until Ctrl-C, which ends all of it."""
@@ -45,7 +46,24 @@ def up(
         )  # fmt: skip
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
+    if detach:
+        words = ["--providers", str(providers), "--liars", str(liars), "--clients", str(clients), "--executor", executor, "--chain", chain]
+        words += ["--colluding"] * colluding + ["--default-ports"] * default_ports
+        raise typer.Exit(_start_detached([*words, "--dir", str(config.folder)], folder, as_json))
     raise typer.Exit(_until_interrupted(config, as_json))
+
+
+@app.command()
+def down(folder: Folder = DEFAULT_FOLDER) -> None:
+    """End the devnet of a folder, and wait until nothing of it is left."""
+    from quorate_devnet.detached import stop
+    from quorate_protocol.refusals import Unavailable
+
+    try:
+        stop(folder)
+    except Unavailable as error:  # the program's end: a sentence and a code
+        raise _fail(str(error), EXIT_UNAVAILABLE) from error
+    typer.echo(f"the devnet in {folder} has ended")
 
 
 @app.command()
@@ -83,7 +101,7 @@ def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
 
 @app.command()
 def fund(
-    accounts: Annotated[list[str], typer.Argument(help="Addresses (0x...) that get coins for gas and test dollars.")],
+    accounts: Annotated[list[str], typer.Argument(help="Addresses (0x...), or the folders of a provider, coordinator or client.")],
     usd: Annotated[int, typer.Option(help="Test dollars for each.", min=0, max=1_000_000)] = 2_000,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
@@ -94,12 +112,13 @@ def fund(
 
     facts = _facts(folder)
     try:
-        asyncio.run(give(facts, accounts, usd))
+        funded = ["0x" + address.hex() for address in asyncio.run(give(facts, accounts, usd))]
     except (Refused, Unavailable) as error:  # the program's end: a sentence and a code
         raise _fail(str(error), EXIT_UNAVAILABLE) from error
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
-    typer.echo(json.dumps({"funded": accounts, "usd": usd}) if as_json else f"{len(accounts)} funded with {usd} USD and coins for gas")
+    for line in [json.dumps({"funded": funded, "usd": usd})] if as_json else [f"{item}: {usd} USD and coins for gas" for item in funded]:
+        typer.echo(line)
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -111,6 +130,22 @@ def _facts(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise _fail(f"no devnet is up in {folder} ({error}); start one: quorate devnet up --dir {folder}", EXIT_UNAVAILABLE) from error
     return facts
+
+
+def _start_detached(words: list[str], folder: Path, as_json: bool) -> int:
+    from quorate_devnet.detached import start
+    from quorate_protocol.refusals import Unavailable
+
+    try:
+        ended = start(words, folder, lambda line: typer.echo(line, err=True))
+    except Unavailable as error:  # the program's end: a sentence and a code
+        raise _fail(str(error), EXIT_UNAVAILABLE) from error
+    if ended:
+        return ended
+    facts = _facts(folder)
+    for line in [json.dumps(facts, sort_keys=True)] if as_json else [*_lines(facts, folder), "quorate devnet down ends all of it"]:
+        typer.echo(line)
+    return 0
 
 
 def _until_interrupted(config: "DevnetConfig", as_json: bool) -> int:

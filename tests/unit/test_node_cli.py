@@ -44,7 +44,8 @@ def password(tmp_path: Path) -> str:
 
 def test_init_makes_keys_once(tmp_path: Path, password: str) -> None:
     """A second init keeps them: losing a key loses money."""
-    words = ("init", "--coordinator", URL + "/", "--limits", "devnet", "--slots", "2", "--price", "0.25", "--password-file", password, "--json")
+    market = ("--coordinator", URL + "/", "--limits", "devnet")
+    words = ("init", *market, "--slots", "2", "--price", "0.25", "--password-file", password, "--json")
     code, text = run(tmp_path / "node", *words)
     facts = json.loads(text)
     assert code == 0 and facts["stake"] == 200_000_000 and facts["has_owner_key"]
