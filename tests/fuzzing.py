@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from quorate_coordinator.api.routes import PlanRequest
+from quorate_coordinator.api.answers import PlanRequest
 from quorate_protocol import codec, envelope, job, wire
 from quorate_protocol.messages import MESSAGE_TYPES
 from quorate_protocol.offer import OfferEnvelope

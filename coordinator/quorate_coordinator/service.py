@@ -21,7 +21,7 @@ from quorate_coordinator.adapters.perform import Performer, purpose_of
 from quorate_coordinator.adapters.projection import Projection
 from quorate_coordinator.adapters.registration import ensure_registered
 from quorate_coordinator.api.auth import Auth
-from quorate_coordinator.api.routes import BODY_BYTES_MAX, Api, refusals
+from quorate_coordinator.api.routes import BODY_BYTES_MAX, VERSION, Api, refusals
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.config import Config
 from quorate_coordinator.core import events as ev
@@ -48,7 +48,6 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
 BEACON_POLL_SECONDS = 0.25
 PROJECTION_SECONDS = 2.0
-VERSION = "0.1.0"
 
 
 @dataclass(slots=True)

@@ -1,109 +1,29 @@
 """The coordinator as a process-sized whole: real chain, real beacon, real contracts, real sockets; only providers are missing."""
 
-import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
 import pytest
 
-from quorate_contracts.deploy import Contracts, Deployment, plan
+from coordinator_stage import USD, Stage, deployed_stage, running, until
+from quorate_contracts.deploy import Contracts
 from quorate_coordinator.adapters.registration import ask
-from quorate_coordinator.config import Config
-from quorate_coordinator.keys import CoordinatorKeys
 from quorate_coordinator.service import Service
-from quorate_devnet.beacon import BeaconConfig, running_beacon
-from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.chain.server import ChainConfig, running_chain
 from quorate_protocol.bearer import Bearer, make_token
 from quorate_protocol.cids import document_cid
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.units import Address, Amount, BlockNumber, UnixSeconds
-from quorate_runtime.beacon import fetch_info
+from quorate_protocol.units import Amount, UnixSeconds
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.sender import Outgoing
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner
 
-USD = 1_000_000
-
-
-@dataclass
-class Stage:
-    """A deployed chain with a beacon and a funded coordinator and client."""
-
-    chain_url: str
-    beacon_url: str
-    deployment: Deployment
-    keys: CoordinatorKeys
-    client: KeySigner
-    home: Path
-    session: aiohttp.ClientSession
-
-    def service(self) -> Service:
-        """A coordinator on any free port."""
-        return Service(Config(self.home, self.deployment, self.chain_url, self.beacon_url, port=0), self.keys)
-
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    beacon = BeaconConfig(seed=b"service-test-seed-of-32-bytes-ok", genesis=int(time.time()) - 100, period=2)
-    async with (
-        running_chain(ChainConfig(block_seconds=1)) as chain,
-        running_beacon(beacon) as beacon_url,
-        aiohttp.ClientSession() as session,
-    ):
-        info = await fetch_info(beacon_url, session)
-        keys = CoordinatorKeys(*(KeySigner(dev_account(i)) for i in (1, 2, 3)))
-        client = KeySigner(dev_account(4))
-        deployment = await deploy(chain.url, session, info, tmp_path, (keys.account.address, keys.posting.address, client.address))
-        yield Stage(chain.url, beacon_url, deployment, keys, client, tmp_path / "coordinator", session)
-
-
-async def deploy(url: str, session: aiohttp.ClientSession, info: BeaconInfo, folder: Path, funded: tuple[Address, ...]) -> Deployment:
-    """All contracts, and 5,000 USD for each account, in order."""
-    chain = ChainClient(Rpc(url, session))
-    sender = Sender(chain, KeySigner(dev_account(0)), folder / "deployer.sqlite", SystemClock())
-    made = plan(sender.address, 0, await chain.chain_id(), BlockNumber(0), DEVNET, info, faucet=True)
-    contracts = Contracts.of(made.deployment)
-    orders = [Outgoing(f"deploy-{item.name}", None, item.data, gas=item.gas) for item in made.creations]
-    for account in funded:
-        call = contracts.token.mint(account, Amount(5_000 * USD))
-        orders.append(Outgoing(f"mint-{account.hex()}", call.to, call.data, gas=call.gas))
-    await sender.send_in_order(orders, deadline_seconds=30)
-    sender.close()
-    return made.deployment
-
-
-@contextlib.asynccontextmanager
-async def running(service: Service) -> AsyncIterator[Service]:
-    task = asyncio.create_task(service.run())
-    ready = asyncio.create_task(service.ready.wait())
-    await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED, timeout=30)
-    if task.done():
-        ready.cancel()
-        await task
-    try:
-        yield service
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-async def until(read, good, seconds: float = 20.0):  # type: ignore[no-untyped-def]
-    """Polls until `good(value)`, bounded."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = await read()
-        if good(value):
-            return value
-        assert time.monotonic() < deadline, f"still {value}"
-        await asyncio.sleep(0.1)
+    async with deployed_stage(tmp_path) as made:
+        yield made
 
 
 async def test_registers_follows_the_chain_and_survives_a_restart(stage: Stage) -> None:
@@ -165,5 +85,3 @@ async def test_a_second_coordinator_on_one_folder_is_refused(stage: Stage) -> No
         with pytest.raises(BaseException, match="in use|lock|another|already"):
             async with running(stage.service()):
                 pass
-
-

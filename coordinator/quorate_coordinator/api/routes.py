@@ -3,12 +3,25 @@
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 from aiohttp import web
 
 from quorate_coordinator.adapters.gate import LogBook
+from quorate_coordinator.api.answers import (
+    Cases,
+    Done,
+    EpochsKept,
+    EpochView,
+    Health,
+    LeafProof,
+    Offers,
+    PlanRequest,
+    Runs,
+)
 from quorate_coordinator.api.auth import Auth, session_signer
+from quorate_coordinator.api.openapi import document
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.core import Coordinator
@@ -16,12 +29,12 @@ from quorate_coordinator.core.effects import Effect
 from quorate_protocol import codec, envelope
 from quorate_protocol import epoch as trees
 from quorate_protocol import order as orders
-from quorate_protocol.job import JobSpec
+from quorate_protocol.job import validate as validate_spec
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import Session, Stop, Voucher, Witness
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
-from quorate_protocol.units import Address, Hash32, Price, UnixSeconds, VerifyTier
+from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_protocol.views import AckView, InfoView
 from quorate_runtime.actor import Actor
 from quorate_runtime.crypto import recover
@@ -29,17 +42,9 @@ from quorate_runtime.crypto import recover
 M = TypeVar("M")
 BODY_BYTES_MAX = 256 * 1024
 RUNS_MAX = 1_000
+PAGE_MAX = 1_000
+VERSION = "0.1.0"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """Body of POST /v1/plan."""
-
-    spec: JobSpec
-    max_price_per_hour: Price
-    verify_tier: VerifyTier
-    accept_unverified: bool
 
 
 @dataclass(slots=True)
@@ -57,6 +62,7 @@ class Api:
 
     def add_routes(self, app: web.Application) -> None:
         """Mounts everything but content, peers and streams."""
+        app.router.add_get("/v1/openapi.json", self.get_document)
         app.router.add_get("/v1/info", self.get_info)
         app.router.add_get("/v1/health", self.get_health)
         app.router.add_get("/v1/offers", self.get_offers)
@@ -79,6 +85,10 @@ class Api:
         """The present second."""
         return UnixSeconds(int(self.clock.now()))
 
+    async def get_document(self, _: web.Request) -> web.Response:
+        """The OpenAPI document."""
+        return web.Response(body=openapi_document(), content_type="application/json")
+
     async def get_info(self, _: web.Request) -> web.Response:
         """InfoView."""
         return answer(self.info)
@@ -87,15 +97,18 @@ class Api:
         """Alive, and how far the chain was followed."""
         own = self.core.state.own
         lag = max(0, self.now() - own.block_time)
-        return web.json_response({"ok": lag < 60, "block": own.block, "chainLagSeconds": lag, "live": len(self.core.state.live)})
+        return answer(Health(lag < 60, own.block, lag, len(self.core.state.live)))
 
-    async def get_offers(self, _: web.Request) -> web.Response:
-        """{"offers": [OfferView]}."""
-        return listed("offers", queries.offer_views(self.core.state, self.now()))
+    async def get_offers(self, request: web.Request) -> web.Response:
+        """Offers, a page of them."""
+        limit, after = page_of(request)
+        views = queries.offer_views(self.core.state, self.now(), limit, after)
+        return answer(Offers(tuple(views)))
 
     async def post_plan(self, request: web.Request) -> web.Response:
         """PlanView of a PlanRequest."""
         wanted = codec.from_json(PlanRequest, codec.parse(await request.read(), BODY_BYTES_MAX))
+        validate_spec(wanted.spec)
         state, rules = self.core.state, self.core.rules
         view = queries.plan_view(state, rules, self.now(), wanted.spec, wanted.max_price_per_hour, wanted.accept_unverified)
         return answer(view)
@@ -109,7 +122,7 @@ class Api:
         if not self.now() < session.expires <= self.now() + self.limits.session_max + 60:
             raise Refused(Code.EXPIRED, f"session: must expire within {self.limits.session_max} s")
         await self.actor.submit(ev.SessionReceived(signed))
-        return web.json_response({})
+        return answer(Done())
 
     async def post_order(self, request: web.Request) -> web.Response:
         """AckView of a Submission."""
@@ -125,7 +138,7 @@ class Api:
         account = self.auth.required(request)
         client = self.core.state.clients.get(account)
         jobs = [self.core.state.jobs[job_id] for job_id in reversed(client.jobs[-RUNS_MAX:])] if client else []
-        return listed("runs", [queries.run_view(self.core.state, job, is_client=True) for job in jobs])
+        return answer(Runs(tuple(queries.run_view(self.core.state, job, is_client=True) for job in jobs)))
 
     async def get_run(self, request: web.Request) -> web.Response:
         """RunView; the output only for its client."""
@@ -139,19 +152,19 @@ class Api:
         if stop.message.job_id != job_id_of(request):
             raise Refused(Code.MALFORMED, "stop: jobId is not the one in the path")
         await self.actor.submit(ev.StopReceived(stop, envelope.signer(self.core.rules.domain, stop, recover)))
-        return web.json_response({})
+        return answer(Done())
 
     async def post_witness(self, request: web.Request) -> web.Response:
         """Envelope[Witness]."""
         witness = await read_envelope(request, Witness)
         await self.actor.submit(ev.WitnessReceived(witness, envelope.signer(self.core.rules.domain, witness, recover)))
-        return web.json_response({})
+        return answer(Done())
 
     async def post_voucher(self, request: web.Request) -> web.Response:
         """Envelope[Voucher]."""
         voucher = await read_envelope(request, Voucher)
         await self.actor.submit(ev.VoucherReceived(voucher, envelope.signer(self.core.rules.domain, voucher, recover)))
-        return web.json_response({})
+        return answer(Done())
 
     async def get_receipt(self, request: web.Request) -> web.Response:
         """The receipt file `{body, cid}` in its canonical bytes."""
@@ -159,8 +172,8 @@ class Api:
         if job.receipt_cid is None:
             raise Refused(Code.TOO_EARLY, "receipt: there is none before the verdict")
         body = await self.receipt(job.receipt_cid)
-        document = codec.canonical({"body": codec.parse(body, len(body)), "cid": job.receipt_cid})
-        return web.Response(body=document, content_type="application/json")
+        content = codec.canonical({"body": codec.parse(body, len(body)), "cid": job.receipt_cid})
+        return web.Response(body=content, content_type="application/json")
 
     async def get_account(self, request: web.Request) -> web.Response:
         """AccountView."""
@@ -172,15 +185,12 @@ class Api:
 
     async def get_cases(self, _: web.Request) -> web.Response:
         """{"cases": [CaseView]}."""
-        return listed("cases", queries.case_views(self.core.state))
+        return answer(Cases(tuple(queries.case_views(self.core.state))))
 
     async def get_epochs(self, _: web.Request) -> web.Response:
         """Epochs that proofs are kept for."""
-        kept = [
-            {"number": item.number, "root": "0x" + item.root.hex(), "isPosted": item.is_posted, "leaves": len(item.leaves)}
-            for item in self.core.state.epochs.values()
-        ]
-        return web.json_response({"epochs": kept})
+        kept = (EpochView(item.number, item.root, item.is_posted, len(item.leaves)) for item in self.core.state.epochs.values())
+        return answer(EpochsKept(tuple(kept)))
 
     async def get_proof(self, request: web.Request) -> web.Response:
         """{"leaf", "proof", "epoch"} of an account, for `Epochs.claim`."""
@@ -192,7 +202,7 @@ class Api:
             leaf, proof = trees.prove(record.leaves, address_of(request))
         except KeyError as error:
             raise Refused(Code.UNKNOWN, "epoch: the account has no leaf in it") from error
-        return web.json_response({"leaf": codec.to_json(leaf), "proof": codec.to_json(proof), "epoch": record.number})
+        return answer(LeafProof(leaf, proof, record.number))
 
 
 def answer(view: object) -> web.Response:
@@ -200,9 +210,18 @@ def answer(view: object) -> web.Response:
     return web.Response(body=codec.encode(view), content_type="application/json")
 
 
-def listed(name: str, views: list[M]) -> web.Response:
-    """{name: [views]}."""
-    return web.Response(body=codec.canonical({name: [codec.to_json(view) for view in views]}), content_type="application/json")
+@cache
+def openapi_document() -> bytes:
+    """Made once: it depends on nothing but the program."""
+    return json.dumps(document(VERSION), ensure_ascii=False).encode()
+
+
+def page_of(request: web.Request) -> tuple[int, Address | None]:
+    """`limit` and `after` of a list."""
+    text, after = request.query.get("limit", str(PAGE_MAX)), request.query.get("after")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= PAGE_MAX):
+        raise Refused(Code.MALFORMED, f"limit: 1 to {PAGE_MAX}")
+    return int(text), None if after is None else Address(_hex_of(after, 20, "after"))
 
 
 def job_id_of(request: web.Request) -> Hash32:

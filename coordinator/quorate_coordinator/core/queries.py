@@ -98,11 +98,16 @@ def job_of(state: State, job_id: Hash32) -> Job:
     return job
 
 
-def offer_views(state: State, now: UnixSeconds) -> list[OfferView]:
-    """All offers known, live or not."""
-    views = []
+def offer_views(state: State, now: UnixSeconds, limit: int, after: Address | None = None) -> list[OfferView]:
+    """At most `limit` offers, live or not, in the order of registration, those after the provider `after`."""
+    views: list[OfferView] = []
+    is_skipping = after in state.providers
     for provider in state.providers.values():
-        if provider.offer is not None:
+        if is_skipping:
+            is_skipping = provider.owner != after
+        elif len(views) >= limit:
+            break
+        elif provider.offer is not None:
             held = len(state.occupied.get(provider.owner) or ())
             count = sum(slot.count for slot in provider.offer.slots)
             strikes, passed = _record(state, provider, now)
