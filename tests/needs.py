@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from quorate_node.adapters.bwrap import check_bwrap
+from quorate_protocol.refusals import Unavailable
+
 
 def _docker() -> str | None:
     import docker  # only where a test asks: the SDK takes a quarter of a second to import
@@ -26,6 +29,14 @@ def _docker() -> str | None:
             client.close()
     except docker.errors.DockerException as error:  # absence is the answer here, not an error
         return f"no container engine answers ({str(error).splitlines()[0][:120]})"
+    return None
+
+
+def _bwrap() -> str | None:
+    try:
+        check_bwrap()
+    except Unavailable as error:  # absence is the answer here, not an error
+        return str(error)
     return None
 
 
@@ -46,7 +57,9 @@ def _registry() -> str | None:
     return None if done.returncode == 0 else "pip reaches no package index"
 
 
-PROBES: dict[str, Callable[[], str | None]] = {"docker": _docker, "anvil": _anvil, "postgres": _postgres, "registry": _registry}
+PROBES: dict[str, Callable[[], str | None]] = {
+    "docker": _docker, "bwrap": _bwrap, "anvil": _anvil, "postgres": _postgres, "registry": _registry,
+}  # fmt: skip
 
 
 @functools.cache

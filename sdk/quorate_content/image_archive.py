@@ -114,6 +114,38 @@ def loadable(path: Path, info: ImageInfo) -> Iterator[bytes]:
         yield _header("manifest.json", len(body)) + body + _padding(len(body)) + bytes(2 * tarfile.BLOCKSIZE)
 
 
+@contextmanager
+def opened_layers(path: Path, info: ImageInfo, limits: ImageLimits | None = None) -> Iterator[list["Layer"]]:
+    """The layers of a read archive, lowest first, for whoever unpacks them without an engine. Errors as in `read_archive`."""
+    limits = limits or ImageLimits()
+    with _open(path, limits) as archive:
+        members = _members(archive, limits, "archive")
+        pairs = zip(info.layers, info.diff_ids, strict=True)
+        yield [Layer(archive, _target(members, name), diff_id, limits) for name, diff_id in pairs]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer of an open archive. `diff_id` is what its uncompressed bytes must hash to; nothing but an engine checks that."""
+
+    archive: tarfile.TarFile
+    member: tarfile.TarInfo
+    diff_id: str
+    limits: ImageLimits
+
+    def plain(self) -> IO[bytes]:
+        """Its uncompressed bytes from the start, bounded, seekable."""
+        return _plain_layer(self.archive, self.member, self.limits)
+
+    def entries(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+        """Its entries in order, each with the tar file that reads its content; names and links are checked again."""
+        with tarfile.open(fileobj=self.plain(), mode="r:") as layer:
+            for entry in layer:
+                _check_entry(entry, self.member.name, self.limits)
+                yield layer, entry
+                layer.members = []  # type: ignore[attr-defined]  # the module keeps every header otherwise
+
+
 def _emit(name: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> Iterator[bytes]:
     yield _header(name, member.size)
     source = archive.extractfile(member)
@@ -282,16 +314,8 @@ def _named(manifest: dict[str, object], limits: ImageLimits) -> tuple[str, tuple
 
 def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: set[str], limits: ImageLimits, budget: int) -> int:
     """Checks every name and link of one layer, keeps `seen` up to date for the paths we care about, returns the number of entries."""
-    source = archive.extractfile(member)
-    assert source is not None, "_target lets only regular files through"
-    magic = source.read(4)
-    source.seek(0)
-    if magic == _ZSTD_MAGIC:
-        raise Refused(Code.UNSUPPORTED, f"{member.name}: zstd layers are not supported; save the image uncompressed or with gzip")
-    plain: IO[bytes] = gzip.GzipFile(fileobj=source) if magic[:2] == _GZIP_MAGIC else source  # type: ignore[assignment]
     entries = 0
-    too_large = Refused(Code.OVERSIZE, f"{member.name}: unpacks to more than {limits.unpacked_bytes} bytes")
-    with tarfile.open(fileobj=_Bounded(plain, limits.unpacked_bytes, too_large), mode="r:") as layer:
+    with tarfile.open(fileobj=_plain_layer(archive, member, limits), mode="r:") as layer:
         for entry in layer:
             entries += 1
             if entries > budget:
@@ -300,6 +324,18 @@ def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: set[str
             _notice(entry, seen)
             layer.members = []  # type: ignore[attr-defined]  # the module keeps every header otherwise
     return entries
+
+
+def _plain_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, limits: ImageLimits) -> IO[bytes]:
+    source = archive.extractfile(member)
+    assert source is not None, "_target lets only regular files through"
+    magic = source.read(4)
+    source.seek(0)
+    if magic == _ZSTD_MAGIC:
+        raise Refused(Code.UNSUPPORTED, f"{member.name}: zstd layers are not supported; save the image uncompressed or with gzip")
+    plain: IO[bytes] = gzip.GzipFile(fileobj=source) if magic[:2] == _GZIP_MAGIC else source  # type: ignore[assignment]
+    too_large = Refused(Code.OVERSIZE, f"{member.name}: unpacks to more than {limits.unpacked_bytes} bytes")
+    return _Bounded(plain, limits.unpacked_bytes, too_large)  # type: ignore[return-value]
 
 
 def _check_entry(entry: tarfile.TarInfo, where: str, limits: ImageLimits) -> None:

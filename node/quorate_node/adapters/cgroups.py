@@ -44,7 +44,7 @@ class LeaseLimits:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGroups:
-    """Groups made for a lease: a process joins by writing itself to `cgroup.procs` of each. `kills` is the file that counts memory kills."""
+    """Groups made for a lease: a process joins by writing itself to `cgroup.procs` of each. `kills` counts memory kills."""
 
     folders: tuple[Path, ...]
     kills: Path

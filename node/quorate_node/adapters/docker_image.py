@@ -10,14 +10,13 @@ import docker.errors
 from quorate_content.image_archive import (
     ImageInfo,
     loadable,
-    read_archive,
     refuse_shell_command,
 )
+from quorate_node.adapters.archives import ArchiveInfos
 from quorate_node.adapters.docker_profile import ImageFacts
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 _PINNED = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:[0-9a-f]{64}")
-_INFOS_MAX = 256
 
 
 class Images:
@@ -26,7 +25,7 @@ class Images:
     def __init__(self, api: docker.APIClient) -> None:
         self._api = api
         self._lock = threading.Lock()
-        self._infos: dict[tuple[str, int, int], ImageInfo] = {}
+        self._infos = ArchiveInfos()
 
     def ensure(self, image: Path | str, argv: tuple[str, ...]) -> ImageFacts:
         """The image, present in the engine. Refused(UNKNOWN | MALFORMED | UNSUPPORTED), Unavailable when a registry is."""
@@ -34,7 +33,7 @@ class Images:
             return self._archive(image, argv) if isinstance(image, Path) else self._registry(image)
 
     def _archive(self, path: Path, argv: tuple[str, ...]) -> ImageFacts:
-        info = self._info(path)
+        info = self._infos.of(path)
         refuse_shell_command(info, argv)
         reference = f"sha256:{info.config_digest}"
         if self._inspect(reference) is None:
@@ -42,18 +41,6 @@ class Images:
             if self._inspect(reference) is None:
                 raise Refused(Code.MALFORMED, f"image: the engine did not accept the archive as {reference}")
         return ImageFacts(reference, info.env, info.entrypoint, info.command, info.has_env)
-
-    def _info(self, path: Path) -> ImageInfo:
-        """Reading a large archive takes seconds: remembered by path, size and time of change."""
-        if not path.is_file():
-            raise Refused(Code.UNKNOWN, f"image: no archive {path.name}")
-        status = path.stat()
-        key = (str(path), status.st_size, status.st_mtime_ns)
-        if key not in self._infos:
-            if len(self._infos) >= _INFOS_MAX:
-                self._infos.clear()
-            self._infos[key] = read_archive(path)
-        return self._infos[key]
 
     def _load(self, path: Path, info: ImageInfo) -> None:
         try:

@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def can_mount() -> bool:
     """True when this process may mount and has loop devices and mkfs.ext4."""
-    return os.geteuid() == 0 and Path("/dev/loop-control").exists() and _find_program("mkfs.ext4") is not None
+    return os.geteuid() == 0 and Path("/dev/loop-control").exists() and find_program("mkfs.ext4") is not None
 
 
 def bind_read_only(source: Path, target: Path) -> None:
@@ -56,6 +56,15 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None
     lost_and_found = target / "lost+found"
     if lost_and_found.is_dir() and not lost_and_found.is_symlink() and lost_and_found.stat().st_uid == 0:
         lost_and_found.rmdir()
+
+
+def mount_memory(target: Path, total_bytes: int, inodes: int) -> None:
+    """The same in memory, for a root without loop devices; it does not survive a restart of the machine."""
+    if is_mounted(target):
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    options = f"size={total_bytes},nr_inodes={inodes + 1},mode=0755,uid={_OWNER},gid={_OWNER}"
+    _run("mount", "-t", "tmpfs", "-o", f"{options},nosuid,nodev,noexec", "tmpfs", str(target))
 
 
 def unmount(target: Path) -> None:
@@ -98,7 +107,7 @@ def _mount(source: str | None, target: Path, flags: int) -> None:
         raise Unavailable(f"mount {target}: {os.strerror(number)}")
 
 
-def _find_program(name: str) -> str | None:
+def find_program(name: str) -> str | None:
     """System programs stand in folders that an owner's PATH may lack."""
     for folder in ("/usr/sbin", "/sbin", "/usr/bin", "/bin"):
         with contextlib.suppress(OSError):
@@ -108,7 +117,7 @@ def _find_program(name: str) -> str | None:
 
 
 def _run(name: str, *arguments: str) -> None:
-    program = _find_program(name)
+    program = find_program(name)
     if program is None:
         raise Unavailable(f"{name} is not installed", 60.0)
     try:

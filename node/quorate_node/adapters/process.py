@@ -74,6 +74,7 @@ def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:
         "cwd": working if working != task.working_dir else places[2],
         "max_duration": task.max_duration,
         "memory_bytes": task.memory_bytes,
+        "file_bytes": task.output_bytes,
         "output_bytes": task.output_bytes,
         "output_inodes": task.output_inodes,
     }

@@ -2,7 +2,10 @@
 
 Run as a script with the lease's folder as its only argument; needs nothing but the standard library. It holds a lock on the folder
 as long as it lives, so whoever looks can tell "running" from "gone" without trusting a process id. `plan.json` says what to run,
-`exit.json` (written atomically) how it ended; a file named `stop` asks for the end.
+`exit.json` (written atomically) how it ended, `failure` that it never began; a file named `stop` asks for the end.
+
+Where the plan has `sandbox`, `argv` starts bubblewrap: this process then joins the lease's control groups, lays the sources of the
+sandbox's mounts out in a mount namespace that ends with it, and gives up root, all between fork and exec.
 """
 
 import ctypes
@@ -18,12 +21,19 @@ from pathlib import Path
 from typing import Any
 
 LOG_BYTES_MAX = 1 << 20
+STATUS_BYTES_MAX = 1 << 16
 STOP_SECONDS = 5.0
 POLL_SECONDS = 0.1
 MEMORY_POLL_SECONDS = 0.25
 READS_MAX = 64
-_PR_SET_PDEATHSIG = 1
+DEPTH_MAX = 64  # of output directories, as where they are collected
+OPEN_FILES_MAX = 8192
+PR_SET_PDEATHSIG = 1
+CLONE_NEWNS = 0x20000
+MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 4096, 16384, 1 << 18, 2, 4
 LOG_CUT = b"\n[log cut at 1 MiB]\n"
+COULD_NOT_START = b"bwrap: execvp "
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Supervised:
@@ -31,62 +41,219 @@ class Supervised:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
+        self.sandbox: dict[str, Any] = plan.get("sandbox") or {}
         self.is_memory_kill = False
+        self.is_told = False
         self.stop_at: float | None = None
-        self.started = time.monotonic()
         self.memory_read = 0.0
         self.peak_bytes = 0
-        libc = ctypes.CDLL(None)
-
-        def prepare() -> None:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would watch it after us
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            resource.setrlimit(resource.RLIMIT_FSIZE, (plan["output_bytes"], plan["output_bytes"]))
-
+        self.status = b""  # what bubblewrap says of its child, one JSON object a line
+        self.init: int | None = None  # descriptor of the sandbox's first process, whose end is the end of all others there
+        self.init_pid = 0
+        self.status_pipe, status_end, passed = -1, -1, []
+        argv = list(plan["argv"])
+        if self.sandbox:
+            self.status_pipe, status_end = os.pipe()
+            passed = [os.open(self.sandbox["seccomp"], os.O_RDONLY), status_end]
+            argv[1:1] = ["--seccomp", str(passed[0]), "--json-status-fd", str(status_end)]
+        self.started = time.monotonic()
         self.process = subprocess.Popen(
-            plan["argv"], cwd=plan["cwd"], env=plan["env"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, preexec_fn=prepare,  # noqa: PLW1509 - this process has one thread
+            argv, cwd=plan["cwd"], env=plan["env"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            start_new_session=True, pass_fds=passed, preexec_fn=self.prepare,  # noqa: PLW1509 - this process has one thread
         )  # fmt: skip
+        for descriptor in passed:
+            os.close(descriptor)
+        if self.sandbox:
+            os.set_blocking(self.status_pipe, False)
 
-    def signal_group(self, number: signal.Signals) -> None:
-        """Signals every process of the program's session that stayed in its group."""
+    def prepare(self) -> None:
+        """Between fork and exec."""
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.plan["file_bytes"], self.plan["file_bytes"]))
+        if self.sandbox:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES_MAX, OPEN_FILES_MAX))
+            for group in self.sandbox["groups"]:
+                Path(group, "cgroup.procs").write_text("0")
+            if self.sandbox["stage"]:
+                lay_out(self.sandbox["stage"], self.sandbox["sources"])
+                os.setgroups([])
+                os.setresgid(*[self.sandbox["user"]] * 3)
+                os.setresuid(*[self.sandbox["user"]] * 3)
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would watch it after us; the kernel forgets it with a change of user
+
+    def read_status(self) -> bool:
+        """Takes what bubblewrap says; False at the end."""
         try:
-            os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass  # it ended just now
+            chunk = os.read(self.status_pipe, STATUS_BYTES_MAX)
+        except BlockingIOError:
+            return True
+        self.status = (self.status + chunk)[:STATUS_BYTES_MAX]
+        if self.init is None and (pid := self.said("child-pid")) is not None:
+            try:
+                self.init, self.init_pid = os.pidfd_open(pid), pid
+            except ProcessLookupError:
+                pass  # it has ended already
+        return bool(chunk)
+
+    def said(self, name: str) -> int | None:
+        """A number that bubblewrap told."""
+        complete = self.status.rpartition(b"\n")[0]
+        found = [json.loads(line).get(name) for line in complete.splitlines() if line]
+        return next((value for value in found if value is not None), None)
+
+    def kill(self) -> None:
+        """Every process of the program that can be reached: its group, and its namespace where it has one."""
+        if self.init is not None:
+            try:
+                signal.pidfd_send_signal(self.init, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ended just now
+        signal_group(self.process.pid, signal.SIGKILL)
+
+    def tell(self) -> bool:
+        """SIGTERM to the program; in a sandbox to its second process alone, for the first only waits and bubblewrap itself would die."""
+        if not self.sandbox:
+            signal_group(self.process.pid, signal.SIGTERM)
+            return True
+        for pid in children(self.init_pid):
+            if inner_pid(pid) == 2:
+                os.kill(pid, signal.SIGTERM)
+                return True
+        return False
 
     def enforce(self, is_stop_asked: bool) -> None:
         """Ends the program when its time or memory is over, or when it was asked to stop: politely first."""
-        if is_stop_asked and self.stop_at is None:
-            self.signal_group(signal.SIGTERM)
-            self.stop_at = time.monotonic() + STOP_SECONDS
-        if time.monotonic() - self.started >= self.plan["max_duration"]:
-            self.signal_group(signal.SIGKILL)
-        if self.stop_at is not None and time.monotonic() >= self.stop_at:
-            self.signal_group(signal.SIGKILL)
-        if time.monotonic() - self.memory_read < MEMORY_POLL_SECONDS:
+        now = time.monotonic()
+        if is_stop_asked:
+            self.stop_at = self.stop_at or now + STOP_SECONDS
+            self.is_told = self.is_told or self.tell()
+        if now - self.started >= self.plan["max_duration"] or (self.stop_at is not None and now >= self.stop_at):
+            self.kill()
+        if now - self.memory_read < MEMORY_POLL_SECONDS or self.sandbox.get("groups"):
             return
-        self.memory_read = time.monotonic()
-        memory = resident_bytes(self.process.pid)
+        self.memory_read = now
+        memory = resident_bytes(self.process.pid, self.init_pid)
         self.peak_bytes = max(self.peak_bytes, memory)
         if memory > self.plan["memory_bytes"]:
             self.is_memory_kill = True
-            self.signal_group(signal.SIGKILL)
+            self.kill()
+        if self.sandbox.get("watched") and exceeds(self.sandbox["watched"], self.plan["output_bytes"], self.plan["output_inodes"]):
+            self.kill()
+
+    def was_killed_for_memory(self) -> bool:
+        """By us, or by the kernel, which counts it in the lease's group."""
+        if not self.sandbox.get("groups"):
+            return self.is_memory_kill
+        text = Path(self.sandbox["kills"]).read_text()
+        return any(int(line.split()[1]) > 0 for line in text.splitlines() if line.startswith("oom_kill "))
 
 
-def resident_bytes(group: int) -> int:
-    """Resident memory of all processes of one process group."""
+def lay_out(stage: str, sources: list[str]) -> None:
+    """Sources of the sandbox's mounts as `stage`/0, 1, ... in a mount namespace of our own.
+
+    The user that the sandbox is made by may not walk through the daemon's private folders, and nothing may be left mounted.
+    """
+    check(LIBC.unshare(CLONE_NEWNS), "a mount namespace")
+    check(LIBC.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "/")
+    opened = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source in sources]
+    options = b"size=1m,nr_inodes=1024,mode=0755"
+    check(LIBC.mount(b"tmpfs", os.fsencode(stage), b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV), options), stage)
+    for index, (source, descriptor) in enumerate(zip(sources, opened, strict=True)):
+        place = f"{stage}/{index}"
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            os.mkdir(place)
+        else:
+            os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
+        check(LIBC.mount(b"/proc/self/fd/%d" % descriptor, os.fsencode(place), None, ctypes.c_ulong(MS_BIND), None), source)
+        os.close(descriptor)
+
+
+def check(result: int, what: str) -> None:
+    """OSError of the last call when it failed."""
+    if result != 0:
+        raise OSError(ctypes.get_errno(), f"{os.strerror(ctypes.get_errno())}: {what}")
+
+
+def signal_group(group: int, number: signal.Signals) -> None:
+    """Signals every process of the program's session that stayed in its group."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        pass  # it ended just now
+
+
+def processes() -> list[int]:
+    """All of the machine that this process can see."""
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on; none when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []  # it ended while we looked
+
+
+def children(parent: int) -> list[int]:
+    """Direct children of a process."""
+    return [pid for pid in processes() if parent and stat_fields(pid)[1:2] == [str(parent)]]
+
+
+def inner_pid(pid: int) -> int:
+    """The process's number in its own namespace; 0 when it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0  # it ended while we looked
+    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), 0)
+
+
+def namespace_of(pid: int) -> int:
+    """What tells process namespaces apart; 0 when it cannot be seen."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return 0  # it has ended, or belongs to another user
+
+
+def resident_bytes(group: int, init: int) -> int:
+    """Resident memory of all processes of one process group, or of the sandbox whose first process is `init`."""
     total = 0
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it ended while we looked
-        if int(fields[2]) == group:
+    namespace = namespace_of(init) if init else 0
+    for pid in processes():
+        fields = stat_fields(pid)
+        if fields and (int(fields[2]) == group or (namespace and namespace_of(pid) == namespace)):
             total += int(fields[21]) * resource.getpagesize()
     return total
+
+
+def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
+    """Whether a tree is larger than it may be, or deeper than would be collected. Links are not followed."""
+    total, inodes, stack = 0, 0, [(folder, 0)]
+    while stack:
+        path, depth = stack.pop()
+        if depth > DEPTH_MAX or inodes > inodes_max:
+            return True
+        try:
+            entries = list(os.scandir(path))
+        except OSError:
+            continue  # the program removed it, or closed it to us: then nothing there can be collected either
+        for entry in entries:
+            inodes += 1
+            if entry.is_dir(follow_symlinks=False):
+                stack.append((entry.path, depth + 1))
+            else:
+                total += blocks_of(entry)
+    return inodes > inodes_max or total > bytes_max
+
+
+def blocks_of(entry: "os.DirEntry[str]") -> int:
+    """Bytes on disk of a directory's entry."""
+    try:
+        return entry.stat(follow_symlinks=False).st_blocks * 512
+    except OSError:
+        return 0  # it was removed while we looked
 
 
 def main(folder: Path) -> None:
@@ -94,7 +261,13 @@ def main(folder: Path) -> None:
     plan = json.loads((folder / "plan.json").read_text())
     try:
         program = Supervised(plan)
+    except subprocess.SubprocessError as error:
+        fail(folder, f"the sandbox could not be prepared: {error}")
+        return
     except OSError as error:
+        if plan.get("sandbox"):
+            fail(folder, f"{plan['argv'][0]}: {error.strerror}")
+            return
         (folder / "log").write_text(f"{plan['argv'][0]}: {error.strerror}\n")
         code = 127 if isinstance(error, FileNotFoundError) else 126
         record(folder, {"code": code, "wall_ms": 0, "cpu_ms": 0, "peak": 0, "memory_kill": False})
@@ -102,15 +275,36 @@ def main(folder: Path) -> None:
     (folder / "group").write_text(str(program.process.pid))
     status, usage = watch(program, folder)
     ended = time.monotonic()
-    program.signal_group(signal.SIGKILL)  # what it left behind in its group
+    program.kill()  # what it left behind
     code = os.waitstatus_to_exitcode(status)
+    if program.sandbox and code == 1 and program.said("exit-code") is None:
+        code = never_ran(folder)
+        if not code:
+            return
     record(folder, {
         "code": code if code >= 0 else 128 - code,
         "wall_ms": round((ended - program.started) * 1000),
         "cpu_ms": round((usage.ru_utime + usage.ru_stime) * 1000),
         "peak": max(usage.ru_maxrss * 1024, program.peak_bytes),
-        "memory_kill": program.is_memory_kill,
+        "memory_kill": program.was_killed_for_memory(),
     })  # fmt: skip
+
+
+def never_ran(folder: Path) -> int:
+    """The exit status of a program that could not be started, as in a shell; 0 when the sandbox itself could not be made.
+
+    Nothing of the job has run, so what stands in the log are bubblewrap's own words.
+    """
+    text = (folder / "log").read_bytes()[-4096:]
+    if COULD_NOT_START in text:
+        return 127 if text.rstrip().endswith(os.strerror(2).encode()) else 126
+    fail(folder, f"the sandbox could not be made: {text.decode(errors='replace').strip()}")
+    return 0
+
+
+def fail(folder: Path, why: str) -> None:
+    """Says why nothing ran; without a record the lease counts as never started."""
+    (folder / "failure").write_text(why)
 
 
 class CappedLog:
@@ -144,13 +338,17 @@ def watch(program: Supervised, folder: Path) -> tuple[int, resource.struct_rusag
     os.set_blocking(pipe, False)
     ending = os.pidfd_open(program.process.pid)
     log = CappedLog(folder / "log")
-    is_open = True
+    is_open, is_telling = True, bool(program.sandbox)
     while True:
-        select.select([ending, pipe] if is_open else [ending], [], [], POLL_SECONDS)
+        watched = [ending, *([pipe] if is_open else []), *([program.status_pipe] if is_telling else [])]
+        select.select(watched, [], [], POLL_SECONDS)
         is_open = is_open and log.copy(pipe)
+        is_telling = is_telling and program.read_status()
         pid, status, usage = os.wait4(program.process.pid, os.WNOHANG)
         if pid:
             log.copy(pipe)
+            if is_telling:
+                program.read_status()
             program.process.returncode = os.waitstatus_to_exitcode(status)
             return status, usage
         program.enforce((folder / "stop").exists())
