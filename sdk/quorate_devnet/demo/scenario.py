@@ -13,7 +13,7 @@ MAX_PRICE = "4.50"  # USD per slot-hour: above every offer of the devnet
 MAX_DURATION = "60s"
 RESOURCES: Mapping[str, str | int] = {"cpu": 1, "memory": "512MB", "disk": "16MB", "shm_size": "16MB"}
 PRICINGS = 6
-PATHS = 400_000
+PATHS = 250_000
 TILE_FILE, PRICE_FILE = "tile.rgb", "price.json"
 
 
