@@ -24,7 +24,7 @@ from quorate_runtime.bls import public_key_words, words_bytes
 from quorate_runtime.chain.transactions import rlp
 
 ORDER = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
-GAS = {"TestToken": 700_000, "Stakes": 3_200_000, "Escrow": 1_600_000, "Epochs": 1_700_000, "Beacon": 1_300_000, "Court": 5_200_000}
+GAS = {"TestToken": 700_000, "Stakes": 3_200_000, "Escrow": 1_700_000, "Epochs": 2_600_000, "Beacon": 1_300_000, "Court": 5_200_000}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ class Account:
     free: int = 0
     allocated: int = 0
     charged: int = 0
+    up_to: int = 10**9  # terms of the session that signs
+    expires: int = 10**12
     release: tuple[int, int] | None = None  # amount, ready at
     withdrawal: tuple[int, int] | None = None
 
@@ -78,12 +80,15 @@ class Model:
     def is_past(self, number: int, now: int) -> bool:
         return now >= self.posted[number - 1][0] + DEVNET.challenge_window
 
-    def post(self, finals: tuple[int, ...], held: int, vouchers: list[tuple[int, int]], now: int) -> None:
-        number = len(self.posted) + 1
+    def post(self, number: int, finals: tuple[int, ...], held: int, vouchers: list[tuple[int, int]], now: int) -> None:
+        need(number == len(self.posted) + 1, "epoch")
         if self.posted:
             need(sum(finals) >= sum(self.posted[-1][1]), "stale")
         if number >= RING:
             need(self.is_past(number + 1 - RING, now), "early")
+        for client, cumulative in vouchers:
+            need(now <= self.clients[client].expires, "expired")
+            need(cumulative <= self.clients[client].up_to, "amount")
         charged = {i: who.charged for i, who in enumerate(self.clients)}
         for client, cumulative in vouchers:
             need(cumulative >= charged[client], "stale")
@@ -95,12 +100,13 @@ class Model:
             self.clients[client].charged = cumulative
         self.posted.append((now, finals, held))
 
-    def claim(self, number: int, provider: int, now: int) -> None:
+    def claim(self, number: int, providers: list[int], now: int) -> None:
         need(0 < number <= len(self.posted) and number > len(self.posted) - RING and self.is_past(number, now), "early")
         need(number == len(self.posted) or not self.is_past(number + 1, now), "stale")
-        final = self.posted[number - 1][1][provider]
-        need(final > self.claimed.get(provider, 0), "amount")
-        amount = final - self.claimed.get(provider, 0)
+        finals = self.posted[number - 1][1]
+        coming = {each: finals[each] for each in providers if finals[each] > self.claimed.get(each, 0)}
+        need(bool(coming), "amount")
+        amount = sum(final - self.claimed.get(each, 0) for each, final in coming.items())
         need(self.paid + amount <= sum(who.charged for who in self.clients), "pool")
         self.paid += amount
-        self.claimed[provider] = final
+        self.claimed |= coming

@@ -6,7 +6,7 @@ from contracts.trial import money
 from quorate_contracts.bindings.escrow import Allocation, Pool, Withdrawal
 from quorate_protocol.epoch import Leaf, build
 from quorate_protocol.limits import DEVNET, USD
-from quorate_protocol.units import ZERO_HASH, Amount, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Amount, UnixSeconds
 
 
 def _allocated(world: Market, amount: int = 50 * USD) -> Key:
@@ -85,8 +85,13 @@ def test_a_withdrawal_waits_and_pays_what_is_free_then() -> None:
 def test_only_epochs_charges_and_pays() -> None:
     world = market()
     escrow, client = world.contracts.escrow, _allocated(world)
-    refused(world.evm, "epochs", BOSS.address, escrow._call("charge", 200_000, client.address, COORDINATOR.address, 1))
-    refused(world.evm, "epochs", COORDINATOR.address, escrow._call("pay", 200_000, COORDINATOR.address, BOSS.address, 1))
+
+    def packed(account: Address) -> int:
+        """account(160) | 1 as an amount of 96 bits"""
+        return int.from_bytes(account, "big") << 96 | 1
+
+    refused(world.evm, "epochs", BOSS.address, escrow._call("charge", 200_000, COORDINATOR.address, [packed(client.address)]))
+    refused(world.evm, "epochs", COORDINATOR.address, escrow._call("pay", 200_000, COORDINATOR.address, [packed(BOSS.address)]))
 
 
 def test_vouchers_reach_to_the_allocation_and_no_further() -> None:

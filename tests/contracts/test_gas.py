@@ -54,17 +54,20 @@ def _epochs() -> dict[str, int]:
     def tree(number: int, size: int) -> list[Leaf]:
         return [Leaf(i + 1, key(f"owner{i}").address, Amount(1000 * number), Amount(0), ZERO_HASH) for i in range(size)]
 
-    def post(number: int, size: int, vouchers: int) -> int:
-        signed = [world.voucher(client, number * USD // 2) for client in clients[:vouchers]]
+    expires = evm.now + 86_400
+
+    def post(number: int, size: int, vouchers: int, is_known: bool = False) -> int:
+        signed = [world.voucher(client, number * USD // 2, expires=expires) for client in clients[:vouchers]]
+        known = {client.address: evm.ask(epochs.session(C, client.address)) for client in clients} if is_known else {}
         evm.travel(DEVNET.challenge_window)
-        return evm.send(POSTER.address, epochs.post(C, number, build(tree(number, size)), signed)).gas
+        return evm.send(POSTER.address, epochs.post(C, number, build(tree(number, size)), signed, known)).gas
 
     found = {"post, fresh ring, 3 vouchers": post(1, 8, 3)}
     for number in range(2, 33):
         post(number, 50, 3)
     found["post, 0 vouchers"] = post(33, 50, 0)
-    found["post, 1 voucher"] = post(34, 50, 1)
-    found["post, 3 vouchers"] = post(35, 50, 3)
+    found["post, 1 voucher with its session"] = post(34, 50, 1)
+    found["post, 3 vouchers with their sessions"] = post(35, 50, 3)
 
     def claim(number: int, size: int, account: Address) -> int:
         evm.travel(DEVNET.challenge_window)
@@ -75,6 +78,15 @@ def _epochs() -> dict[str, int]:
     found["claim, 50 leaves"] = claim(36, 50, key("owner2").address)
     post(37, 200, 1)
     found["claim, 200 leaves"] = claim(37, 200, key("owner2").address)
+    found["post, 1 voucher"] = post(38, 50, 1, True)
+    found["post, 3 vouchers"] = post(39, 50, 3, True)
+    evm.travel(DEVNET.challenge_window)
+    (call,) = epochs.claim_all(C, 39, tree(39, 50))
+    found["claim of 50 together, first"] = evm.send(BOSS.address, call).gas
+    post(40, 50, 3, True)
+    evm.travel(DEVNET.challenge_window)
+    (call,) = epochs.claim_all(C, 40, tree(40, 50))
+    found["claim of 50 together"] = evm.send(BOSS.address, call).gas
     return found
 
 

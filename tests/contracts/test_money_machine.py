@@ -49,6 +49,8 @@ class Money(RuleBasedStateMachine):
         self.model = Model([Account(), Account()])
         self.trees: list[list[Leaf]] = []
         self.start = {client.address: self.world.balance(client.address) for client in CLIENTS}
+        for client in range(2):
+            self._sign_session(client, 10**9, 10**6)
 
     def both(self, sender: Address, call: Call, act: Callable[[], None]) -> bool:
         wanted = ""
@@ -100,6 +102,14 @@ class Money(RuleBasedStateMachine):
     def travel(self, seconds: int) -> None:
         self.world.evm.travel(seconds)
 
+    def _sign_session(self, client: int, up_to: int, seconds: int) -> None:
+        who = self.model.clients[client]
+        who.up_to, who.expires = up_to, self.world.evm.now + seconds
+
+    @rule(client=st.integers(0, 1), up_to=st.sampled_from([0, 100, 10**9]), seconds=st.sampled_from([0, 10, 10**6]))
+    def sign_session(self, client: int, up_to: int, seconds: int) -> None:
+        self._sign_session(client, up_to, seconds)
+
     @rule(client=st.integers(0, 1), cumulative=AMOUNTS, share=st.sampled_from([0, 1, 33, 50, 51, 340]), held=st.sampled_from([0, 1, 400]))
     def post(self, client: int, cumulative: int, share: int, held: int) -> None:
         finals = (share, share, 0)
@@ -136,6 +146,46 @@ class Money(RuleBasedStateMachine):
         room = sum(who.allocated for who in self.model.clients) - sum(finals)
         self._post(finals, room // 3 + beyond, [])
 
+    @precondition(lambda self: self.trees)
+    @rule()
+    def the_newest_epoch_is_posted_again(self) -> None:
+        self._post(self.model.posted[-1][1], 0, [], len(self.trees))
+
+    @rule(client=st.integers(0, 1), amount=st.sampled_from([99, 100]), beyond=st.integers(0, 1))
+    def a_remembered_session_comes_to_its_end(self, client: int, amount: int, beyond: int) -> None:
+        self._sign_session(client, self.model.clients[client].allocated + amount, 10)
+        self._funded_epoch(client, amount)
+        self.deposit_and_allocate(client, 1)
+        finals = self.model.posted[-1][1] if self.model.posted else (0, 0, 0)
+        self._post(finals, 0, [(client, self.model.clients[client].allocated)])
+        self.world.evm.travel(10 + beyond)
+        self._post(finals, 0, [(client, self.model.clients[client].charged)])
+        self._sign_session(client, 10**9, 10**6)
+
+    @rule(client=st.integers(0, 1), amount=st.sampled_from([99, 100]))
+    def credits_that_were_paid_move_to_another(self, client: int, amount: int) -> None:
+        number = self._funded_epoch(client, amount)
+        if number:
+            pool, (_, second, third) = sum(who.charged for who in self.model.clients), self.model.posted[-1][1]
+            self._post((pool - second - third, second, third), 0, [])
+            self.world.evm.travel(WINDOW)
+            self._claim(len(self.trees), 0)
+            self._post((0, pool - third, third), 0, [])
+            self.world.evm.travel(WINDOW)
+            self._claim(len(self.trees), 1)
+
+    @rule(client=st.integers(0, 1), amount=st.sampled_from([99, 100]), own=st.integers(-1, 2))
+    def all_claim_together(self, client: int, amount: int, own: int) -> None:
+        """Perhaps one of them claimed by itself just before."""
+        if self._funded_epoch(client, amount):
+            first, second, third = self.model.posted[-1][1]
+            self._post((first, second + 20, third + 30), 0, [])
+            self.world.evm.travel(WINDOW)
+            if own >= 0:
+                self._claim(len(self.trees), own)
+            for _ in range(2):
+                self._claim_all(len(self.trees))
+
     @rule(client=st.integers(0, 1), amount=st.sampled_from([100, 101]))
     def a_voucher_comes_before_the_release_is_finished(self, client: int, amount: int) -> None:
         self.request_release(client, amount)
@@ -151,12 +201,18 @@ class Money(RuleBasedStateMachine):
             self.world.evm.travel(seconds)
             self.finish_withdrawal(client)
 
-    def _post(self, finals: tuple[int, ...], held: int, vouchers: list[tuple[int, int]]) -> None:
+    def _post(self, finals: tuple[int, ...], held: int, vouchers: list[tuple[int, int]], number: int = 0) -> None:
+        number = number or len(self.model.posted) + 1
+        epochs, clients = self.world.contracts.epochs, [self.model.clients[client] for client, _ in vouchers]
         indices = [self.world.evm.ask(self.world.contracts.stakes.index_of(owner)) for owner in OWNERS]
         tree = [Leaf(i, owner, Amount(final), Amount(held), ZERO_HASH) for i, owner, final in zip(indices, OWNERS, finals, strict=True)]
-        signed = [self.world.voucher(CLIENTS[client], cumulative) for client, cumulative in vouchers]
-        call = self.world.contracts.epochs.post(C, len(self.model.posted) + 1, build(tree), signed)
-        if self.both(POSTER.address, call, lambda: self.model.post(finals, held, vouchers, self.world.evm.now)):
+        signed = [
+            self.world.voucher(CLIENTS[client], cumulative, up_to=who.up_to, expires=who.expires)
+            for who, (client, cumulative) in zip(clients, vouchers, strict=True)
+        ]
+        known = {CLIENTS[client].address: self.world.evm.ask(epochs.session(C, CLIENTS[client].address)) for client, _ in vouchers}
+        call = epochs.post(C, number, build(tree), signed, known)
+        if self.both(POSTER.address, call, lambda: self.model.post(number, finals, held, vouchers, self.world.evm.now)):
             self.trees.append(tree)
 
     @precondition(lambda self: self.trees)
@@ -166,7 +222,16 @@ class Money(RuleBasedStateMachine):
 
     def _claim(self, number: int, provider: int) -> None:
         call = self.world.contracts.epochs.claim(C, number, *prove(self.trees[number - 1], OWNERS[provider]))
-        self.both(BOSS.address, call, lambda: self.model.claim(number, provider, self.world.evm.now))
+        self.both(BOSS.address, call, lambda: self.model.claim(number, [provider], self.world.evm.now))
+
+    @precondition(lambda self: self.trees)
+    @rule(back=st.integers(0, 2))
+    def claim_all(self, back: int) -> None:
+        self._claim_all(max(1, len(self.trees) - back))
+
+    def _claim_all(self, number: int) -> None:
+        (call,) = self.world.contracts.epochs.claim_all(C, number, self.trees[number - 1])
+        self.both(BOSS.address, call, lambda: self.model.claim(number, [0, 1, 2], self.world.evm.now))
 
     @invariant()
     def money_is_conserved(self) -> None:
@@ -184,7 +249,7 @@ class Money(RuleBasedStateMachine):
             assert (found.allocated, found.charged) == (who.allocated, who.charged)
             assert evm.ask(escrow.free_of(client.address)) == who.free
         pool = evm.ask(escrow.pool(C))
-        assert (pool.charged, pool.paid) == (sum(who.charged for who in self.model.clients), self.model.paid)
+        assert (pool.charged, pool.paid) == (sum(who.charged for who in self.model.clients), self.model.paid), "I1"
 
 
 LONG = settings(
@@ -198,13 +263,19 @@ def test_contracts_and_model_agree() -> None:
 
 
 MUTANTS = {
-    "claims are not remembered": ("Epochs", "self.claimed[coordinator][account] = convert(final, uint256)", "pass"),
+    "claims are not remembered": ("Epochs", "self.claimed[coordinator][leaf.account] = final", "pass"),
+    "claims of nothing are paid again": ("Epochs", "if final <= before or", "if final < before or"),
+    "only the last claim of many is paid": ("Escrow", "amount += payment & MASK96", "amount = payment & MASK96"),
+    "pools pay what nobody vouched for": ("Escrow", 'assert pool.paid + amount <= pool.charged, "pool"', "pass"),
+    "remembered sessions never end": ("Epochs", 'assert block.timestamp <= session & MASK36, "expired"', "pass"),
+    "remembered sessions have no bound": ("Epochs", 'assert cumulative <= (session >> 36) & MASK60, "amount"', "pass"),
+    "a number is posted twice": ("Epochs", 'assert self.infos[coordinator][number % RING] >> 224 < number, "epoch"', "pass"),
     "an epoch is final at once": ("Epochs", "((info >> 176) & MASK48) + CHALLENGE_WINDOW", "((info >> 176) & MASK48)"),
     "an epoch is final a second late": ("Epochs", "+ CHALLENGE_WINDOW\n", "+ CHALLENGE_WINDOW + 1\n"),
     "final credits need no vouchers": ("Epochs", 'assert sumFinal <= pool.charged, "pool"', "pass"),
     "held credits need no allocation": ("Epochs", "assert sumFinal + sumHeld <= pool.allocated", "assert sumFinal <= pool.allocated"),
-    "sums may fall": ("Epochs", 'assert sumFinal >= (self.infos[coordinator][last % RING] >> 88) & MASK88, "stale"', "pass"),
-    "older epochs still pay": ("Epochs", "if number < self.newest[coordinator]:", "if number > self.newest[coordinator]:"),
+    "sums may fall": ("Epochs", 'assert sumFinal >= (last >> 88) & MASK88, "stale"', "pass"),
+    "older epochs still pay": ("Epochs", "assert following >> 224 <= number or", "assert following >> 224 > number or"),
     "vouchers beyond the allocation": ("Escrow", 'assert cumulative <= word >> 152, "allocation"', "pass"),
     "a release ignores vouchers": ("Escrow", "(word >> 152) - ((word >> 48) & MASK104))", "(word >> 152))"),
     "a release does not wait": ("Escrow", "ready: uint256 = block.timestamp + RELEASE_DELAY", "ready: uint256 = block.timestamp"),

@@ -59,8 +59,10 @@ event Withdrawn:
 
 COORDINATOR: constant(uint256) = 2
 MASK48: constant(uint256) = 2**48 - 1
+MASK85: constant(uint256) = 2**85 - 1
+MASK96: constant(uint256) = 2**96 - 1
 MASK104: constant(uint256) = 2**104 - 1
-MASK128: constant(uint256) = 2**128 - 1
+LISTED_MAX: constant(uint256) = 64  # vouchers of one epoch, payments of one claim
 
 TOKEN: public(immutable(address))
 STAKES: public(immutable(address))
@@ -72,8 +74,7 @@ free_of: public(HashMap[address, uint256])  # deposited, not allocated
 allocations: HashMap[address, HashMap[address, uint256]]  # client -> coordinator -> allocated(104) | charged(104) | since(48)
 releases: HashMap[address, HashMap[address, uint256]]  # amount(128) | readyAt(48)
 withdrawals: HashMap[address, uint256]  # amount(128) | readyAt(48)
-allocated_to: HashMap[address, uint256]
-pools: HashMap[address, uint256]  # charged(128) | paid(128)
+pools: HashMap[address, uint256]  # allocated(85) | charged(85) | paid(85): paid <= charged <= allocated, so only allocated can grow too large
 
 
 @deploy
@@ -112,10 +113,11 @@ def allocate(coordinator: address, amount: uint256):
     if since == 0:
         since = block.timestamp
     allocated: uint256 = (word >> 152) + amount
-    assert allocated <= MASK104, "amount"
+    pool: uint256 = self.pools[coordinator]
+    assert allocated <= MASK104 and (pool >> 170) + amount <= MASK85, "amount"
     self.free_of[msg.sender] -= amount
     self.allocations[msg.sender][coordinator] = (allocated << 152) | (word & (MASK104 << 48)) | since
-    self.allocated_to[coordinator] += amount
+    self.pools[coordinator] = pool + (amount << 170)
     log Allocated(client=msg.sender, coordinator=coordinator, amount=amount)
 
 
@@ -137,7 +139,7 @@ def finish_release(coordinator: address):
     amount: uint256 = min(request >> 48, (word >> 152) - ((word >> 48) & MASK104))
     self.releases[msg.sender][coordinator] = 0
     self.allocations[msg.sender][coordinator] = word - (amount << 152)
-    self.allocated_to[coordinator] -= amount
+    self.pools[coordinator] -= amount << 170
     self.free_of[msg.sender] += amount
     log Released(client=msg.sender, coordinator=coordinator, amount=amount)
 
@@ -168,27 +170,44 @@ def finish_withdrawal():
 
 
 @external
-def charge(client: address, coordinator: address, cumulative: uint256):
-    """Epochs only: a cumulative voucher moves money from the client's allocation to the coordinator's pool."""
+def charge(coordinator: address, debts: DynArray[uint256, LISTED_MAX]) -> Pool:
+    """
+    @notice Epochs only: cumulative vouchers move money from their clients' allocations to the coordinator's pool.
+    @param debts client(160) | cumulative(96) of each voucher
+    @return the pool with all of them in it
+    """
     assert msg.sender == EPOCHS, "epochs"
-    word: uint256 = self.allocations[client][coordinator]
-    charged: uint256 = (word >> 48) & MASK104
-    assert cumulative >= charged, "stale"
-    assert cumulative <= word >> 152, "allocation"
-    difference: uint256 = cumulative - charged
-    self.allocations[client][coordinator] = word + (difference << 48)
-    self.pools[coordinator] += difference << 128
+    pool: uint256 = self.pools[coordinator]
+    for debt: uint256 in debts:
+        client: address = convert(debt >> 96, address)
+        word: uint256 = self.allocations[client][coordinator]
+        charged: uint256 = (word >> 48) & MASK104
+        cumulative: uint256 = debt & MASK96
+        assert cumulative >= charged, "stale"
+        assert cumulative <= word >> 152, "allocation"
+        self.allocations[client][coordinator] = word + ((cumulative - charged) << 48)
+        pool += (cumulative - charged) << 85
+    self.pools[coordinator] = pool
+    return self._pool(pool)
 
 
 @external
 @nonreentrant
-def pay(coordinator: address, receiver: address, amount: uint256):
-    """Epochs only: a claim. Never more leaves a pool than vouchers brought in."""
+def pay(coordinator: address, payments: DynArray[uint256, LISTED_MAX]):
+    """
+    @notice Epochs only: claims. Never more leaves a pool than vouchers brought in.
+    @param payments receiver(160) | amount(96) of each
+    """
     assert msg.sender == EPOCHS, "epochs"
-    pool: uint256 = self.pools[coordinator] + amount
-    assert pool & MASK128 <= pool >> 128, "pool"
-    self.pools[coordinator] = pool
-    assert extcall Token(TOKEN).transfer(receiver, amount, default_return_value=True), "token"
+    word: uint256 = self.pools[coordinator]
+    pool: Pool = self._pool(word)
+    amount: uint256 = 0
+    for payment: uint256 in payments:
+        amount += payment & MASK96
+    assert pool.paid + amount <= pool.charged, "pool"
+    self.pools[coordinator] = word + amount
+    for payment: uint256 in payments:
+        assert extcall Token(TOKEN).transfer(convert(payment >> 96, address), payment & MASK96, default_return_value=True), "token"
 
 
 # --------------------------------------------------------------------------------------------------------------- views
@@ -215,8 +234,13 @@ def withdrawal(client: address) -> (uint256, uint256):
 @view
 def pool(coordinator: address) -> Pool:
     """One coordinator's pool."""
-    word: uint256 = self.pools[coordinator]
-    return Pool(allocated=self.allocated_to[coordinator], charged=word >> 128, paid=word & MASK128)
+    return self._pool(self.pools[coordinator])
+
+
+@internal
+@pure
+def _pool(word: uint256) -> Pool:
+    return Pool(allocated=word >> 170, charged=(word >> 85) & MASK85, paid=word & MASK85)
 
 
 @external

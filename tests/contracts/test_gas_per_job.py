@@ -1,0 +1,127 @@
+"""Settlement's gas per job (DESIGN §7): one post an epoch, and a claim of every provider once in 24 epochs, over the epoch's jobs.
+
+Steady state: a ring that was round once, sessions that the chain remembers, accounts that claimed before. Nothing is left out that
+costs: credits held and final, receipts roots, distinct payout addresses, the coordinator's fee as a leaf.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pytest
+
+from contracts.market import BOSS, COORDINATOR, POSTER, Key, Market, key, market
+from quorate_contracts.bindings.epochs import SignedVoucher
+from quorate_protocol.epoch import Leaf, build, prove
+from quorate_protocol.hashing import keccak256
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.units import ZERO_HASH, Amount
+
+C = COORDINATOR.address
+EPOCHS_PER_CLAIM = 24
+RING = 32
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One row of DESIGN §7: what happens in an epoch, and the goal in gas per job."""
+
+    jobs: int
+    providers: int
+    vouchers: int
+    goal: int
+
+
+SCENARIOS = (Scenario(1_000, 50, 10, 300), Scenario(10_000, 200, 20, 90))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Gas of the transactions that a scenario consists of."""
+
+    post: int
+    claims: int  # all providers' credits, claimed together
+    single_claim: int  # one provider that claims by itself, the dearest of three
+
+    def per_job(self, scenario: Scenario) -> float:
+        return (self.post + self.claims / EPOCHS_PER_CLAIM) / scenario.jobs
+
+    def per_job_by_single_claims(self, scenario: Scenario) -> float:
+        return (self.post + scenario.providers * self.single_claim / EPOCHS_PER_CLAIM) / scenario.jobs
+
+
+def _leaves(world: Market, owners: Sequence[Key], number: int) -> list[Leaf]:
+    index = world.evm.ask(world.contracts.stakes.index_of(owners[0].address))
+    credits = [
+        Leaf(index + i, owner.address, Amount(12_345 * number + i), Amount(6_789 + i), keccak256(b"receipts %d of %d" % (number, i)))
+        for i, owner in enumerate(owners)
+    ]
+    return [Leaf(1, C, Amount(3_333 * number), Amount(999), ZERO_HASH), *credits]
+
+
+@dataclass
+class Season:
+    """A market that posts epochs on and on."""
+
+    world: Market
+    owners: list[Key]
+    clients: list[Key]
+    expires: int
+    number: int = 0
+
+    @classmethod
+    def opened(cls, providers: int, clients: int) -> "Season":
+        world = market()
+        for number in range(providers):
+            world.provider(number, slots=0)
+        keys = [world.client(number) for number in range(clients)]
+        return cls(world, [key(f"owner{number}") for number in range(providers)], keys, world.evm.now + 86_400)
+
+    def signed(self, client: Key) -> SignedVoucher:
+        return self.world.voucher(client, (self.number + 1) * USD // 4, expires=self.expires)
+
+    def post(self, vouchers: int) -> int:
+        """The next epoch, when its predecessor is final; the gas."""
+        epochs, evm = self.world.contracts.epochs, self.world.evm
+        evm.travel(DEVNET.challenge_window)
+        listed = [self.signed(client) for client in self.clients[:vouchers]]
+        known = {client.address: evm.ask(epochs.session(C, client.address)) for client in self.clients}
+        self.number += 1
+        call = epochs.post(C, self.number, build(_leaves(self.world, self.owners, self.number)), listed, known)
+        return evm.send(POSTER.address, call).gas
+
+    def claim_all(self) -> int:
+        evm = self.world.evm
+        evm.travel(DEVNET.challenge_window)
+        calls = self.world.contracts.epochs.claim_all(C, self.number, _leaves(self.world, self.owners, self.number))
+        return sum(evm.send(BOSS.address, call).gas for call in calls)
+
+    def claim(self, owner: Key) -> int:
+        proven = prove(_leaves(self.world, self.owners, self.number), owner.address)
+        return self.world.evm.send(BOSS.address, self.world.contracts.epochs.claim(C, self.number, *proven)).gas
+
+
+@lru_cache(maxsize=2)
+def _measured(scenario: Scenario) -> Measured:
+    season = Season.opened(scenario.providers, scenario.vouchers)
+    for _ in range(RING):
+        season.post(scenario.vouchers)
+    season.claim_all()
+    post = season.post(scenario.vouchers)
+    alone = Season(season.world.fork(), season.owners, season.clients, season.expires, season.number)
+    claims = season.claim_all()
+    alone.world.evm.travel(DEVNET.challenge_window)
+    places = (0, scenario.providers // 2, scenario.providers - 1)
+    return Measured(post, claims, max(alone.claim(season.owners[place]) for place in places))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: f"{scenario.jobs} jobs")
+def test_an_epoch_costs_no_more_per_job_than_the_design_says(scenario: Scenario) -> None:
+    found = _measured(scenario)
+    print(
+        f"\n{scenario.jobs} jobs, {scenario.providers} providers, {scenario.vouchers} vouchers: post {found.post}, all claims together"
+        f" {found.claims}, a single claim {found.single_claim}; per job {found.per_job(scenario):.1f} (goal {scenario.goal}),"
+        f" {found.per_job_by_single_claims(scenario):.1f} if every provider claims by itself"
+    )
+    assert found.per_job(scenario) <= scenario.goal
+    assert scenario.providers * found.single_claim > found.claims  # what claiming together is for
