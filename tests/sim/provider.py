@@ -219,7 +219,7 @@ class Provider(Process[events.Event, effects.Effect]):
             case effects.Seal():
                 ciphertext = sha256(effect.salt + effect.output_digest)
                 self.sealed[ciphertext] = (effect.salt, effect.output_digest)
-                self._later(0.05 + self._late(), events.Sealed(effect.lease, ciphertext), finish)
+                self._later(0.05 + self._late(0.6), events.Sealed(effect.lease, ciphertext), finish)
             case effects.Upload():
                 again = self.in_this_life(lambda: self._upload(effect.ciphertext, self._answered(finish, events.Uploaded(effect.lease))))
                 self.schedule.after(self._late(), again)
@@ -334,9 +334,9 @@ class Provider(Process[events.Event, effects.Effect]):
             return
         self._later(self.random.uniform(0.05, 0.6) + self._late(), events.Fetched(effect.lease), finish)
 
-    def _late(self) -> float:
+    def _late(self, chance: float = 0.2) -> float:
         """Beyond every deadline, sometimes."""
-        return self.random.uniform(5, 70) if self.behaviour is Behaviour.LATE and self.random.random() < 0.3 else 0.0
+        return self.random.uniform(5, 90) if self.behaviour is Behaviour.LATE and self.random.random() < chance else 0.0
 
     def _start(self, effect: effects.StartTask) -> None:
         lease_id = effect.lease.hex()
