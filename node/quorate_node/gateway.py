@@ -27,7 +27,7 @@ class Gateway:
         self._app.router.add_get("/v1/status", answers_refusals(self._get_status))
         self._app.router.add_post("/v1/drain", answers_refusals(self._post_drain))
         add_gateway_routes(self._app, store)
-        self._runner = web.AppRunner(self._app, handle_signals=False, shutdown_timeout=2.0)
+        self._runner = web.AppRunner(self._app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
         self.url = ""
 
     async def listen(self, host: str, port: int) -> str:
