@@ -69,6 +69,15 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._base: dict[K, V] = {}
         self._written: dict[K, V] = {}
         self._deleted: set[K] = set()
+        self._followers: list[set[K]] = []
+
+    def follow(self) -> set[K]:
+        """A set that collects from now on the key of every row that may have changed: written, deleted, rolled back or loaded.
+
+        For indices that are derived from the table: whoever keeps one takes the keys out and derives their rows anew.
+        """
+        self._followers.append(follower := set(self))
+        return follower
 
     def __getitem__(self, key: K) -> V:
         value = self._find(key)
@@ -81,6 +90,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         self._written[key] = value
+        for follower in self._followers:
+            follower.add(key)
 
     def __delitem__(self, key: K) -> None:
         if key not in self:
@@ -88,6 +99,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._written.pop(key, None)
         if key in self._base:
             self._deleted.add(key)
+        for follower in self._followers:
+            follower.add(key)
 
     def __iter__(self) -> Iterator[K]:
         if not self._deleted:
@@ -115,6 +128,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def rollback(self) -> None:
         """Drops what waits."""
+        for follower in self._followers:
+            follower.update(self._written, self._deleted)
         self._written.clear()
         self._deleted.clear()
 
@@ -127,10 +142,12 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         if not isinstance(tree, list):
             raise Refused(Code.MALFORMED, "a table is a list of rows")
         self.rollback()
-        self._base = {}
+        gone, self._base = self._base, {}
         for index, item in enumerate(tree):
             row: _Row[K, V] = codec.from_json(self._row, item, f"[{index}]")
             self._base[row.key] = row.value
+        for follower in self._followers:
+            follower.update(gone, self._base)
 
     def _find(self, key: K) -> V | _Missing:
         if self._written:

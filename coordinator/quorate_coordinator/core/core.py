@@ -6,13 +6,14 @@ from typing import assert_never
 from quorate_coordinator.core import book, chain_notes, closing, draws, epochs, ledger, orders, placing
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.matching_queue import JobQueue
 from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Job, Matching, Revealing, Running, State
 from quorate_coordinator.core.turn import Rules, Turn
 from quorate_protocol import lease as leases
 from quorate_protocol.step import Input, Outcome
 from quorate_protocol.units import Hash32, Round, UnixSeconds
 
-PLACED_PER_TICK_MAX = 512
+PLACED_PER_STEP_MAX = 512
 
 
 class Coordinator:
@@ -22,6 +23,7 @@ class Coordinator:
         """`check` asserts invariants after every step (simulator and tests; the linear ones are too dear for every step live)."""
         self.rules = rules
         self.state = State()
+        self.queue = JobQueue(self.state, rules.limits)
         self._check = check
 
     def step(self, item: Input[ev.Event]) -> Outcome[Effect]:
@@ -48,8 +50,7 @@ class Coordinator:
 
     def rounds_wanted(self) -> list[Round]:
         """Beacon rounds that jobs wait for."""
-        phases = (self.state.jobs[job_id].phase for job_id in self.state.live)
-        return sorted({phase.round for phase in phases if isinstance(phase, AwaitingRound)})
+        return self.queue.rounds()
 
     def needs_tick(self) -> bool:
         """Whether time alone can change anything: an idle coordinator journals nothing."""
@@ -59,33 +60,33 @@ class Coordinator:
         match event:
             case ev.OrderReceived(submission):
                 job = orders.on_order(turn, submission)
-                match_waiting(turn)
+                match_waiting(turn, self.queue)
                 return job.ack
             case ev.OfferReceived():
                 book.on_offer(turn, event)
-                match_waiting(turn)
+                match_waiting(turn, self.queue)
             case ev.HeartbeatReceived():
                 book.on_heartbeat(turn, event)
             case ev.AcceptReceived():
                 placing.on_accept(turn, event)
             case ev.DeclineReceived():
                 placing.on_decline(turn, event)
-                match_waiting(turn)
+                match_waiting(turn, self.queue)
             case ev.CommitReceived():
                 placing.on_commit(turn, event)
-                match_waiting(turn)
+                match_waiting(turn, self.queue)
             case ev.RevealReceived():
                 closing.on_reveal(turn, event)
-                match_waiting(turn)
+                match_waiting(turn, self.queue)
             case ev.WitnessReceived():
                 placing.on_witness(turn, event)
             case ev.VoucherReceived():
                 ledger.on_voucher(turn, event)
             case ev.StopReceived():
                 placing.on_stop(turn, event)
-            case ev.RoundAppeared():
-                draws.on_round(turn, event)
-                match_waiting(turn)
+            case ev.RoundAppeared(number):
+                draws.on_round(turn, event, self.queue.awaiting(number))
+                match_waiting(turn, self.queue)
             case ev.ChainAdvanced():
                 chain_notes.on_block(turn, event)
             case ev.ChainReorganised():
@@ -97,17 +98,19 @@ class Coordinator:
             case ev.Restarted():
                 _for_live(turn, lambda job: closing.reclose(turn, job) if isinstance(job.phase, Revealing) else None)
             case ev.Tick():
-                on_tick(turn)
+                on_tick(turn, self.queue)
             case _:
                 assert_never(event)
         return None
 
 
-def on_tick(turn: Turn) -> None:
+def on_tick(turn: Turn, queue: JobQueue) -> None:
     """Every deadline there is (I7)."""
-    _for_live(turn, lambda job: _tick_job(turn, job))
-    match_waiting(turn)
-    _finish_held(turn)
+    for job in queue.due(turn.at):
+        _tick_job(turn, job)
+    match_waiting(turn, queue)
+    for job in queue.releasable(turn.at):
+        _finish_held(turn, job)
     epochs.build_if_due(turn)
 
 
@@ -117,6 +120,10 @@ def _for_live(turn: Turn, act: Callable[[Job], None]) -> None:
 
 
 def _tick_job(turn: Turn, job: Job) -> None:
+    if isinstance(job.phase, Matching):
+        if turn.at >= job.submission.order.message.expiry:
+            placing.end(turn, job, "nobody could be matched before the order expired")
+        return
     for digest in _due_leases(turn, job):
         lease = turn.state.leases[digest]
         moved, effects = placing.move(turn, lease, leases.Tick())
@@ -143,43 +150,30 @@ def _due_leases(turn: Turn, job: Job) -> list[Hash32]:
     return [digest for digest in job.leases[-16:] if isinstance(turn.state.leases[digest].phase, open_phases)]
 
 
-def match_waiting(turn: Turn) -> None:
-    """Places drawn auditors first, then waiting primaries, clients in turn: whoever has the fewest executions running goes first."""
-    waiting: list[Job] = []
-    for job_id in turn.state.live:
-        job = turn.state.jobs[job_id]
-        if isinstance(job.phase, Matching) and turn.at >= job.phase.not_before:
-            waiting.append(job)
-    if not waiting or not _anybody_free(turn):
-        return
-    running: dict[bytes, int] = {}
-    for held in turn.state.occupied.values():
-        for digest in held:
-            client = turn.state.jobs[turn.state.leases[digest].job_id].submission.order.message.client
-            running[client] = running.get(client, 0) + 1
-    for _ in range(min(len(waiting), PLACED_PER_TICK_MAX)):
-        job = min(waiting, key=lambda item: (running.get(item.submission.order.message.client, 0), item.created_at))
-        waiting.remove(job)
-        if placing.place_primary(turn, job):
-            client = job.submission.order.message.client
-            running[client] = running.get(client, 0) + 1
+def match_waiting(turn: Turn, queue: JobQueue) -> None:
+    """Places waiting primaries, clients in turn: whoever has the fewest executions running goes first, then the oldest."""
+    aside: list[Hash32] = []
+    placed = 0
+    while placed < PLACED_PER_STEP_MAX and (job := queue.next(turn.at)) is not None:
+        if not _may_be_placed(turn, job):
+            queue.set_aside(job)
+            aside.append(job.id)
+        elif placing.place_primary(turn, job):
+            placed += 1
+        elif not job.refused_by and not queue.park(job):
+            aside += queue.set_lane_aside(job)
+    queue.put_back(aside)
 
 
-def _anybody_free(turn: Turn) -> bool:
-    for provider in turn.state.providers.values():
-        if provider.is_alive(turn.at) and provider.offer is not None:
-            held = len(turn.state.occupied.get(provider.owner) or ())
-            if held < sum(slot.count for slot in provider.offer.slots):
-                return True
-    return any(turn.at >= turn.state.jobs[job_id].submission.order.message.expiry for job_id in turn.state.live)
+def _may_be_placed(turn: Turn, job: Job) -> bool:
+    """Not after its expiry, which the next tick declares; not before its time, should the clock have been set back."""
+    assert isinstance(job.phase, Matching)
+    return job.phase.not_before <= turn.at < job.submission.order.message.expiry
 
 
-def _finish_held(turn: Turn) -> None:
-    """Provisional jobs become final at max_hold. The re-execution of drawn held jobs takes its place here with the full adaptive rule."""
-    for job_id in list(turn.state.held.keys()):
-        job = turn.state.jobs[job_id]
-        assert isinstance(job.phase, Decided)
-        if turn.at >= job.phase.hold_until:
-            del turn.state.held[job_id]
-            final = turn.put(job, phase=Decided(job.phase.verdict, True, job.phase.hold_until))
-            ledger.release(turn, final)
+def _finish_held(turn: Turn, job: Job) -> None:
+    """A provisional job becomes final at max_hold. The re-execution of drawn held jobs takes its place here with the full adaptive rule."""
+    assert isinstance(job.phase, Decided)
+    del turn.state.held[job.id]
+    final = turn.put(job, phase=Decided(job.phase.verdict, True, job.phase.hold_until))
+    ledger.release(turn, final)

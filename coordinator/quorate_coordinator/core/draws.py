@@ -27,13 +27,12 @@ def first_usable_round(turn: Turn, named: Round) -> Round:
     return named if now + BEACON_AHEAD_MIN - 1 <= named <= now + BEACON_AHEAD_MAX else Round(now + BEACON_AHEAD_MIN)
 
 
-def on_round(turn: Turn, event: RoundAppeared) -> None:
+def on_round(turn: Turn, event: RoundAppeared, waiting: list[Job]) -> None:
     """Draws for every job that waits for this round."""
     beacon = BeaconUsed(event.round, event.signature, event.randomness)
-    for job_id in list(turn.state.live.keys()):
-        job = turn.state.jobs[job_id]
-        if isinstance(job.phase, AwaitingRound) and job.phase.round == event.round:
-            _draw(turn, job, job.phase, beacon)
+    for job in waiting:
+        assert isinstance(job.phase, AwaitingRound) and job.phase.round == event.round
+        _draw(turn, job, job.phase, beacon)
 
 
 def audit_ppm(turn: Turn, job: Job) -> Ppm:

@@ -6,14 +6,13 @@ from quorate_coordinator.core import book
 from quorate_coordinator.core.effects import StoreDocument
 from quorate_coordinator.core.state import Client, Job, Matching
 from quorate_coordinator.core.turn import Turn
-from quorate_protocol import audit, settlement
-from quorate_protocol.classes import HostClass, determinism_class, job_class
+from quorate_protocol import settlement
+from quorate_protocol.classes import determinism_class, job_class
 from quorate_protocol.commitment import secret_hash
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.job import image_digest
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
-from quorate_protocol.merkle import merkle_root
 from quorate_protocol.messages import Ack, Order, Session
 from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Code, Refused
@@ -96,10 +95,9 @@ def _check_funds(submission: Submission, client: Client, worst: int) -> None:
 def choose_class(turn: Turn, submission: Submission) -> tuple[Hash32, Label]:
     """Host class and rule: the class with most owners among those with a fitting offer; too few owners are refused."""
     order, spec = submission.order.message, submission.spec
-    classes = book.classes_for(turn, order.host_class, spec, order.max_price_per_hour)
-    if not classes:
+    host_class = book.class_for(turn, order.host_class, spec, order.max_price_per_hour)
+    if host_class is None:
         raise Refused(Code.NO_OFFER, "order: no live offer has the resources at this maxPricePerHour and hostClass")
-    host_class = classes[0]
     owners = len(book.owners_of(turn, host_class))
     if owners >= OWNERS_MIN_ADAPTIVE and turn.rules.limits.name == "mainnet":
         return host_class, Label.ADAPTIVE
@@ -113,16 +111,17 @@ def choose_class(turn: Turn, submission: Submission) -> tuple[Hash32, Label]:
 
 
 def _new_job(turn: Turn, submission: Submission, job_id: Hash32, host_class: Hash32, rule: Label, worst: int) -> Job:
-    eligible, length = book.eligible_slots(turn, host_class)
-    host = _host_of(turn, host_class)
+    eligible = turn.state.market.eligible(host_class, turn.at)
+    host = book.host_of(turn, host_class)
+    trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, host_class)
     secret = turn.derive("x")
     ack = Ack(
         job_id=job_id,
         host_class=host_class,
         ack_time=turn.at,
         slot_block=turn.state.own.block,
-        eligible_root=audit.eligible_root(eligible),
-        state_root=_state_root(turn, submission, host_class),
+        eligible_root=eligible.root,
+        state_root=turn.state.market.trust_root(trust_class),
         secret_hash=secret_hash(secret),
         rule=rule,
         fee_bps=turn.rules.fee_bps,
@@ -130,25 +129,8 @@ def _new_job(turn: Turn, submission: Submission, job_id: Hash32, host_class: Has
     )
     spec = submission.spec
     class_id = determinism_class(host_class, image_digest(spec.image), host.environment())
-    return Job(job_id, submission, turn.at, turn.seal(ack), secret, host, class_id, eligible, length, worst, Matching(turn.at))  # type: ignore[arg-type]
-
-
-def _host_of(turn: Turn, host_class: Hash32) -> HostClass:
-    for provider in turn.state.providers.values():
-        slot = book.slot_offer(provider.offer, host_class) if provider.offer else None
-        if slot is not None:
-            return slot.host
-    raise Refused(Code.NO_OFFER, "order: no offer of this host class")
-
-
-def _state_root(turn: Turn, submission: Submission, host_class: Hash32) -> Hash32:
-    trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, host_class)
-    leaves = []
-    for owner, trusts in turn.state.trust.items():
-        trust = trusts.by_class.get(trust_class)
-        if trust is not None:
-            leaves.append(trust.leaf(owner, trust_class))
-    return merkle_root(frozenset(leaves))
+    frame, length = eligible.slots, eligible.length
+    return Job(job_id, submission, turn.at, turn.seal(ack), secret, host, class_id, frame, length, Amount(worst), Matching(turn.at))
 
 
 def trust_of(turn: Turn, job: Job, owner: Address) -> Trust:

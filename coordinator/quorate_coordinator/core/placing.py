@@ -22,14 +22,8 @@ ASK_AGAIN_SECONDS = 10
 
 
 def place_primary(turn: Turn, job: Job) -> bool:
-    """Tries to give a waiting job to the cheapest free provider that fits."""
+    """Tries to give a waiting job to the best free provider that fits."""
     assert isinstance(job.phase, Matching)
-    order = job.submission.order.message
-    if turn.at >= order.expiry:
-        end(turn, job, "nobody could be matched before the order expired")
-        return True
-    if turn.at < job.phase.not_before:
-        return False
     found = book.candidates(turn, job)
     if not found:
         if job.refused_by:

@@ -37,7 +37,8 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
     """One run; who executes is shown once the CommitSet published it, the output to its client after the verdict (I8)."""
     verdict = job.phase.verdict if isinstance(job.phase, Decided) else None
     published = {digest for batch in job.batches for digest in batch.members}
-    shown = tuple(_execution(state, job, state.leases[digest], digest in published) for digest in job.leases)
+    may_see = may_see_results(job, is_client)
+    shown = tuple(_execution(state, job, state.leases[digest], digest in published, may_see) for digest in job.leases)
     return RunView(
         job_id=job.id,
         client=job.submission.order.message.client,
@@ -49,13 +50,18 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
         verdict=verdict,
         charged=job.split.charged,
         budget=job.submission.order.message.budget,
-        receipt_cid=job.receipt_cid,
+        receipt_cid=job.receipt_cid if may_see else None,
         is_final=isinstance(job.phase, Decided) and job.phase.is_final,
         output=_output(state, job) if is_client else None,
     )
 
 
-def _execution(state: State, job: Job, lease: Lease, is_published: bool) -> ExecutionView:
+def may_see_results(job: Job, is_client: bool) -> bool:
+    """Digests are shown to strangers only after finality: until then the job may still be given to somebody as an audit."""
+    return isinstance(job.phase, Decided) and (is_client or job.phase.is_final)
+
+
+def _execution(state: State, job: Job, lease: Lease, is_published: bool, may_see: bool) -> ExecutionView:
     phase = lease.phase
     verdict = job.phase.verdict.message if isinstance(job.phase, Decided) else None
     commit = phase.commit.message if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent) else None
@@ -71,8 +77,8 @@ def _execution(state: State, job: Job, lease: Lease, is_published: bool) -> Exec
         batch=lease.batch,
         phase=type(phase).__name__.lower(),
         usage_ms=commit.usage_ms if commit else None,
-        exit_status=reveal.exit_status if reveal and verdict else None,
-        output_digest=reveal.output_digest if reveal and verdict else None,
+        exit_status=reveal.exit_status if reveal and may_see else None,
+        output_digest=reveal.output_digest if reveal and may_see else None,
         agreed=(lease.hash in verdict.group) if verdict and is_published else None,
         pay=pay,
     )
@@ -151,16 +157,11 @@ def case_views(state: State) -> list[CaseView]:
 def plan_view(state: State, rules: Rules, now: UnixSeconds, spec: JobSpec, price_max: Price, accepts_unverified: bool) -> PlanView:
     """What an order for this spec would meet now; `nearest` says which limit to relax when nothing fits."""
     turn = Turn(state, rules, now, ZERO_HASH)
-    classes = book.classes_for(turn, ZERO_HASH, spec, price_max)
-    if not classes:
+    host_class = book.class_for(turn, ZERO_HASH, spec, price_max)
+    if host_class is None:
         return PlanView(ZERO_HASH, Label.NONE, 0, 0, None, 0, Amount(0), rules.fee_bps, _nearest(turn, spec, price_max))
-    host_class = classes[0]
     owners = len(book.owners_of(turn, host_class))
-    prices = []
-    for provider in state.providers.values():
-        slot = book.slot_offer(provider.offer, host_class) if provider.offer else None
-        if slot and provider.offer and provider.is_alive(now) and book.price_of(slot) <= price_max and book.fits(provider.offer, spec):
-            prices.append(book.price_of(slot))
+    found, lowest = book.offers_for(turn, host_class, spec, price_max)
     rule = Label.ADAPTIVE if owners >= OWNERS_MIN_ADAPTIVE and rules.limits.name == "mainnet" else Label.QUORUM_2
     nearest = ""
     if owners < OWNERS_MIN_QUORUM:
@@ -169,7 +170,7 @@ def plan_view(state: State, rules: Rules, now: UnixSeconds, spec: JobSpec, price
     priced = settlement.executions_priced(rule)
     one = price_max * spec.max_duration * 1000 // 3_600_000
     worst = Amount(one * priced + one * priced * rules.fee_bps // 10_000)
-    return PlanView(host_class, rule, owners, len(prices), min(prices, default=None), priced, worst, rules.fee_bps, nearest)
+    return PlanView(host_class, rule, owners, found, lowest, priced, worst, rules.fee_bps, nearest)
 
 
 def _nearest(turn: Turn, spec: JobSpec, price_max: Price) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core.effects import Evidence, PaidVoucher
+from quorate_coordinator.core.matching_index import MarketIndex
 from quorate_protocol.audit import Drawn, StakeSlot
 from quorate_protocol.classes import HostClass
 from quorate_protocol.envelope import Envelope
@@ -293,6 +294,7 @@ class State(Tables):
         self.events: Table[Hash32, tuple[JobEvent, ...]] = Table(Hash32, tuple[JobEvent, ...])
         self.client_events: Table[Address, tuple[JobEvent, ...]] = Table(Address, tuple[JobEvent, ...])
         self.books: Table[str, Books] = Table(str, Books)
+        self.market = MarketIndex(self)  # derived
 
     @property
     def own(self) -> Books:

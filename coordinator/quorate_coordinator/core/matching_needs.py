@@ -1,0 +1,21 @@
+"""What a job asks of a machine, as the columns know it."""
+
+from functools import lru_cache
+
+from quorate_coordinator.core.matching import FREE, KIND_BIT, PRESENT, PRICED, Needs
+from quorate_protocol.job import JobSpec, Resources
+from quorate_protocol.units import JobKind
+
+
+def needs_of(spec: JobSpec) -> Needs:
+    """A free, priced machine that can hold the job."""
+    return _needs(spec.kind, spec.resources)
+
+
+@lru_cache(maxsize=4096)
+def _needs(kind: JobKind, resources: Resources) -> Needs:
+    bits = PRESENT | FREE | PRICED | 1 << KIND_BIT + kind
+    gpu = resources.gpu
+    if gpu is not None:
+        return Needs(bits, resources.memory_bytes, 0, gpu.count, gpu.vram_bytes_min, gpu.model.lower())
+    return Needs(bits, resources.memory_bytes, -(-resources.cpu_millis // 1000))
