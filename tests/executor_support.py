@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from quorate_protocol.ports import Mount, Task
+import pytest
+
+from quorate_node.adapters import docker_places
+from quorate_node.adapters.bwrap import BwrapExecutor
+from quorate_node.adapters.docker import DockerExecutor
+from quorate_node.adapters.noop import NoopExecutor
+from quorate_node.adapters.process import ProcessExecutor
+from quorate_node.adapters.reap import reap, reap_processes
+from quorate_protocol.ports import Executor, Mount, Sandbox, Task
 from quorate_protocol.units import Seconds
 
 MIB = 1 << 20
@@ -35,3 +43,39 @@ def python_task(image: Path | str, code: str, *, mounts: Mapping[str, Path] | No
         shm_bytes=16 * MIB, scratch_bytes=32 * MIB, output_bytes=8 * MIB, output_inodes=200, pids=64, max_duration=Seconds(60),
     )  # fmt: skip
     return replace(task, **changes)  # type: ignore[arg-type]
+
+
+RUNC = pytest.param("docker-runc", marks=pytest.mark.docker)
+VOLUME = pytest.param("docker-volume", marks=pytest.mark.docker)  # runc, with the outputs of a provider that is not root
+RUNSC = pytest.param("docker-runsc", marks=pytest.mark.runsc)
+BWRAP = pytest.param("bwrap", marks=pytest.mark.bwrap)
+SANDBOXES = (RUNC, RUNSC, BWRAP)
+
+
+def make_executor(kind: str, folder: Path) -> Executor:
+    """An executor over `folder`; a second one over the same folder is what a restarted daemon has."""
+    home = folder / "leases"
+    match kind:
+        case "noop":
+            return NoopExecutor(home, RealClock(), duration_ms=300)
+        case "process":
+            return ProcessExecutor(home, RealClock())
+        case "bwrap":
+            return BwrapExecutor(home, folder / "images", RealClock())
+        case "docker-volume":
+            kept = docker_places.OutputKind.VOLUME
+            return DockerExecutor(home, owner(folder), RealClock(), outputs=kept, sandbox=Sandbox.DOCKER_RUNC)
+        case _:
+            return DockerExecutor(home, owner(folder), RealClock(), sandbox=Sandbox(kind))
+
+
+def owner(folder: Path) -> str:
+    """The label of what an executor over `folder` makes."""
+    return "test-" + folder.name
+
+
+def what_is_left(kind: str, folder: Path) -> int:
+    """Cleans up after executors over `folder` that removed all their leases; returns how many containers or leases were there still."""
+    if kind.startswith("docker"):
+        return reap(owner(folder), folder / "leases")
+    return reap_processes(folder / "leases")

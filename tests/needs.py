@@ -32,6 +32,19 @@ def _docker() -> str | None:
     return None
 
 
+def _runsc() -> str | None:
+    problem = _docker()
+    if problem is not None:
+        return problem
+    import docker
+
+    client = docker.from_env(timeout=5)
+    try:
+        return None if "runsc" in client.info()["Runtimes"] else "the container engine has no runtime runsc; run .ci/install-runsc"
+    finally:
+        client.close()
+
+
 def _bwrap() -> str | None:
     try:
         check_bwrap()
@@ -58,7 +71,7 @@ def _registry() -> str | None:
 
 
 PROBES: dict[str, Callable[[], str | None]] = {
-    "docker": _docker, "bwrap": _bwrap, "anvil": _anvil, "postgres": _postgres, "registry": _registry,
+    "docker": _docker, "runsc": _runsc, "bwrap": _bwrap, "anvil": _anvil, "postgres": _postgres, "registry": _registry,
 }  # fmt: skip
 
 

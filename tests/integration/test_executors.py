@@ -8,23 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from executor_support import MIB, RealClock, new_lease, python_task
+from executor_support import MIB, SANDBOXES, VOLUME, RealClock, make_executor, new_lease, python_task, what_is_left
 from quorate.images import build_python_image
-from quorate_node.adapters.bwrap import BwrapExecutor
-from quorate_node.adapters.docker import DockerExecutor
-from quorate_node.adapters.docker_places import OutputKind
-from quorate_node.adapters.noop import NoopExecutor
 from quorate_node.adapters.process import ProcessExecutor
-from quorate_node.adapters.reap import reap
 from quorate_protocol.ports import Executor, Exit, Task, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Seconds
 
 Factory = Callable[[], Executor]
-OWNER = "test-executors"
-DOCKER = pytest.param("docker", marks=pytest.mark.docker)
-BWRAP = pytest.param("bwrap", marks=pytest.mark.bwrap)
-DOCKER_VOLUME = pytest.param("docker-volume", marks=pytest.mark.docker)
 
 
 @pytest.fixture(scope="module")
@@ -34,36 +25,24 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def factory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Factory]:
-    """Makes executors over the same home: a second one is what a restarted daemon has."""
-    kind, made = request.param, []
-    home = tmp_path / "leases"
+    """Makes executors over the same folder: a second one is what a restarted daemon has."""
+    made: list[Executor] = []
 
     def make() -> Executor:
-        executor: Executor
-        match kind:
-            case "noop":
-                executor = NoopExecutor(home, RealClock(), duration_ms=300)
-            case "process":
-                executor = ProcessExecutor(home, RealClock())
-            case "bwrap":
-                executor = BwrapExecutor(home, tmp_path / "images", RealClock())
-            case _:
-                outputs = OutputKind.VOLUME if kind == "docker-volume" else None
-                executor = DockerExecutor(home, OWNER + tmp_path.name, RealClock(), outputs=outputs)
-        made.append(executor)
-        return executor
+        made.append(make_executor(request.param, tmp_path))
+        return made[-1]
 
     yield make
     for lease in await make().leases():
         await made[-1].remove(lease)
     for executor in made:
         await executor.close()
-    if kind.startswith("docker"):
-        assert await asyncio.to_thread(reap, OWNER + tmp_path.name, home) == 0
+    assert await asyncio.to_thread(what_is_left, request.param, tmp_path) == 0
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
 
 
-every = pytest.mark.parametrize("factory", ["noop", "process", BWRAP, DOCKER, DOCKER_VOLUME], indirect=True)
-running = pytest.mark.parametrize("factory", ["process", BWRAP, DOCKER], indirect=True)
+every = pytest.mark.parametrize("factory", ["noop", "process", VOLUME, *SANDBOXES], indirect=True)
+running = pytest.mark.parametrize("factory", ["process", *SANDBOXES], indirect=True)
 
 
 async def run(executor: Executor, task: Task) -> Exit:

@@ -14,7 +14,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-import docker
 import docker.errors
 import requests
 
@@ -39,6 +38,7 @@ from quorate_node.adapters.docker_profile import (
     EngineFacts,
     container_request,
 )
+from quorate_node.adapters.engine import connect
 from quorate_node.adapters.exit_status import exit_status
 from quorate_node.adapters.log_file import follow_file
 from quorate_node.adapters.outputs import OutputCaps
@@ -51,7 +51,6 @@ STOP_SECONDS = 5
 _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _WAIT_SECONDS = 30.0
 _SAMPLE_SECONDS = 0.5
-_CALL_SECONDS = 60
 _CALLS_MAX = 16
 _COULD_NOT_START = (126, 127)
 _SECCOMP = Path(__file__).with_name("seccomp.json")
@@ -60,13 +59,20 @@ Inspection = Mapping[str, "Mapping[str, object]"]
 
 
 class DockerExecutor:
-    """`Executor` on a Docker engine. `home` holds one folder per lease; `owner` labels this daemon's containers."""
+    """`Executor` on a Docker engine. `home` holds one folder per lease; `owner` labels this daemon's containers.
 
-    def __init__(self, home: Path, owner: str, clock: Clock, engine_url: str | None = None, outputs: OutputKind | None = None) -> None:
-        self.sandbox = Sandbox.DOCKER_RUNC
+    `sandbox` None: gVisor where the engine has it, else runc.
+    """
+
+    def __init__(
+        self, home: Path, owner: str, clock: Clock, engine_url: str | None = None, outputs: OutputKind | None = None,
+        sandbox: Sandbox | None = None,
+    ) -> None:  # fmt: skip
+        self.sandbox = sandbox or Sandbox.DOCKER_RUNC
+        self._wanted = sandbox
         self._owner = owner
         self._clock = clock
-        self._api = docker.APIClient(base_url=engine_url, timeout=_CALL_SECONDS, version=None)
+        self._api = connect(engine_url)
         self._images = Images(self._api)
         self._logs = LogReaders(self._api)
         self._places = LeasePlaces(self._api, home, owner, outputs or choose_kind())
@@ -77,7 +83,7 @@ class DockerExecutor:
         self._starting = asyncio.Semaphore(2 * (os.cpu_count() or 1))  # more at once only lengthens each start
 
     async def check(self) -> None:
-        """Asks the engine what it can do; gVisor is chosen by itself when the engine has it."""
+        """Asks the engine what it can do, and settles on a sandbox. Unavailable when it has not the one that is wanted."""
         engine = await self._call(self._facts)
         self.sandbox = Sandbox.DOCKER_RUNSC if engine.runtime == RUNTIME_GVISOR else Sandbox.DOCKER_RUNC
 
@@ -147,7 +153,10 @@ class DockerExecutor:
         info = self._api.info()
         if "name=seccomp" not in ",".join(info.get("SecurityOptions") or ()):
             raise Unavailable("the container engine has no seccomp; strangers' programs are not run without it", 3600.0)
-        runtime = RUNTIME_GVISOR if RUNTIME_GVISOR in (info.get("Runtimes") or {}) else ""
+        has_gvisor = RUNTIME_GVISOR in (info.get("Runtimes") or {})
+        if self._wanted is Sandbox.DOCKER_RUNSC and not has_gvisor:
+            raise Unavailable(f"the container engine has no runtime {RUNTIME_GVISOR}; install gVisor and register it", 3600.0)
+        runtime = RUNTIME_GVISOR if has_gvisor and self._wanted is not Sandbox.DOCKER_RUNC else ""
         parent = cgroups.PARENT if info.get("CgroupDriver") == "cgroupfs" else ""
         self._engine = EngineFacts(_SECCOMP.read_text(), parent, runtime, bool(info.get("CDISpecDirs")))
         return self._engine

@@ -5,13 +5,13 @@ For the devnet's reaper, which waits on a pipe and acts when its parent was kill
 
 from pathlib import Path
 
-import docker
 import docker.errors
 
 from quorate_node.adapters import cgroups
+from quorate_node.adapters.bwrap import end_lease
 from quorate_node.adapters.docker_places import release_folder, remove_container
 from quorate_node.adapters.docker_profile import LABEL_LEASE, LABEL_OWNER
-from quorate_node.adapters.process import end_lease
+from quorate_node.adapters.engine import connect
 
 
 def reap(owner: str, home: Path | None = None, engine_url: str | None = None) -> int:
@@ -19,7 +19,7 @@ def reap(owner: str, home: Path | None = None, engine_url: str | None = None) ->
 
     Safe to repeat, and while another reaper does the same. Raises the SDK's error when the engine is away.
     """
-    api = docker.APIClient(base_url=engine_url, timeout=60)
+    api = connect(engine_url)
     try:
         label = {"label": f"{LABEL_OWNER}={owner}"}
         found = api.containers(all=True, filters=label)
@@ -41,7 +41,7 @@ def reap(owner: str, home: Path | None = None, engine_url: str | None = None) ->
 
 
 def reap_processes(home: Path) -> int:
-    """Kills what the process executor of `home` still runs and deletes its folders; returns how many leases."""
+    """Kills what the process or bwrap executor of `home` still runs, with its mounts and groups; returns how many leases."""
     folders = list(home.iterdir()) if home.is_dir() else []
     for folder in folders:
         end_lease(folder)

@@ -1,0 +1,211 @@
+"""The hardened sandboxes against what programs try: each attack that succeeds against an engine's defaults is tried and must fail.
+
+One suite for all of them. Where a sandbox refuses with an error of its own, that is told apart by `refusal`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from attack_support import ATTEMPT, FILL, TELL, attack, check_filled, results
+from executor_support import MIB, SANDBOXES, make_executor, python_task, what_is_left
+from quorate.images import build_python_image
+from quorate_protocol.ports import Executor, Sandbox
+from quorate_protocol.refusals import Code, Refused
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_python_image(tmp_path_factory.mktemp("image") / "python.tar", ()).path
+
+
+@pytest.fixture(params=SANDBOXES)
+async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Executor]:
+    made = make_executor(request.param, tmp_path)
+    await made.check()
+    assert made.sandbox is Sandbox(request.param)
+    yield made
+    for lease in await made.leases():
+        await made.remove(lease)
+    await made.close()
+    assert await asyncio.to_thread(what_is_left, request.param, tmp_path) == 0
+
+
+async def test_system_calls(executor: Executor, image: Path) -> None:
+    """Numbers are those of x86-64: a C library would hide some of the calls."""
+    found = await attack(executor, image, """
+calls = {
+    "io_uring_setup": (425, 1, 0), "ptrace": (101, 0, 0, 0, 0), "unshare_user": (272, 0x10000000), "mount": (165, 0, 0, 0, 0, 0),
+    "keyctl": (250, 0, 0), "bpf": (321, 0, 0, 0), "perf_event_open": (298, 0, 0, 0, 0, 0), "userfaultfd": (323, 0),
+    "setns": (308, 0, 0), "open_by_handle_at": (304, 0, 0, 0), "init_module": (175, 0, 0, 0), "chroot": (161, b"/tmp"),
+    "process_vm_readv": (310, 1, 0, 0, 0, 0, 0), "reboot": (169, 0, 0, 0, 0), "personality": (135, 0x0040000),
+    "clone_newuser": (56, 0x10000000 | 17, 0, 0, 0, 0),
+}
+for name, arguments in calls.items():
+    results[name] = syscall(*arguments)
+results["clone3"] = syscall(435, 0, 0)
+""")
+    assert found.pop("clone3") == "ENOSYS"
+    assert set(found.values()) == {"EPERM"}, found
+
+
+async def test_network(executor: Executor, image: Path) -> None:
+    found = await attack(executor, image, """
+def open_socket(*arguments):
+    socket.socket(*arguments).close()
+results["vsock"] = attempt(lambda: open_socket(40, socket.SOCK_STREAM))
+results["alg"] = attempt(lambda: open_socket(38, socket.SOCK_SEQPACKET))
+results["packet"] = attempt(lambda: open_socket(socket.AF_PACKET, socket.SOCK_RAW))
+results["raw"] = attempt(lambda: open_socket(socket.AF_INET, socket.SOCK_RAW, 1))
+results["connect"] = attempt(lambda: socket.create_connection(("192.0.2.1", 80), timeout=3))
+results["interfaces"] = [name for _, name in socket.if_nameindex()]
+server = socket.create_server(("127.0.0.1", 0))
+results["loopback"] = attempt(lambda: socket.create_connection(server.getsockname()).close())
+""")
+    assert found == {
+        "vsock": "EPERM", "alg": "EPERM", "packet": "EPERM", "raw": "EPERM", "connect": "ENETUNREACH", "interfaces": ["lo"],
+        "loopback": "done",
+    }  # fmt: skip
+
+
+async def test_privileges(executor: Executor, image: Path) -> None:
+    found = await attack(executor, image, """
+status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines() if ":" in line)
+results["capabilities"] = sum(int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"))
+results["no_new_privileges"] = status["NoNewPrivs"].strip()
+results["seccomp"] = status["Seccomp"].strip()
+results["ids"] = [os.getuid(), os.getgid(), os.getgroups()]
+results["setuid"] = "done" if attempt(lambda: os.setuid(0)) == "done" else "refused"
+results["device"] = attempt(lambda: os.mknod("/scratch/disk", 0o060600, os.makedev(8, 0)))
+results["host_name"] = socket.gethostname()
+results["engine_socket"] = os.path.exists("/var/run/docker.sock")
+results["core"] = __import__("resource").getrlimit(4)[1]
+""")
+    ids = found.pop("ids")
+    assert isinstance(ids, list)
+    assert ids[:2] == [65534, 65534]
+    assert 0 not in ids[2]
+    assert found == {
+        "capabilities": 0, "no_new_privileges": "1", "seccomp": "2", "setuid": "refused", "device": "EPERM", "host_name": "job",
+        "engine_socket": False, "core": 0,
+    }  # fmt: skip
+
+
+async def test_set_user_id_program_gains_nothing(executor: Executor, image: Path, tmp_path: Path) -> None:
+    """A set-uid root copy of an interpreter, given as an input by somebody whose files stand on the owner's disk."""
+    import shutil
+    import sys
+
+    program = tmp_path / "program"
+    shutil.copy(sys.executable, program)
+    program.chmod(0o4755)
+    code = "pid=os.fork()\nif not pid: os.execv('/inputs/p', ['p','-c','import os; os._exit(42 if os.geteuid() == 0 else 7)'])\n"
+    code += "results['exit'] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])"
+    task = python_task(image, ATTEMPT + code + TELL, mounts={"/inputs/p": program}, env={"PYTHONHOME": "/usr/local"})
+    assert (await results(executor, task))["exit"] != 42
+
+
+async def test_file_system(executor: Executor, image: Path, tmp_path: Path) -> None:
+    (tmp_path / "input").write_text("given")
+    (tmp_path / "input").chmod(0o666)
+    task = python_task(image, ATTEMPT + """
+import stat, subprocess
+results["root"] = attempt(lambda: open("/x", "w"))
+results["etc"] = attempt(lambda: open("/etc/passwd", "a"))
+results["input"] = attempt(lambda: open("/inputs/a", "a"))
+results["proc"] = "done" if attempt(lambda: open("/proc/sys/kernel/core_pattern", "w")) == "done" else "refused"
+os.symlink("/usr/local/bin/python3", "/scratch/link")
+def copy(to):
+    open(to, "wb").write(open("/usr/local/bin/python3", "rb").read()); os.chmod(to, 0o755)
+    subprocess.run([to, "-c", ""], check=True, env={"PYTHONHOME": "/usr/local"})
+results["run in scratch"] = attempt(lambda: copy("/scratch/p"))
+results["run in outputs"] = attempt(lambda: copy("/outputs/p"))
+flags = {line.split()[4]: set(line.split()[5].split(",")) for line in open("/proc/self/mountinfo")}
+wanted = {"ro", "rw", "nosuid", "nodev", "noexec"}
+results["flags"] = {name: sorted(flags[name] & wanted) for name in ("/outputs", "/scratch", "/tmp", "/inputs/a", "/dev/shm")}
+results["flags"]["/dev/shm"] = [flag for flag in results["flags"]["/dev/shm"] if flag != "noexec"]  # some add it; /scratch has it not
+""" + TELL, mounts={"/inputs/a": tmp_path / "input"}, output_bytes=32 * MIB)
+    found = await results(executor, task)
+    flags = found.pop("flags")
+    assert found == {
+        "root": "EROFS", "etc": "EACCES", "input": "EROFS", "proc": "refused", "run in scratch": "done", "run in outputs": "EACCES",
+    }  # fmt: skip
+    assert flags == {
+        "/outputs": ["nodev", "noexec", "nosuid", "rw"], "/scratch": ["nodev", "nosuid", "rw"], "/tmp": ["nodev", "nosuid", "rw"],
+        "/inputs/a": ["nodev", "nosuid", "ro"], "/dev/shm": ["nodev", "nosuid", "rw"],
+    }  # fmt: skip
+
+
+async def test_processes_memory_and_processor_are_limited(executor: Executor, image: Path) -> None:
+    found = await attack(executor, image, """
+import time
+children = []
+try:
+    for _ in range(500):
+        pid = os.fork()
+        if not pid:
+            time.sleep(20); os._exit(0)
+        children.append(pid)
+except OSError as error:
+    results["fork"] = errno.errorcode[error.errno]
+results["children"] = len(children)
+for pid in children: os.kill(pid, 9); os.waitpid(pid, 0)
+held = []
+try:
+    for _ in range(20000): held.append(os.open("/dev/null", 0))
+except OSError as error:
+    results["files"] = errno.errorcode[error.errno]
+for descriptor in held: os.close(descriptor)
+begin, used = time.monotonic(), time.process_time()
+while time.monotonic() - begin < 1.5: pass
+results["share"] = (time.process_time() - used) / 1.5
+""", pids=32, cpu_millis=400)
+    children, share = found.pop("children"), found.pop("share")
+    assert isinstance(children, int)
+    assert 20 <= children < 32
+    assert isinstance(share, float)
+    assert share < 0.55
+    assert found == {"fork": "EAGAIN", "files": "EMFILE"}
+
+
+async def test_shared_memory_counts_in_memory(executor: Executor, image: Path) -> None:
+    """What fits /dev/shm but not the memory ends the program instead of the machine."""
+    code = "f=open('/dev/shm/x','wb')\nfor _ in range(120): f.write(bytes(1<<20))"
+    task = python_task(image, code, memory_bytes=64 * MIB, shm_bytes=128 * MIB)
+    async with asyncio.timeout(60):
+        await executor.start(task)
+        ended = await executor.wait(task.lease_id)
+    assert ended.status == 513
+    assert ended.usage.wall_ms > 0
+
+
+async def test_sparse_terabyte_is_refused_fast(executor: Executor, image: Path, tmp_path: Path) -> None:
+    task = python_task(image, "import os; os.truncate(os.open('/outputs/huge', os.O_CREAT|os.O_RDWR), 1<<42)")
+    await executor.start(task)
+    await executor.wait(task.lease_id)
+    async with asyncio.timeout(5):
+        with pytest.raises(Refused) as refusal:
+            await executor.collect(task.lease_id, tmp_path / "collected")
+    assert refusal.value.code is Code.OVERSIZE
+    assert "huge" in refusal.value.detail
+
+
+async def test_three_thousand_directories_are_refused_and_removed(executor: Executor, image: Path, tmp_path: Path) -> None:
+    code = "import os; os.chdir('/outputs')\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    task = python_task(image, code, output_inodes=4000, output_bytes=32 * MIB)
+    await executor.start(task)
+    assert (await executor.wait(task.lease_id)).status == 0
+    with pytest.raises(Refused) as refusal:
+        await executor.collect(task.lease_id, tmp_path / "collected")
+    assert refusal.value.code is Code.MALFORMED
+    await executor.remove(task.lease_id)
+    assert not (tmp_path / "leases" / task.lease_id).exists()
+
+
+async def test_space_is_limited_everywhere(executor: Executor, image: Path) -> None:
+    task = python_task(
+        image, ATTEMPT + FILL + TELL, output_bytes=8 * MIB, scratch_bytes=16 * MIB, shm_bytes=4 * MIB, output_inodes=200
+    )
+    check_filled(await results(executor, task))
