@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_contracts.deploy import Deployment
+from quorate_coordinator.bounds import Bounds
 from quorate_protocol.units import Bps
 
 GIB = 1 << 30
@@ -23,6 +24,7 @@ class Config:
     fee_bps: Bps = Bps(200)
     store_quota_bytes: int = 50 * GIB
     account_quota_bytes: int = 10 * GIB
+    bounds: Bounds | None = None  # what one address and one account may take; None = those of the deployment's limits
     ready_file: Path | None = None  # written with the bound URL once it serves
 
     def path(self, name: str) -> Path:

@@ -10,29 +10,36 @@ from dataclasses import dataclass, field, replace
 import aiohttp
 from aiohttp import web
 
-from quorate_content.cid import parse
+from quorate_content.cid import Cid, parse
 from quorate_content.staging import add_staging_routes
 from quorate_content.store import ContentStore
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.adapters.chain_watch import ChainWatch
 from quorate_coordinator.adapters.court_keeper import CourtKeeper
-from quorate_coordinator.adapters.gate import Gate, LogBook
+from quorate_coordinator.adapters.gate import Gate
+from quorate_coordinator.adapters.logbook import LogBook
+from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.adapters.perform import Performer, purpose_of
 from quorate_coordinator.adapters.projection import Projection
 from quorate_coordinator.adapters.registration import ensure_registered
+from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.api.auth import Auth
-from quorate_coordinator.api.routes import BODY_BYTES_MAX, VERSION, Api, refusals
+from quorate_coordinator.api.door import Door, Doorman
+from quorate_coordinator.api.failures import before_handlers, failures, mark_started
+from quorate_coordinator.api.routes import BODY_BYTES_MAX, VERSION, Api
 from quorate_coordinator.api.streams import Streams
+from quorate_coordinator.bounds import BOUNDS
 from quorate_coordinator.config import Config
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.turn import Rules
 from quorate_coordinator.keys import CoordinatorKeys
+from quorate_coordinator.rates import Rates
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address
+from quorate_protocol.units import Address, Hash32
 from quorate_protocol.views import BeaconView, InfoView
 from quorate_runtime.actor import Actor
 from quorate_runtime.actor_codec import CanonicalCodec
@@ -76,12 +83,14 @@ class Service:
         await self._register(client, contracts)
         store = ContentStore(config.path("store"), config.store_quota_bytes, config.account_quota_bytes)
         stack.push_async_callback(store.close)
-        app = web.Application(middlewares=[refusals], client_max_size=BODY_BYTES_MAX)
-        runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2.0)
+        rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
+        app = web.Application(middlewares=[failures, before_handlers(rates)], client_max_size=BODY_BYTES_MAX)
+        app.on_response_prepare.append(mark_started)
+        runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
         stack.push_async_callback(runner.cleanup)
         core, registry, logs = Coordinator(self._rules()), Registry(), LogBook()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
-        parts = _Parts(self, contracts, client, sender, store, core, registry, logs, beacon)
+        parts = _Parts(self, contracts, client, sender, store, core, registry, logs, beacon, rates, Outputs(core.state))
         await parts.serve(stack, app, runner)
 
     async def _register(self, client: ChainClient, contracts: Contracts) -> None:
@@ -119,6 +128,8 @@ class _Parts:
     registry: Registry
     logs: LogBook
     beacon: Beacon
+    rates: Rates
+    outputs: Outputs
 
     async def serve(self, stack: AsyncExitStack, app: web.Application, runner: web.AppRunner) -> None:
         """Opens the journal, replays, listens, and runs all tasks."""
@@ -144,11 +155,13 @@ class _Parts:
 
         actor = Actor(core, journal, service.clock, codec, performer, new_secret, on_refused=refused, registry=self.registry)
         actors.append(actor)
-        gates.append(Gate(core.rules.domain, limits, core, actor, self.store, service.clock, self.logs))
+        tolerance = Tolerance(self.rates.bounds, service.clock.now)
+        gates.append(Gate(core.rules.domain, limits, core, actor, self.store, service.clock, self.logs, self.outputs, tolerance))
         app.router.add_routes(peers.routes())
         url = await self._listen(app, runner, actor)
         core.rules = _with_sources(core.rules, (f"{url}/v1/content",))
         await actor.start()
+        self.outputs.load()
         await self._tasks(actor)
 
     async def _authorize(self, account: Address, key: Address) -> bool:
@@ -157,15 +170,15 @@ class _Parts:
 
     async def _listen(self, app: web.Application, runner: web.AppRunner, actor: Actor[ev.Event, Effect]) -> str:
         service, config, core = self.service, self.service.config, self.core
-        auth = Auth(core.rules, core.state, service.clock)
+        auth = Auth(core.rules, core.state, service.clock, self.rates)
         info = self._info()
-        api = Api(core, actor, auth, info, core.rules.limits, service.clock, self.logs, self._document)
+        api = Api(core, actor, auth, info, core.rules.limits, service.clock, self._document)
         api.add_routes(app)
         Streams(core.state, auth, service.clock, self.logs, lambda: service.is_stopping).add_routes(app)
-        add_staging_routes(app, self.store, auth.uploader)
+        add_staging_routes(app, self.store, auth.uploader, may_read=lambda request, cid: self._may_read(auth, request, cid))
         app.router.add_get("/metrics", self._metrics)
         await runner.setup()
-        site = web.TCPSite(runner, config.host, config.port)
+        site = Door(runner, config.host, config.port, Doorman(self.rates.bounds))
         try:
             await site.start()
         except OSError as error:
@@ -173,6 +186,9 @@ class _Parts:
         port = runner.addresses[0][1]
         service.url = config.public_url or f"http://{config.host}:{port}"
         return service.url
+
+    def _may_read(self, auth: Auth, request: web.Request, cid: Cid) -> bool:
+        return self.outputs.may_read(Hash32(cid.digest), auth.account(request))
 
     async def _metrics(self, request: web.Request) -> web.Response:
         if request.remote not in ("127.0.0.1", "::1"):

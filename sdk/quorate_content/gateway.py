@@ -35,11 +35,14 @@ def add_gateway_routes(app: web.Application, store: ContentStore, prefix: str = 
 
 
 def refusal_response(error: Refused | Unavailable) -> web.Response:
-    """How both errors look over HTTP: {"code", "detail"}."""
+    """How both errors look over HTTP: {"code", "sentence", "detail"}."""
     if isinstance(error, Refused):
-        return web.json_response({"code": error.code.value, "detail": error.detail}, status=MEANINGS[error.code].status)
+        wait = {"Retry-After": "2"} if error.code is Code.BUSY else None
+        tree = {"code": error.code.value, "sentence": MEANINGS[error.code].sentence, "detail": error.detail}
+        return web.json_response(tree, status=MEANINGS[error.code].status, headers=wait)
     headers = {"Retry-After": str(max(1, round(error.retry_after)))}
-    return web.json_response({"code": "unavailable", "detail": str(error)}, status=503, headers=headers)
+    tree = {"code": "unavailable", "sentence": "Try again later.", "detail": str(error)}
+    return web.json_response(tree, status=503, headers=headers)
 
 
 def answers_refusals(handler: Handler) -> Handler:
@@ -127,8 +130,12 @@ class Gateway:
         response = web.StreamResponse(headers={**headers, **name, "Content-Type": CAR_ANSWER_TYPE})
         await response.prepare(request)
         if request.method != "HEAD":
-            async for piece in self._store.export_car(query.cid, query.from_byte, query.only_root):
-                await response.write(piece)
+            try:
+                async for piece in self._store.export_car(query.cid, query.from_byte, query.only_root):
+                    await response.write(piece)
+            except (Refused, Unavailable) as error:
+                # Half of an answer is out: only a cut connection says so.
+                raise ConnectionResetError(f"{query.cid} went away while it was sent") from error
         await response.write_eof()
         return response
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+OBJECT_BYTES_MIN = 64 * 1024  # what an object counts as at least against its owner's quota
 FOREVER = 1 << 62
 
 SCHEMA = """
@@ -143,8 +144,10 @@ class Index:
         return int(self._base.execute(query).fetchone()[0])
 
     def _owned(self, owner: str) -> int:
-        query = """select (select coalesce(sum(stored), 0) from object join pin using(cid) where owner = ? and until > ?)
-                   + (select coalesce(sum(bytes), 0) from reservation where owner = ?)"""
+        # A file costs its blocks on the disk and a row of each sum here: a million files of one byte are not a megabyte.
+        pinned = f"""select coalesce(sum(max(stored, {OBJECT_BYTES_MIN})), 0) from object join pin using(cid)
+                     where owner = ? and until > ?"""
+        query = f"select ({pinned}) + (select coalesce(sum(bytes), 0) from reservation where owner = ?)"
         return int(self._base.execute(query, (owner, self._now(), owner)).fetchone()[0])
 
     @contextmanager

@@ -28,7 +28,7 @@ from quorate_content.unixfs import V1_2025, Built, FileBuilder
 from quorate_content.walk import Expected, NullSink, Role, Walk
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
-THREADS = 16
+THREADS = 64  # most of them wait for the network
 DAY_SECONDS = 86_400.0
 SPARE_BYTES = 64 * MIB
 LOCK_PAUSE_SECONDS = 0.02

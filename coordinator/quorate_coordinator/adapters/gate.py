@@ -4,10 +4,13 @@ Signatures are checked here against the message's own text; the core decides whe
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from quorate_content.sealed import check_sealed
 from quorate_content.store import ContentStore
+from quorate_coordinator.adapters.logbook import LogBook
+from quorate_coordinator.adapters.outputs import Outputs
+from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect
@@ -16,9 +19,9 @@ from quorate_protocol import offer as offers
 from quorate_protocol import wire
 from quorate_protocol.commitment import check_opens
 from quorate_protocol.eip712 import Domain
-from quorate_protocol.envelope import AnyEnvelope, signer
+from quorate_protocol.envelope import AnyEnvelope, Envelope, signer
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages import Reveal
+from quorate_protocol.messages import Commit, Reveal
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
@@ -26,22 +29,6 @@ from quorate_runtime.actor import Actor
 from quorate_runtime.crypto import recover
 
 OVERHEAD_BYTES = 1 << 20
-LOGS_KEPT_BYTES = 1 << 20
-LOGS_KEPT_RUNS = 1_000
-
-
-@dataclass(slots=True)
-class LogBook:
-    """Log text of runs, in memory only, bounded; never part of a result."""
-
-    texts: dict[Hash32, bytearray] = field(default_factory=dict)
-
-    def add(self, job_id: Hash32, text: str) -> None:
-        """Appends; beyond 1 MiB a run's log is cut."""
-        kept = self.texts.setdefault(job_id, bytearray())
-        kept += text.encode()[: max(0, LOGS_KEPT_BYTES - len(kept))]
-        while len(self.texts) > LOGS_KEPT_RUNS:
-            del self.texts[next(iter(self.texts))]
 
 
 @dataclass(slots=True)
@@ -55,20 +42,34 @@ class Gate:
     store: ContentStore
     clock: Clock
     logs: LogBook
+    outputs: Outputs
+    tolerance: Tolerance
 
     async def __call__(self, sender: str, data: bytes) -> bytes:
-        """One frame in, Ok out; Refused travels back as the port's error."""
-        frame = wire.decode(data)
+        """One frame in, Ok out; Refused travels back as the port's error. `Unavailable` when this peer has to slow down."""
+        self.tolerance.check(sender)
+        try:
+            await self._take(sender, wire.decode(data))
+        except Refused:
+            self.tolerance.offended(sender)
+            raise
+        return wire.encode(wire.Ok())
+
+    async def _take(self, sender: str, frame: wire.Frame) -> None:
         match frame:
             case wire.LogsSent(assignment_hash, text):
                 self._logs(sender, assignment_hash, text)
             case wire.RevealSent(reveal):
                 await self._reveal(reveal)
+            case wire.CommitSent(commit):
+                await self._commit(commit)
+            case wire.OfferSent() | wire.HeartbeatSent():
+                self.tolerance.unasked(sender)
+                await self.actor.submit(self._event(frame))
             case _:
-                await self.actor.submit(await self._event(frame))
-        return wire.encode(wire.Ok())
+                await self.actor.submit(self._event(frame))
 
-    async def _event(self, frame: wire.Frame) -> ev.Event:
+    def _event(self, frame: wire.Frame) -> ev.Event:
         match frame:
             case wire.OfferSent(offer):
                 now = UnixSeconds(int(self.clock.now()))
@@ -79,14 +80,21 @@ class Gate:
                 return ev.AcceptReceived(accept, self._signer(accept))
             case wire.DeclineSent(decline):
                 return ev.DeclineReceived(decline, self._signer(decline))
-            case wire.CommitSent(commit):
-                key = self._signer(commit)
-                return ev.CommitReceived(commit, key, await self.store.resolve(commit.message.encrypted_output) is not None)
             case _:
                 raise Refused(Code.UNSUPPORTED, f"{type(frame).__name__} is not sent to a coordinator")
 
     def _signer(self, envelope: AnyEnvelope) -> Address:
         return signer(self.domain, envelope, recover)
+
+    async def _commit(self, commit: Envelope[Commit]) -> None:
+        message, key = commit.message, self._signer(commit)
+        is_stored = await self.store.resolve(message.encrypted_output) is not None
+        self.outputs.claim(message.encrypted_output, message.assignment_hash)
+        try:
+            await self.actor.submit(ev.CommitReceived(commit, key, is_stored))
+        except Refused:
+            self.outputs.give_up(message.encrypted_output, message.assignment_hash)
+            raise
 
     async def _reveal(self, reveal: Reveal) -> None:
         """Opens the stored ciphertext before the core hears of it; cheap checks come first, so that strangers cost little."""
@@ -112,10 +120,11 @@ class Gate:
             raise Refused(Code.NOT_YOURS, "logs: not of an assignment of this provider")
         if len(text) > wire.LOG_TEXT_MAX:
             raise Refused(Code.OVERSIZE, f"logs: at most {wire.LOG_TEXT_MAX} characters a frame")
+        self.tolerance.logged(sender, len(text))
         job = self.core.state.jobs[lease.job_id]
         # Only the first execution's lines are streamed: an auditor's would only repeat them.
         if lease.batch == 0 and job.leases and all(item == lease.hash or self._gave_up(item) for item in job.leases[: lease.index]):
-            self.logs.add(job.id, text)
+            self.logs.add(job.submission.order.message.client, job.id, text)
 
     def _gave_up(self, digest: Hash32) -> bool:
         return isinstance(self.core.state.leases[digest].phase, leases.Declined | leases.Lapsed | leases.Stopped)

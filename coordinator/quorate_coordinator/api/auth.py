@@ -6,6 +6,7 @@ from aiohttp import web
 
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.turn import Rules
+from quorate_coordinator.rates import Rates
 from quorate_protocol import envelope
 from quorate_protocol.bearer import read_token
 from quorate_protocol.messages import Session
@@ -13,6 +14,8 @@ from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, UnixSeconds
 from quorate_runtime.crypto import recover
+
+CHARGED = web.RequestKey("charged", bool)
 
 
 @dataclass(slots=True)
@@ -22,9 +25,10 @@ class Auth:
     rules: Rules
     state: State
     clock: Clock
+    rates: Rates
 
     def account(self, request: web.Request) -> Address | None:
-        """The account a request acts for; None without a token. Refused for a bad one."""
+        """The account a request acts for; None without a token. Refused for a bad one, `Busy` when it asks too often."""
         header = request.headers.get("Authorization")
         if not header:
             return None
@@ -32,6 +36,9 @@ class Auth:
         bearer = read_token(header, self.rules.domain.chain_id, self.rules.coordinator, recover, now)
         if bearer.key != bearer.account and not self._speaks_for(bearer.account, bearer.key, now):
             raise Refused(Code.WRONG_SIGNER, "authorization: this key does not speak for this account here")
+        if not request.get(CHARGED):
+            self.rates.account(bearer.account)
+            request[CHARGED] = True
         return bearer.account
 
     def _speaks_for(self, account: Address, key: Address, now: UnixSeconds) -> bool:

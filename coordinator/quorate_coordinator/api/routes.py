@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from quorate_coordinator.adapters.gate import LogBook
 from quorate_coordinator.api.answers import (
     Cases,
     Done,
@@ -33,7 +32,7 @@ from quorate_protocol.job import validate as validate_spec
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import Session, Stop, Voucher, Witness
 from quorate_protocol.ports import Clock
-from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_protocol.views import AckView, InfoView
 from quorate_runtime.actor import Actor
@@ -44,7 +43,6 @@ BODY_BYTES_MAX = 256 * 1024
 RUNS_MAX = 1_000
 PAGE_MAX = 1_000
 VERSION = "0.1.0"
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(slots=True)
@@ -57,7 +55,6 @@ class Api:
     info: InfoView
     limits: Limits
     clock: Clock
-    logs: LogBook
     receipt: Callable[[str], Awaitable[bytes]]  # receipt body by CID, from the store
 
     def add_routes(self, app: web.Application) -> None:
@@ -129,6 +126,7 @@ class Api:
         submission = codec.from_json(orders.Submission, codec.parse(await request.read(), BODY_BYTES_MAX))
         rules = self.core.rules
         orders.validate(submission, rules.domain, recover, rules.coordinator, self.now(), self.limits)
+        self.auth.rates.account(submission.order.message.client)
         ack = await self.actor.submit(ev.OrderReceived(submission))
         assert isinstance(ack, envelope.Envelope)
         return answer(AckView(ack.message.job_id, ack))
@@ -169,8 +167,9 @@ class Api:
     async def get_receipt(self, request: web.Request) -> web.Response:
         """The receipt file `{body, cid}` in its canonical bytes."""
         job = queries.job_of(self.core.state, job_id_of(request))
-        if job.receipt_cid is None:
-            raise Refused(Code.TOO_EARLY, "receipt: there is none before the verdict")
+        is_client = self.auth.account(request) == job.submission.order.message.client
+        if job.receipt_cid is None or not queries.may_see_results(job, is_client):
+            raise Refused(Code.TOO_EARLY, "receipt: there is none before the verdict, and none for strangers before the verdict is final")
         body = await self.receipt(job.receipt_cid)
         content = codec.canonical({"body": codec.parse(body, len(body)), "cid": job.receipt_cid})
         return web.Response(body=content, content_type="application/json")
@@ -247,20 +246,3 @@ def _hex_of(text: str, size: int, field: str) -> bytes:
 async def read_envelope(request: web.Request, kind: type[M]) -> envelope.Envelope[M]:
     """An envelope of one message type from the body."""
     return envelope.from_json(codec.parse(await request.read(), BODY_BYTES_MAX), kind)
-
-
-@web.middleware
-async def refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """The one place where refusals become answers."""
-    try:
-        return await handler(request)
-    except Refused as refused:  # the answer itself
-        meaning = MEANINGS[refused.code]
-        tree = {"code": refused.code.value, "sentence": meaning.sentence, "detail": refused.detail}
-        return web.json_response(tree, status=meaning.status)
-    except Unavailable as error:  # the answer itself
-        tree = {"code": "unavailable", "sentence": "Try again later.", "detail": str(error)}
-        return web.json_response(tree, status=503, headers={"Retry-After": "1"})
-    except web.HTTPRequestEntityTooLarge:  # the answer itself, in our form
-        tree = {"code": Code.OVERSIZE.value, "sentence": MEANINGS[Code.OVERSIZE].sentence, "detail": f"at most {BODY_BYTES_MAX} bytes"}
-        return web.Response(status=413, text=json.dumps(tree), content_type="application/json")

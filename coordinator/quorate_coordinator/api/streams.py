@@ -1,15 +1,20 @@
 """Streams: a run's history as server-sent events, and its logs."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
 
 from aiohttp import web
 
-from quorate_coordinator.adapters.gate import LogBook
+from quorate_coordinator.adapters.logbook import LogBook
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.routes import job_id_of
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.state import Decided, Ended, State
+from quorate_coordinator.rates import Busy
 from quorate_protocol import codec
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
@@ -18,7 +23,7 @@ from quorate_protocol.views import JobEvent
 
 POLL_SECONDS = 0.2
 KEEPALIVE_POLLS = 50
-STREAMS_MAX = 2_000
+RETRY_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -30,7 +35,7 @@ class Streams:
     clock: Clock
     logs: LogBook
     is_stopping: Callable[[], bool]
-    open_streams: int = 0
+    open_streams: Counter[Address] = field(default_factory=Counter)
 
     def add_routes(self, app: web.Application) -> None:
         """Mounts the three streams."""
@@ -41,67 +46,81 @@ class Streams:
     async def get_all(self, request: web.Request) -> web.StreamResponse:
         """All runs of the client whose token is shown."""
         account = self.auth.required(request)
-        return await self._stream(request, lambda: self.state.client_events.get(account) or ())
+        return await self._stream(request, account, lambda: self.state.client_events.get(account) or ())
 
     async def get_run(self, request: web.Request) -> web.StreamResponse:
         """One run; open to its client alone."""
         job = queries.job_of(self.state, job_id_of(request))
-        self._check(request, job.submission.order.message.client)
-        return await self._stream(request, lambda: self.state.events.get(job.id) or ())
+        client = self._check(request, job.submission.order.message.client)
+        return await self._stream(request, client, lambda: self.state.events.get(job.id) or ())
 
     async def get_logs(self, request: web.Request) -> web.StreamResponse:
         """Log text; with follow=1 until the run ends."""
         job = queries.job_of(self.state, job_id_of(request))
-        self._check(request, job.submission.order.message.client)
+        client = self._check(request, job.submission.order.message.client)
         response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
-        await self._begin(request, response)
-        try:
+        async with self._open(request, response, client):
             sent = 0
             while True:
                 is_over = isinstance(self.state.jobs[job.id].phase, Decided | Ended) or self.is_stopping()
-                text = bytes(self.logs.texts.get(job.id, b""))[sent:]
+                text = self.logs.read(job.id, sent)
                 if text:
-                    await response.write(text)
+                    await self._write(response, text)
                     sent += len(text)
                 if is_over or request.query.get("follow") != "1":
                     break
                 await self.clock.sleep(POLL_SECONDS)
-        except ConnectionResetError:
-            pass  # the client went away: the ordinary end of a stream
-        finally:
-            self.open_streams -= 1
         return response
 
-    def _check(self, request: web.Request, client: Address) -> None:
+    def _check(self, request: web.Request, client: Address) -> Address:
         if self.auth.required(request) != client:
             raise Refused(Code.NOT_YOURS, "the run belongs to another client")
+        return client
 
-    async def _begin(self, request: web.Request, response: web.StreamResponse) -> None:
-        if self.open_streams >= STREAMS_MAX:
-            raise Refused(Code.BUSY, "too many streams are open")
-        self.open_streams += 1
-        await response.prepare(request)
-
-    async def _stream(self, request: web.Request, events: Callable[[], tuple[JobEvent, ...]]) -> web.StreamResponse:
-        after_text = request.headers.get("Last-Event-ID") or request.query.get("after", "0")
-        if not after_text.isdecimal() or len(after_text) > 18:
-            raise Refused(Code.MALFORMED, "after: a sequence number is needed")
-        after = int(after_text)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-        await self._begin(request, response)
-        idle = 0
+    @asynccontextmanager
+    async def _open(self, request: web.Request, response: web.StreamResponse, account: Address) -> AsyncIterator[None]:
+        """Counts the stream while it is open. A reader that went away, or that does not read, ends it quietly."""
+        bounds = self.auth.rates.bounds
+        if self.open_streams.total() >= bounds.streams_max or self.open_streams[account] >= bounds.account_streams_max:
+            raise Busy(f"too many streams are open (of one client at most {bounds.account_streams_max})", RETRY_SECONDS)
+        self.open_streams[account] += 1
         try:
+            await response.prepare(request)
+            yield
+        except (ConnectionError, TimeoutError):
+            # Not re-raised: the ordinary end of a stream. One that stands still is cut, so that it gives its buffers back.
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self.open_streams[account] -= 1
+            if not self.open_streams[account]:
+                del self.open_streams[account]
+
+    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
+        async with asyncio.timeout(self.auth.rates.bounds.write_seconds):
+            await response.write(data)
+
+    async def _stream(self, request: web.Request, account: Address, events: Callable[[], tuple[JobEvent, ...]]) -> web.StreamResponse:
+        after_text = request.headers.get("Last-Event-ID") or request.query.get("after", "0")
+        if not (after_text.isascii() and after_text.isdecimal() and len(after_text) <= 18):
+            raise Refused(Code.MALFORMED, "after: a sequence number is needed")
+        after, idle = int(after_text), 0
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        async with self._open(request, response, account):
             while not self.is_stopping():
-                fresh = [event for event in events() if event.seq > after]
+                fresh = newer(events(), after)
                 for event in fresh:
-                    await response.write(b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.name.encode(), codec.encode(event)))
+                    line = b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.name.encode(), codec.encode(event))
+                    await self._write(response, line)
                     after = event.seq
                 idle = 0 if fresh else idle + 1
                 if idle and idle % KEEPALIVE_POLLS == 0:
-                    await response.write(b": alive\n\n")
+                    await self._write(response, b": alive\n\n")
                 await self.clock.sleep(POLL_SECONDS)
-        except ConnectionResetError:
-            pass  # the client went away: the ordinary end of a stream
-        finally:
-            self.open_streams -= 1
         return response
+
+
+def newer(events: tuple[JobEvent, ...], after: int) -> list[JobEvent]:
+    """Those with a greater seq, oldest first. Looked for from the newest: thousands of streams ask five times a second."""
+    found = list(takewhile(lambda event: event.seq > after, reversed(events)))
+    return found[::-1]
