@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 from dataclasses import dataclass
@@ -48,12 +49,12 @@ class Settings:
 
 
 def home_of(home: Path | None) -> Path:
-    """The role's folder: flag, $QUORATE_HOME, else XDG data home."""
+    """The role's folder, absolute: flag, $QUORATE_HOME, else XDG data home."""
     if home is not None:
-        return home
+        return home.absolute()
     base = os.environ.get("QUORATE_HOME")
     if base:
-        return Path(base) / "coordinator"
+        return Path(base).absolute() / "coordinator"
     return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "coordinator"
 
 
@@ -96,7 +97,7 @@ def init(
     typer.echo(f"Coordinator made in {folder}")
     typer.echo(f"  account 0x{keys.account.address.hex()}: needs a bond of {usd(bond)} USD and gas to register")
     typer.echo(f"  posting 0x{keys.posting.address.hex()}: needs gas, and tokens for the bonds of cases")
-    faucet = f"`quorate devnet fund {folder} --dir {deployment.parent}`" if chain else "fund both"
+    faucet = f"`quorate devnet fund {home or folder}`" if chain else "fund both"
     typer.echo(f"Next: {faucet}, then `quorate coordinator up{'' if home is None else f' --home {home}'}`")
 
 
@@ -129,6 +130,7 @@ def up(
         raise fail(f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator init` first", 2) from error
     crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     logs.setup(is_json=log_json)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line a request would be most of the log
     try:
         passphrase = passphrase_of(password_file, os.environ, "coordinator")
         keystore = Keystore.at(folder / "keys", passphrase, BY_NAME[settings.deployment.limits])

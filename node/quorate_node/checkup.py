@@ -83,7 +83,8 @@ async def _coordinator(
         return found + (await _money(client, contracts, config, keys, host) if keys else [])
     except (Unavailable, Refused) as error:
         # Not re-raised: this is the finding.
-        return [Finding("coordinator", False, f"{url}: {error}", "start it, or name another with quorate node init --coordinator URL")]
+        told = str(error) if url in str(error) else f"{url}: {error}"
+        return [Finding("coordinator", False, told, "start it, or name another with quorate node init --coordinator URL")]
 
 
 async def _market(session: aiohttp.ClientSession, url: str, info: InfoView, host: HostClass, owners: int) -> Finding:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 from dataclasses import asdict
@@ -44,12 +45,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON line on stdout")]
 
 
 def home_of(home: Path | None) -> Path:
-    """The role's folder: flag, $QUORATE_HOME, else XDG data home."""
+    """The role's folder, absolute because engine and mounts name it: flag, $QUORATE_HOME, else XDG data home."""
     if home is not None:
-        return home
+        return home.absolute()
     base = os.environ.get("QUORATE_HOME")
     if base:
-        return Path(base) / "node"
+        return Path(base).absolute() / "node"
     return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "node"
 
 
@@ -60,7 +61,9 @@ def fail(error: BaseException, as_json: bool = False) -> NoReturn:
     code = error.code.value if isinstance(error, Refused) else "unavailable" if isinstance(error, Unavailable) else "refused"
     if as_json:
         typer.echo(json.dumps({"error": code, "detail": str(error)}))
-    typer.echo(f"node: {error}", err=True)
+    # What these codes mean to a peer says nothing to whoever typed the command; the detail does.
+    is_typed = isinstance(error, Refused) and error.code in (Code.MALFORMED, Code.UNKNOWN, Code.UNSUPPORTED)
+    typer.echo(f"node: {error.detail if isinstance(error, Refused) and is_typed else error}", err=True)
     raise typer.Exit(EXIT_UNAVAILABLE if isinstance(error, Unavailable) else EXIT_REFUSED)
 
 
@@ -141,7 +144,7 @@ def init(
     typer.echo(f"  owner {_hex(keys.account)}: needs {usd(stake)} USD of stake and gas to register")
     typer.echo(f"  operator {_hex(keys.operator.address)}: signs; `up` gives it gas from the owner")
     where = "" if home is None else f" --home {home}"
-    faucet = f"`quorate devnet fund {folder} --dir {devnet.parent}`" if devnet else "fund the owner"
+    faucet = f"`quorate devnet fund {home or folder}`" if devnet else "fund the owner"
     typer.echo(f"Next: {faucet}, then `quorate node check{where}` and `quorate node up{where}`")
 
 
@@ -201,6 +204,7 @@ def up(
     folder = home_of(home)
     crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     logs.setup(is_json=log_json or as_json)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line a request would be most of the log
     try:
         settings = stored.read(folder)
         keys = _keys(folder, settings, password_file, is_new=False)

@@ -78,7 +78,7 @@ async def get_json(session: aiohttp.ClientSession, url: str, headers: dict[str, 
             data = await response.content.read(ANSWER_BYTES_MAX)
             status = response.status
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise Unavailable(f"{url}: {type(error).__name__} {error}", 2.0) from error
+        raise Unavailable(f"{url} does not answer ({str(error) or type(error).__name__})", 2.0) from error
     if status in (408, 429, 500, 502, 503, 504):
         raise Unavailable(f"{url}: status {status}", 2.0)
     tree = codec.parse(data, ANSWER_BYTES_MAX)

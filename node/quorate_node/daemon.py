@@ -217,6 +217,7 @@ class _Parts:
         if stood:
             await self._stand()
         self.daemon.is_standing.set()
+        _logger.info("on offer: waiting for jobs")
         group.create_task(loops.beat(self.core, self.herald, clock), name="heartbeats")
         group.create_task(loops.advertise(self.core, self.actor, clock), name="offers")
 
@@ -244,7 +245,8 @@ class _Parts:
                     text = "; ".join(f"{item.what}: {item.remedy}" for item in lacks)
                     if not any(item.is_blocking for item in lacks):
                         if owner is not None:
-                            await stand(self.client, self.contracts, keys, owner, *wanted, daemon.config.public_url or daemon.url)
+                            found = await stand(self.client, self.contracts, keys, owner, *wanted, daemon.config.public_url or daemon.url)
+                        _logger.info("registered, with %d stake slots in host class %s", found.open_slots, wanted[0].hex()[:16])
                         marker.write_text(mark)
                         return
                 except Unavailable as error:

@@ -44,7 +44,7 @@ async def _docker(config: Config, owner: str, clock: Clock) -> Executor:
 
 async def _process(config: Config, clock: Clock) -> Executor:
     if not config.is_devnet:
-        raise Refused(Code.UNSUPPORTED, "the process executor protects nothing; it is for devnets only (--devnet)")
+        raise Refused(Code.UNSUPPORTED, "the process executor protects nothing; it is for devnets only (node init --limits devnet)")
     executor = ProcessExecutor(config.path("process"), clock)
     await executor.check()
     return executor

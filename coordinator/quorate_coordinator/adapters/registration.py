@@ -32,7 +32,7 @@ async def ensure_registered(client: ChainClient, contracts: Contracts, keys: Coo
     held = await ask(client, contracts.token.balance_of(account))
     if held < bond:
         detail = f"coordinator 0x{account.hex()} needs a bond of {usd(bond)} USD and has {usd(held)}; send it the difference and some gas"
-        raise Refused(Code.OVER_ALLOCATION, detail)
+        raise Refused(Code.NOT_REGISTERED, detail)
     await _send(sender, "register-approve", contracts.token.approve(contracts.deployment.stakes, bond))
     await _send(sender, "register", stakes.register_coordinator(keys.statement.address, keys.posting.address))
     log.info("registered as coordinator 0x%s", account.hex())
