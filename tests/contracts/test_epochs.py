@@ -8,14 +8,15 @@ import pytest
 from contracts.evm import Mined, refused
 from contracts.market import BOSS, COORDINATOR, POSTER, STATEMENT, Market, key, peopled
 from contracts.trial import money
-from quorate_contracts.bindings.epochs import Epoch, SignedVoucher
+from quorate_contracts.bindings.call import Call
+from quorate_contracts.bindings.epochs import Epoch, KnownSession, SignedVoucher
 from quorate_contracts.bindings.events import Claimed, EpochPosted
 from quorate_protocol.eip712 import Domain
 from quorate_protocol.envelope import seal
 from quorate_protocol.epoch import Leaf, Node, Proof, build, prove
 from quorate_protocol.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Signature, UnixSeconds
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Hash32, Signature, UnixSeconds
 
 C = COORDINATOR.address
 OWNERS = [key(f"owner{i}").address for i in range(9)]
@@ -219,3 +220,136 @@ def test_an_unknown_hash_claims_nothing() -> None:
     refused(world.evm, "early", BOSS.address, world.contracts.epochs.claim(C, 0, leaf, proof))
     node_as_leaf = Leaf(0, OWNERS[0], Amount(0), Amount(0), Hash32(bytes(32)))
     assert node_as_leaf.node().hash != build(credits).hash
+
+
+def test_a_session_is_proven_once_and_remembered_until_another_comes() -> None:
+    world = peopled()
+    epochs, credits, expires = world.contracts.epochs, leaves(world, 0), world.evm.now + 100
+    root, later = build(credits), world.voucher(CLIENT, 2 * USD, up_to=2 * USD, expires=expires)
+
+    def known() -> dict[Address, KnownSession]:
+        return {CLIENT.address: world.evm.ask(epochs.session(C, CLIENT.address))}
+
+    assert known()[CLIENT.address] == KnownSession(ZERO_ADDRESS, Amount(0), UnixSeconds(0))
+    believed = {CLIENT.address: KnownSession(later.session.message.session_key, Amount(2 * USD), UnixSeconds(expires))}
+    refused(world.evm, "session", POSTER.address, epochs.post(C, 1, root, [later], believed))
+    post(world, 1, credits, world.voucher(CLIENT, USD, up_to=2 * USD, expires=expires))
+    assert known() == believed and later.session.sig not in epochs.post(C, 2, root, [later], known()).data
+    other = key("client1")
+    stolen = {other.address: known()[CLIENT.address]}
+    theirs = seal(world.domain, replace(later.voucher.message, client=other.address), key("session of " + CLIENT.address.hex()).sign)
+    forged = replace(later, session=replace(later.session, message=replace(later.session.message, client=other.address)), voucher=theirs)
+    refused(world.evm, "session", POSTER.address, epochs.post(C, 2, root, [forged], stolen))
+    over = world.voucher(CLIENT, 2 * USD + 1, up_to=2 * USD, expires=expires)
+    refused(world.evm, "amount", POSTER.address, epochs.post(C, 2, root, [over], known()))
+    by_account = replace(later, voucher=seal(world.domain, later.voucher.message, CLIENT.sign))
+    refused(world.evm, "voucher", POSTER.address, epochs.post(C, 2, root, [by_account], known()))
+    late = world.fork()
+    late.evm.now = expires
+    late.fork().evm.send(POSTER.address, epochs.post(C, 2, root, [later], known()))
+    late.evm.travel(1)
+    refused(late.evm, "expired", POSTER.address, epochs.post(C, 2, root, [later], known()))
+    late.evm.send(POSTER.address, epochs.post(C, 2, root, [late.voucher(CLIENT, 2 * USD)], known()))  # a newer session goes with it
+    world.evm.send(POSTER.address, epochs.post(C, 2, root, [later], known()))
+    assert world.evm.ask(world.contracts.escrow.pool(C)).charged == 2 * USD
+    money(world)
+
+
+def test_a_new_session_key_takes_the_place_of_the_old_one() -> None:
+    world = peopled()
+    epochs, credits, expires = world.contracts.epochs, leaves(world, 0), UnixSeconds(world.evm.now + 100)
+    old = world.voucher(CLIENT, USD, expires=expires)
+    post(world, 1, credits, old)
+    new_key = key("new session key")
+    session = seal(world.domain, replace(old.session.message, session_key=new_key.address), CLIENT.sign)
+    body = replace(old.voucher.message, cumulative=Amount(2 * USD))
+    known = {CLIENT.address: world.evm.ask(epochs.session(C, CLIENT.address))}
+    call = epochs.post(C, 2, build(credits), [SignedVoucher(session, seal(world.domain, body, new_key.sign))], known)
+    assert session.sig[:64] in call.data, "another session is sent, whatever is known"
+    world.evm.send(POSTER.address, call)
+    refused(
+        world.evm, "voucher", POSTER.address, epochs.post(C, 3, build(credits), [world.voucher(CLIENT, 2 * USD, expires=expires)], known)
+    )
+    assert world.evm.ask(epochs.session(C, CLIENT.address)).session_key == new_key.address
+
+
+def test_sessions_without_practical_bounds_are_remembered_as_far_as_the_bits_go() -> None:
+    world = peopled()
+    epochs, credits = world.contracts.epochs, leaves(world, 0)
+    free = world.voucher(CLIENT, USD, up_to=2**128 - 1, expires=2**64 - 1)
+    post(world, 1, credits, free)
+    known = world.evm.ask(epochs.session(C, CLIENT.address))
+    assert (known.up_to, known.expires) == (2**60 - 1, 2**36 - 1) and known.is_of(free.session.message)
+    world.evm.send(POSTER.address, epochs.post(C, 2, build(credits), [free], {CLIENT.address: known}))
+
+
+def test_a_session_for_one_coordinator_is_unknown_to_another() -> None:
+    world = peopled()
+    post(world, 1, leaves(world, 0), world.voucher(CLIENT, USD))
+    assert world.evm.ask(world.contracts.epochs.session(C, CLIENT.address)).session_key != ZERO_ADDRESS
+    assert world.evm.ask(world.contracts.epochs.session(BOSS.address, CLIENT.address)).session_key == ZERO_ADDRESS
+
+
+def test_one_client_has_one_voucher_in_a_post() -> None:
+    world = peopled()
+    with pytest.raises(AssertionError, match="one voucher"):
+        world.contracts.epochs.post(C, 1, build([]), [world.voucher(CLIENT, USD), world.voucher(CLIENT, 2 * USD)])
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_all_of_a_tree_of_any_small_size_claim_together(count: int) -> None:
+    world = peopled()
+    credits = leaves(world, *range(1000, 1000 + count))
+    post(world, 1, credits, world.voucher(CLIENT, 2 * USD))
+    world.evm.travel(DEVNET.challenge_window)
+    claim(world, 1, credits, OWNERS[0])
+    (call,) = world.contracts.epochs.claim_all(C, 1, credits)
+    mined = world.evm.send(BOSS.address, call)
+    assert [event.account for event in mined.events if isinstance(event, Claimed)] == [C, *OWNERS[1:count]]
+    assert [world.balance(key(f"payout{i}").address) for i in range(count)] == list(range(1000, 1000 + count))
+    assert world.evm.ask(world.contracts.escrow.pool(C)).paid == build(credits).final
+    refused(world.evm, "amount", BOSS.address, call)
+    money(world)
+
+
+def test_a_larger_tree_is_claimed_in_parts_and_what_is_nobodys_stays() -> None:
+    world = peopled()
+    strangers = [key(f"stranger{i}").address for i in range(69)]
+    fund = Leaf(0, ZERO_ADDRESS, Amount(77), Amount(0), ZERO_HASH)
+    credits = [fund, *(Leaf(1000 + i, account, Amount(10 + i), Amount(i), ZERO_HASH) for i, account in enumerate(strangers))]
+    post(world, 1, credits, world.voucher(CLIENT, 2 * USD))
+    world.evm.travel(DEVNET.challenge_window)
+    refused(world.evm, "amount", BOSS.address, world.contracts.epochs.claim(C, 1, *prove(credits, ZERO_ADDRESS)))
+    calls = world.contracts.epochs.claim_all(C, 1, credits)
+    assert len(calls) == 2
+    for call in calls:
+        world.evm.send(BOSS.address, call)
+    assert [world.balance(account) for account in strangers] == [10 + i for i in range(69)]
+    money(world)
+
+
+def test_parts_that_are_not_of_the_tree_claim_nothing() -> None:
+    world = peopled()
+    credits = leaves(world, 100, 200, 300, 400, 500)
+    post(world, 1, credits, world.voucher(CLIENT, USD))
+    epochs, ordered = world.contracts.epochs, sorted(credits, key=lambda leaf: leaf.index)
+    good = epochs.claim_all(C, 1, ordered)[0]
+    refused(world.evm, "early", BOSS.address, good)
+    world.evm.travel(DEVNET.challenge_window)
+    forged = [replace(ordered[1], final=Amount(501)), replace(ordered[1], held=Amount(1)), replace(ordered[1], account=BOSS.address)]
+    wrong = [[ordered[0], leaf, *ordered[2:]] for leaf in forged] + [ordered[:-1], ordered[1:], ordered[::2], []]
+    for part in wrong:
+        refused(world.evm, "proof", BOSS.address, _part(world, part, 0, ()))
+    siblings = prove(ordered, ordered[0].account)[1].siblings[1:]
+    for position in (1, 2, 4):
+        refused(world.evm, "proof", BOSS.address, _part(world, ordered[:2], position, siblings))
+    refused(world.evm, "proof", BOSS.address, _part(world, ordered[:2], 0, siblings[:-1]))
+    world.evm.send(BOSS.address, _part(world, ordered[:2], 0, siblings))
+    world.evm.send(BOSS.address, good)
+    money(world)
+
+
+def _part(world: Market, part: Sequence[Leaf], position: int, siblings: Sequence[Node]) -> Call:
+    listed = [(leaf.index, leaf.account, leaf.final << 128 | leaf.held, leaf.receipts_root) for leaf in part]
+    proof = [(node.hash, node.final << 128 | node.held) for node in siblings]
+    return world.contracts.epochs._call("claim_many", 1_000_000, C, 1, listed, position, proof)

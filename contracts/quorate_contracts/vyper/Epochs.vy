@@ -310,11 +310,19 @@ def _subtree(leaves: DynArray[Leaf, LISTED_MAX]) -> Node:
 @pure
 def _check_inclusion(root: bytes32, info: uint256, start: Node, position: uint256, proof: DynArray[Sibling, DEPTH_MAX]):
     """The node climbs to the root, and the sums on its way are those that were posted."""
-    node: Node = start
+    hash: bytes32 = start.hash
+    final: uint256 = start.final
+    held: uint256 = start.held
     side: uint256 = position
     for sibling: Sibling in proof:
-        other: Node = Node(hash=sibling.hash, final=sibling.sums >> 128, held=sibling.sums & MASK128)
-        node = self._parent(node, other) if side & 1 == 0 else self._parent(other, node)
+        otherFinal: uint256 = sibling.sums >> 128
+        otherHeld: uint256 = sibling.sums & MASK128
+        if side & 1 == 0:
+            hash = keccak256(abi_encode(hash, final, held, sibling.hash, otherFinal, otherHeld))
+        else:
+            hash = keccak256(abi_encode(sibling.hash, otherFinal, otherHeld, hash, final, held))
+        final += otherFinal
+        held += otherHeld
         side >>= 1
-    assert side == 0 and node.hash == root, "proof"
-    assert node.final == (info >> 88) & MASK88 and node.held == info & MASK88, "sums"
+    assert side == 0 and hash == root, "proof"
+    assert final == (info >> 88) & MASK88 and held == info & MASK88, "sums"
