@@ -29,6 +29,7 @@ NESTING_SAFE = 200
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _ESCAPED_HALF = re.compile(r"\\u[dD]")
 _INTEGER = re.compile(r"-?[0-9]{1,78}")
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 Json = Any  # a JSON tree; the one place of the rules where the type cannot be told beforehand
 Encoder = Callable[[Any], Json]
 Decoder = Callable[[Json, str], Any]
@@ -50,7 +51,7 @@ def decode(cls: type[T], data: bytes, bytes_max: int = 1 << 20) -> T:
 
 def canonical(tree: Json) -> bytes:
     """Canonical bytes of a JSON tree."""
-    return json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return _ENCODER.encode(tree).encode()
 
 
 def parse(data: bytes, bytes_max: int) -> Json:

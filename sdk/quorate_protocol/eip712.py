@@ -37,8 +37,9 @@ def _separator(chain_id: int, contract: Address) -> Hash32:
     return keccak256(b"".join(parts) + word(chain_id) + word(contract))
 
 
+@lru_cache(maxsize=8192)
 def digest(domain: Domain, message: object) -> Hash32:
-    """What is signed: keccak256(0x1901 || separator || struct hash)."""
+    """What is signed: keccak256(0x1901 || separator || struct hash). Kept, because a message is checked, stored and named by it."""
     return keccak256(b"\x19\x01" + domain.separator() + struct_hash(message))
 
 

@@ -54,7 +54,7 @@ class Coordinator:
 
     def needs_tick(self) -> bool:
         """Whether time alone can change anything: an idle coordinator journals nothing."""
-        return bool(self.state.live or self.state.held or self.state.own.is_dirty)
+        return bool(self.state.live or self.state.held or self.state.unstated or self.state.own.is_dirty)
 
     def _handle(self, turn: Turn, event: ev.Event) -> object:
         match event:
@@ -111,6 +111,7 @@ def on_tick(turn: Turn, queue: JobQueue) -> None:
     match_waiting(turn, queue)
     for job in queue.releasable(turn.at):
         _finish_held(turn, job)
+    ledger.state_credits(turn)
     epochs.build_if_due(turn)
 
 

@@ -5,6 +5,7 @@ fee + fund, which `check` asserts.
 """
 
 from dataclasses import replace
+from itertools import islice
 
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import VoucherReceived
@@ -18,6 +19,8 @@ from quorate_protocol.messages import Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.settlement import Credit
 from quorate_protocol.units import Address, Amount, Sequence, UnixSeconds, usd
+
+STATEMENTS_PER_TICK_MAX = 512
 
 
 def pay_of(job: Job, lease: Lease) -> Amount:
@@ -48,7 +51,7 @@ def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
         leaf = hash_tuple(lease.assignment.message.assignment_id, credit.amount)
         held = replace(provider, held=Amount(provider.held + credit.amount), paid_leaves=(*provider.paid_leaves, leaf))
         turn.state.providers[provider.owner] = held
-        _state(turn, held)
+        turn.state.unstated[provider.owner] = True
     turn.note(job, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
 
 
@@ -84,11 +87,21 @@ def pay_from_fund(turn: Turn, job: Job, ran: list[Lease]) -> None:
             paid = replace(provider, final=Amount(provider.final + amount), paid_leaves=(*provider.paid_leaves, leaf))
             turn.state.providers[provider.owner] = paid
             turn.books(is_dirty=True)
-            _state(turn, paid)
+            turn.state.unstated[provider.owner] = True
+
+
+def state_credits(turn: Turn) -> None:
+    """Statements for everybody whose credit has changed since the last tick, bounded; who is left over waits for the next.
+
+    Not at each credit: the newest replaces all before it, and its root is over every credit there ever was.
+    """
+    for owner in list(islice(turn.state.unstated, STATEMENTS_PER_TICK_MAX)):
+        del turn.state.unstated[owner]
+        _state(turn, turn.state.providers[owner])
 
 
 def _state(turn: Turn, provider: Provider) -> None:
-    """Signs and sends a statement; the newest replaces all before it."""
+    """Signs and sends a statement."""
     seq = Sequence(provider.statement_seq + 1)
     provider = replace(provider, statement_seq=seq)
     turn.state.providers[provider.owner] = provider
@@ -144,7 +157,7 @@ def release(turn: Turn, job: Job) -> None:
         moved = replace(provider, held=Amount(provider.held - credit.amount), final=Amount(provider.final + credit.amount))
         assert moved.held >= 0, "I1: more released than held"
         turn.state.providers[provider.owner] = moved
-        _state(turn, moved)
+        turn.state.unstated[provider.owner] = True
     own, split = turn.state.own, job.split
     turn.books(
         fee=Amount(own.fee + split.fee),

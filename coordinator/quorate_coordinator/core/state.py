@@ -286,6 +286,7 @@ class State(Tables):
         self.occupied: Table[Address, tuple[Hash32, ...]] = Table(Address, tuple[Hash32, ...])
         self.nonces: Table[Hash32, bool] = Table(Hash32, bool)
         self.trust: Table[Address, Trusts] = Table(Address, Trusts)
+        self.unstated: Table[Address, bool] = Table(Address, bool)  # providers whose credit is newer than their Statement
         self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
         self.blocks: Table[BlockNumber, Hash32] = Table(BlockNumber, Hash32)
         self.cases: Table[str, Case] = Table(str, Case)

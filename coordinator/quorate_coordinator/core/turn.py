@@ -1,13 +1,14 @@
 """One step's context: the state under its overlay, the moment, the step's random value, and what it has decided so far."""
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TypeVar
 
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.state import ONLY, Books, Job, State
 from quorate_protocol import eip712
 from quorate_protocol.envelope import Envelope, Sign, seal
-from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import Commit, Message
 from quorate_protocol.units import Address, Bps, Hash32, Sequence, UnixSeconds
@@ -31,6 +32,16 @@ class Rules:
     beacon_genesis: int
     beacon_key: bytes
     sources: tuple[str, ...]  # gateway base URLs given to providers
+
+    def secret(self) -> Hash32:
+        """A key of this coordinator's for values that nobody may foresee: known to whoever holds the statement key."""
+        return _secret(self.statement_key, self.sign)
+
+
+@lru_cache(maxsize=16)
+def _secret(_: Address, sign: Sign) -> Hash32:
+    """Kept, because it costs a signature."""
+    return keccak256(sign(hash_tuple("quorate-derive/2")))
 
 
 @dataclass(slots=True)
@@ -59,7 +70,7 @@ class Turn:
     def derive(self, label: str) -> Hash32:
         """A fresh secret value of this step, from its journaled randomness and the signing key: the journal alone foretells nothing."""
         self.draws += 1
-        return hash_tuple(self.rules.sign(hash_tuple("quorate-derive/1", self.random, label, self.draws))[:32])
+        return hash_tuple(self.rules.secret(), self.random, label, self.draws)
 
     def books(self, **changes: object) -> Books:
         """Changes the row of books."""
