@@ -158,7 +158,7 @@ def _escalate(turn: Turn, job: Job, count: int) -> None:
     number = len(job.batches)
     later = Round(draws.round_at(turn, turn.at) + 2)
     turn.put(job, phase=AwaitingRound(number, count, later, (), second_pass=False))
-    turn.note(job, "escalated", f"results differ: {count} further execution{'' if count == 1 else 's'} after beacon round {later}")
+    turn.note(job, "escalated", f"not enough results agree: {count} further execution{'' if count == 1 else 's'} after beacon round {later}")
 
 
 def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> None:
