@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from quorate_node.adapters.bwrap import check_bwrap
+from quorate_node.adapters.docker import gvisor_problem
 from quorate_protocol.refusals import Unavailable
 
 
@@ -40,9 +41,10 @@ def _runsc() -> str | None:
 
     client = docker.from_env(timeout=5)
     try:
-        return None if "runsc" in client.info()["Runtimes"] else "the container engine has no runtime runsc; run .ci/install-runsc"
+        problem = gvisor_problem(client.info()["Runtimes"])
     finally:
         client.close()
+    return f"{problem} (.ci/install-runsc does)" if problem else None
 
 
 def _bwrap() -> str | None:

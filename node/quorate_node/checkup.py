@@ -7,6 +7,7 @@ from pathlib import Path
 import aiohttp
 
 from quorate_contracts.deploy import Contracts
+from quorate_node.adapters.bwrap import BwrapExecutor
 from quorate_node.adapters.hostclass import detect_cpu_class, detect_hardware
 from quorate_node.chain import ask
 from quorate_node.config import Config
@@ -64,9 +65,10 @@ async def _engine(config: Config, keys: ProviderKeys | None, clock: Clock) -> Fi
         executor = await choose(config, keys.account.hex() if keys else "check", clock)
     except (Unavailable, Refused) as error:
         # Not re-raised: this is the finding.
-        return Finding("engine", False, str(error), "install and start a container engine: apt-get install docker.io")
+        return Finding("engine", False, str(error), "apt-get install docker.io, or bubblewrap")
     await executor.close()
-    return Finding("engine", True, f"jobs run in the sandbox {executor.sandbox.value}")
+    limits = f" ({executor.limits})" if isinstance(executor, BwrapExecutor) else ""
+    return Finding("engine", True, f"jobs run in the sandbox {executor.sandbox.value}{limits}")
 
 
 async def _coordinator(

@@ -10,10 +10,11 @@ GIB = 1 << 30
 
 
 class ExecutorKind(StrEnum):
-    """Which adapter runs jobs. `auto`: docker when an engine answers, else process on a devnet, else an error."""
+    """Which adapter runs jobs. `auto`: docker when an engine answers, else bwrap, else process on a devnet, else an error."""
 
     AUTO = "auto"
     DOCKER = "docker"
+    BWRAP = "bwrap"
     PROCESS = "process"
     NOOP = "noop"
 

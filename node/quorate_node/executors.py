@@ -1,5 +1,6 @@
 """Which executor runs the jobs, by configuration. Docker's SDK is imported only where it is used."""
 
+from quorate_node.adapters.bwrap import BwrapExecutor
 from quorate_node.adapters.noop import NoopExecutor
 from quorate_node.adapters.process import ProcessExecutor
 from quorate_node.config import Config, ExecutorKind
@@ -8,7 +9,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 
 BANNER = (
     "\033[1;41;97m NO PROTECTION \033[0m\033[1;31m jobs run as plain processes of this user: they can read your files, use the network and"
-    " fill the disk. Devnets only. Start a container engine and use --executor docker.\033[0m"
+    " fill the disk. Devnets only. Start a container engine (--executor docker) or install bubblewrap (--executor bwrap).\033[0m"
 )
 
 
@@ -21,14 +22,24 @@ async def choose(config: Config, owner: str, clock: Clock) -> Executor:
             return await _process(config, clock)
         case ExecutorKind.DOCKER:
             return await _docker(config, owner, clock)
+        case ExecutorKind.BWRAP:
+            return await _bwrap(config, clock)
         case ExecutorKind.AUTO:
-            try:
-                return await _docker(config, owner, clock)
-            except Unavailable:
-                # Not re-raised on a devnet: a market to try out must start on a machine without an engine.
-                if not config.is_devnet:
-                    raise
-                return await _process(config, clock)
+            return await _best(config, owner, clock)
+
+
+async def _best(config: Config, owner: str, clock: Clock) -> Executor:
+    """An engine, else bubblewrap; on a devnet even neither, since a market to try out must start on any machine."""
+    try:
+        return await _docker(config, owner, clock)
+    except Unavailable as engine:
+        try:
+            return await _bwrap(config, clock)
+        except Unavailable as sandbox:
+            if not config.is_devnet:
+                raise Unavailable(f"{engine}; nor is there another sandbox: {sandbox}", engine.retry_after) from sandbox
+            # Not re-raised on a devnet: the red banner says what it means.
+            return await _process(config, clock)
 
 
 async def _docker(config: Config, owner: str, clock: Clock) -> Executor:
@@ -38,6 +49,12 @@ async def _docker(config: Config, owner: str, clock: Clock) -> Executor:
         executor = DockerExecutor(config.path("docker"), owner, clock, config.engine_url or None)
     except Exception as error:  # the SDK raises its own kinds already while it connects
         raise Unavailable(f"no container engine answers ({error}); install and start one: apt-get install docker.io", 10.0) from error
+    await executor.check()
+    return executor
+
+
+async def _bwrap(config: Config, clock: Clock) -> Executor:
+    executor = BwrapExecutor(config.path("bwrap"), config.path("rootfs"), clock)
     await executor.check()
     return executor
 

@@ -24,6 +24,7 @@ class Job:
     command: words (argv), or one string for the image's shell; empty runs the image's own command.
     inputs: mount -> local path (str or Path that exists) or CID; below /inputs. `input_sizes` bounds inputs named by CID.
     resources: `gpu`, `cpu`, `memory`, `disk` (output), `shm_size` as in the job file, or a ready `Resources`.
+    sandbox: what must stand between the job and the machine (docker-runc, docker-runsc, bwrap); "" = whatever the provider has.
     max_price: US dollars per GPU-hour (per slot-hour for CPUs); budget: caps everything, default the worst case at that price.
     """
 
@@ -35,6 +36,7 @@ class Job:
     input_sizes: Mapping[str, str | int] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = "/"
+    sandbox: str = ""
     resources: Mapping[str, str | int] | Resources = field(default_factory=dict)
     max_duration: str | int = "15m"
     budget: Money | None = None

@@ -61,6 +61,7 @@ class JobFileModel(BaseModel):
     command: list[Quantity] | Text | None = None
     commands: list[Text] | None = None
     working_dir: Text = "/"
+    sandbox: Text = ""
     env: dict[str, str | int | bool] | list[Text] = Field(default_factory=dict)
     inputs: list[InputModel] = Field(default_factory=list)
     outputs: Text | None = None
@@ -127,6 +128,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         input_sizes={_mount(item): item.size for item in model.inputs if item.size is not None},
         env=_env(model.env),
         working_dir=model.working_dir,
+        sandbox=model.sandbox,
         resources=resources,
         max_duration=model.max_duration,
         max_price=model.max_price,

@@ -75,6 +75,7 @@ def pack(job: Job, sizes: Mapping[str, int]) -> Packed:
         resources=job.limits(),
         max_duration=job.seconds(),
         compare=Compare(),
+        sandbox=job.sandbox,
     )
     try:
         jobs.validate(spec)

@@ -19,7 +19,7 @@ EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 4
 
 Folder = Annotated[Path, typer.Option("--dir", help="Folder of the devnet; devnet.json stands in it once everything is up.")]
-Executor = Annotated[str, typer.Option("--executor", help="auto, docker, process, or noop (up only)")]
+Executor = Annotated[str, typer.Option("--executor", help="auto, docker, bwrap, process, or noop (up only)")]
 AsJson = Annotated[bool, typer.Option("--json", help="The last line on stdout is one JSON object.")]
 
 
@@ -83,7 +83,7 @@ def demo(
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
     if choice is ExecutorChoice.NOOP:
-        raise _fail("the demo computes something; use --executor docker or process", EXIT_USAGE)
+        raise _fail("the demo computes something; use --executor docker, bwrap or process", EXIT_USAGE)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))  # ends like Ctrl-C: nothing is left behind
     raise typer.Exit(run_demo(DemoOptions(out, choice, as_json, folder.resolve() if folder else None)))
 

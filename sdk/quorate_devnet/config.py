@@ -29,10 +29,11 @@ class ChainKind(StrEnum):
 
 
 class ExecutorChoice(StrEnum):
-    """What runs jobs; `auto`: docker when an engine answers, else plain processes."""
+    """What runs jobs; `auto`: docker when an engine answers, else bubblewrap when it makes sandboxes, else plain processes."""
 
     AUTO = "auto"
     DOCKER = "docker"
+    BWRAP = "bwrap"
     PROCESS = "process"
     NOOP = "noop"
 

@@ -8,12 +8,13 @@ PROBE_SECONDS = 5
 def engine_answers() -> str:
     """"" when one does, else why not. Blocking."""
     try:
-        import docker
         import docker.errors
+
+        from quorate_node.adapters.engine import connect
     except ImportError as error:
         return f"the Docker SDK is not installed: {error}"
     try:
-        api = docker.APIClient(timeout=PROBE_SECONDS)
+        api = connect(timeout=PROBE_SECONDS)
         try:
             api.ping()
         finally:
@@ -25,11 +26,10 @@ def engine_answers() -> str:
 
 def load_image(archive: Path) -> None:
     """Puts an image into the engine once, before five daemons would do so at the same moment. Blocking."""
-    import docker
-
     from quorate_node.adapters.docker_image import Images
+    from quorate_node.adapters.engine import connect
 
-    api = docker.APIClient(timeout=60)
+    api = connect()
     try:
         Images(api).ensure(archive, ("python3",))
     finally:

@@ -4,7 +4,7 @@ It reads what there is to clean from its standard input, one JSON object a line,
 other end is gone then. Standard library only until it acts; nothing signals it (its own session, signals ignored).
 
     {"child": 123}                                 a process to kill
-    {"processes": "DIR"}                           a process executor's home: its programs are killed
+    {"processes": "DIR"}                           a process or bwrap executor's home: its programs are killed
     {"containers": "LABEL", "home": "DIR"}         everything that a docker executor of that owner label holds
 """
 

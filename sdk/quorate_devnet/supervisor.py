@@ -30,6 +30,7 @@ from quorate_devnet.genesis import Funds, Newcomer
 from quorate_devnet.places import Lock, free_port, write_devnet_file
 from quorate_devnet.processes import Family
 from quorate_node import keys as provider_keys
+from quorate_node.adapters.bwrap import check_bwrap
 from quorate_node.adapters.hostclass import detect_cpu_class
 from quorate_node.keys import ProviderKeys
 from quorate_protocol import codec
@@ -152,6 +153,8 @@ class _Start:
                 self.family.tell({"containers": f"{self.config.label()}-{index}", "home": str(home / "docker")})
             elif executor is ExecutorChoice.PROCESS:
                 self.family.tell({"processes": str(home / "process")})
+            elif executor is ExecutorChoice.BWRAP:
+                self.family.tell({"processes": str(home / "bwrap")})
 
     def _keys(self, coordinator_url: str) -> tuple[CoordinatorKeys, tuple[ProviderKeys, ...], tuple[Profile, ...]]:
         config = self.config
@@ -230,15 +233,23 @@ def signer_of(keys: ProviderKeys) -> Signer:
 
 
 def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
-    """`auto` decided. Unavailable when docker was asked for and no engine answers."""
-    if choice not in (ExecutorChoice.AUTO, ExecutorChoice.DOCKER):
-        return choice
-    problem = engine_answers()
-    if not problem:
-        return ExecutorChoice.DOCKER
-    if choice is ExecutorChoice.DOCKER:
-        raise Unavailable(f"no container engine answers ({problem}); start one, or use --executor process")
-    return ExecutorChoice.PROCESS
+    """`auto` decided. Unavailable when docker or bwrap was asked for and is not there. Blocking."""
+    if choice in (ExecutorChoice.AUTO, ExecutorChoice.DOCKER):
+        problem = engine_answers()
+        if not problem:
+            return ExecutorChoice.DOCKER
+        if choice is ExecutorChoice.DOCKER:
+            raise Unavailable(f"no container engine answers ({problem}); start one, or use --executor bwrap or process")
+    if choice in (ExecutorChoice.AUTO, ExecutorChoice.BWRAP):
+        try:
+            check_bwrap()
+        except Unavailable:
+            # Not re-raised for auto: there is one more way.
+            if choice is ExecutorChoice.BWRAP:
+                raise
+            return ExecutorChoice.PROCESS
+        return ExecutorChoice.BWRAP
+    return choice
 
 
 def write_private(path: Path, text: str) -> None:

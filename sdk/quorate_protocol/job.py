@@ -7,6 +7,7 @@ from quorate_protocol import cids, codec
 from quorate_protocol.hashing import sha256
 from quorate_protocol.limits import SPEC_BYTES_MAX
 from quorate_protocol.merkle import merkle_root
+from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Comparator, Hash32, JobKind, Ppm, Seconds
 
@@ -20,6 +21,7 @@ DURATION_MAX = 30 * 24 * 3600
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _DIGEST_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:([0-9a-f]{64})")
+SANDBOXES = ("", *(kind.value for kind in Sandbox))
 RESERVED_ENV = ("LD_", "NVIDIA_", "QUORATE_", "DOCKER_")
 
 
@@ -90,6 +92,7 @@ class JobSpec:
     compare: Compare
     network: bool = False
     sealed: bool = False
+    sandbox: str = ""  # ports.Sandbox value that the offer must have; "" = any
     version: int = 1
 
     def encode(self) -> bytes:
@@ -147,6 +150,7 @@ def validate(spec: JobSpec) -> None:
     _check(not spec.sealed, "sealed", "sealed jobs are not offered yet")
     _check(spec.kind is JobKind.TASK, "kind", "only task is offered yet")
     _check(spec.compare.comparator is Comparator.EXACT, "compare", "only exact is offered yet")
+    _check(spec.sandbox in SANDBOXES, "sandbox", f"one of {', '.join(SANDBOXES[1:])}, or empty for any")
     _validate_env(spec.env)
     _validate_inputs(spec.inputs)
     _validate_resources(spec.resources)

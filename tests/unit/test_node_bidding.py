@@ -80,6 +80,17 @@ def test_a_bare_process_has_no_registry_images() -> None:
     assert reason(replace(bid(make_spec()), terms=make_terms(sandbox=Sandbox.PROCESS))) is DeclineReason.SANDBOX
 
 
+def test_a_job_may_demand_a_sandbox() -> None:
+    """By the name that the offer gives; a job with a GPU never runs under gVisor, whatever the offer says."""
+    asked = bid(replace(make_spec(), sandbox="bwrap", image="bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy", image_bytes=1))
+    assert reason(asked) is DeclineReason.SANDBOX
+    assert reason(replace(asked, terms=make_terms(sandbox=Sandbox.BWRAP))) is None
+    assert reason(bid(replace(make_spec(), sandbox="none"))) is DeclineReason.MISMATCH
+    gpu = replace(Resources(), gpu=GpuRequest(1, "", 0))
+    asked = replace(bid(replace(make_spec(), sandbox="docker-runsc", resources=gpu)), terms=make_terms(sandbox=Sandbox.DOCKER_RUNSC))
+    assert reason(asked) is DeclineReason.SANDBOX
+
+
 def test_quotes_cover_what_must_be_moved() -> None:
     """They are part of commitBy, so they grow with the bytes and stay bounded."""
     small, large = bid(make_spec()), bid(replace(make_spec(), resources=replace(Resources(), output_bytes=4096 * GIB)))

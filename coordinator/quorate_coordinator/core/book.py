@@ -96,10 +96,10 @@ def owners_of(turn: Turn, host_class: Hash32) -> frozenset[Address]:
 # ---------------------------------------------------------------------------------------------------------- who runs it
 
 
-def candidates(turn: Turn, job: Job) -> list[Candidate]:
-    """Providers that could run a job's primary now, best first, at most 64.
+def choose(turn: Turn, job: Job, wanted: int = 1) -> list[Candidate]:
+    """The best free providers for a job now, best first, no two of one owner or network; fewer than `wanted` when there are no more.
 
-    Of the cheapest that fit, the best score: price × (1 + jitter + strikes − cached). The jitter is one that nobody can foresee.
+    Of the 64 cheapest that fit, the best score: price × (1 + jitter + strikes − cached). The jitter is one that nobody can foresee.
     """
     host_class, order = job.ack.message.host_class, job.submission.order.message
     bucket = turn.state.market.bucket(host_class)
@@ -112,9 +112,23 @@ def candidates(turn: Turn, job: Job) -> list[Candidate]:
     found = bucket.cheapest(needs, order.max_price_per_hour, turn.at, chance & matching.SPREAD_MASK, CANDIDATES_MAX, job.refused_by)
     if not found.size:
         return []
-    prices, owners = bucket.prices_at(found), bucket.owners_at(found)
-    ranked = (prices * _weights(turn, job, bucket, found, chance)).argsort(kind="stable").tolist()
-    return [Candidate(turn.state.providers[owners[index]], Price(int(prices[index]))) for index in ranked]
+    prices = bucket.prices_at(found)
+    ranked = (prices * _weights(turn, job, bucket, found, chance)).argsort(kind="stable")
+    return _distinct(turn, bucket, found[ranked], wanted)
+
+
+def _distinct(turn: Turn, bucket: Bucket, ranked: Positions, wanted: int) -> list[Candidate]:
+    chosen: list[Candidate] = []
+    networks: set[Hash32] = set()
+    for place in range(ranked.size):
+        one = ranked[place : place + 1]
+        provider = turn.state.providers[bucket.owners_at(one)[0]]
+        if provider.network not in networks:
+            networks.add(provider.network)
+            chosen.append(Candidate(provider, Price(int(bucket.prices_at(one)[0]))))
+            if len(chosen) == wanted:
+                break
+    return chosen
 
 
 def _weights(turn: Turn, job: Job, bucket: Bucket, found: Positions, chance: int) -> Positions:
@@ -141,24 +155,14 @@ def _digests_of(spec: job_rules.JobSpec) -> list[Hash32]:
     return [job_rules.image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)]
 
 
-def distinct(turn: Turn, ranked: list[Candidate], wanted: int) -> list[Candidate]:
-    """The best `wanted` that share neither owner nor network: where several run one job."""
-    chosen: list[Candidate] = []
-    networks: set[Hash32] = set()
-    for item in ranked:
-        network = turn.state.providers[item.provider.owner].network
-        if len(chosen) < wanted and network not in networks:
-            chosen.append(item)
-            networks.add(network)
-    return chosen
-
-
 # ------------------------------------------------------------------------------------------------------ which class fits
 
 
 def fits(offer: Offer, spec: job_rules.JobSpec) -> bool:
     """Whether the machine can hold the job at all."""
     resources = spec.resources
+    if spec.sandbox not in ("", offer.sandbox):
+        return False
     if spec.kind not in offer.kinds or resources.memory_bytes > offer.hardware.memory_bytes:
         return False
     if resources.gpu is not None:

@@ -5,6 +5,7 @@ everything by asking the engine. Nothing is stopped when the daemon ends.
 """
 
 import asyncio
+import logging
 import os
 import re
 import threading
@@ -45,6 +46,8 @@ from quorate_node.adapters.outputs import OutputCaps
 from quorate_protocol.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
+
+_logger = logging.getLogger(__name__)
 
 PREFIX = "quorate-"
 STOP_SECONDS = 5
@@ -153,13 +156,19 @@ class DockerExecutor:
         info = self._api.info()
         if "name=seccomp" not in ",".join(info.get("SecurityOptions") or ()):
             raise Unavailable("the container engine has no seccomp; strangers' programs are not run without it", 3600.0)
-        has_gvisor = RUNTIME_GVISOR in (info.get("Runtimes") or {})
-        if self._wanted is Sandbox.DOCKER_RUNSC and not has_gvisor:
-            raise Unavailable(f"the container engine has no runtime {RUNTIME_GVISOR}; install gVisor and register it", 3600.0)
-        runtime = RUNTIME_GVISOR if has_gvisor and self._wanted is not Sandbox.DOCKER_RUNC else ""
+        runtime = self._runtime(info.get("Runtimes") or {})
         parent = cgroups.PARENT if info.get("CgroupDriver") == "cgroupfs" else ""
         self._engine = EngineFacts(_SECCOMP.read_text(), parent, runtime, bool(info.get("CDISpecDirs")))
         return self._engine
+
+    def _runtime(self, known: Mapping[str, Mapping[str, object]]) -> str:
+        """gVisor's name where it is registered so that jobs have a loopback device, "" for runc. Unavailable names what is wanted."""
+        problem = gvisor_problem(known)
+        if self._wanted is Sandbox.DOCKER_RUNSC and problem:
+            raise Unavailable(problem, 3600.0)
+        if self._wanted is None and problem and RUNTIME_GVISOR in known:
+            _logger.warning("jobs run under runc: %s", problem)
+        return "" if problem or self._wanted is Sandbox.DOCKER_RUNC else RUNTIME_GVISOR
 
     def _start(self, task: Task) -> None:
         name = PREFIX + task.lease_id
@@ -286,6 +295,20 @@ def _translated(work: Callable[[], Result]) -> Result:
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         remedy = "start it, or give this user access to its socket"
         raise Unavailable(f"the container engine cannot be reached ({error}); {remedy}", 5.0) from error
+
+
+def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:
+    """Why the engine's runtimes cannot run jobs under gVisor; "" when they can.
+
+    With a network stack of the container's (its default) gVisor takes the loopback device as the engine left it, which is down.
+    """
+    if RUNTIME_GVISOR not in known:
+        return f"the container engine has no runtime {RUNTIME_GVISOR}; install gVisor and register it"
+    arguments = known[RUNTIME_GVISOR].get("runtimeArgs") or []
+    assert isinstance(arguments, list), "the engine lists a runtime's arguments"
+    if "network=none" not in [str(item).lstrip("-") for item in arguments]:
+        return f"the engine's runtime {RUNTIME_GVISOR} is registered without --network=none, so programs would have no loopback device"
+    return ""
 
 
 def _state(found: Inspection | None) -> TaskState:

@@ -21,6 +21,7 @@ LABEL_OUTPUT_INODES = "quorate.output-inodes"
 USER = "65534:65534"
 OPEN_FILES_MAX = 8192
 RUNTIME_GVISOR = "runsc"
+_GVISOR_PIDS = 64
 _ENV_PROGRAM = "/usr/bin/env"
 _HIDDEN_PREFIX = "LD_"
 _GPU_CONTROLS = (  # variables with which an image could ask the GPU hooks for devices that nobody rented to it
@@ -189,7 +190,7 @@ def _host_config(task: Task, engine: EngineFacts, places: Places) -> dict[str, o
         "IpcMode": "private" if task.shm_bytes else "none",
         "CgroupnsMode": "private",
         "ShmSize": task.shm_bytes,
-        "PidsLimit": task.pids,
+        "PidsLimit": _host_pids(task, engine),
         "Memory": memory,
         "MemorySwap": memory,
         "NanoCpus": task.cpu_millis * 1_000_000,
@@ -211,6 +212,13 @@ def _host_config(task: Task, engine: EngineFacts, places: Places) -> dict[str, o
     if task.gpus:
         config["DeviceRequests"] = [_gpu_request(task.gpus, engine.has_cdi)]
     return config
+
+
+def _host_pids(task: Task, engine: EngineFacts) -> int:
+    """gVisor's kernel is a program with some thirty threads of its own and two for each process inside (measured); the limit counts
+    those of the machine. One who goes beyond ends the sandbox, not the machine.
+    """
+    return 2 * task.pids + _GVISOR_PIDS if engine.runtime == RUNTIME_GVISOR and not task.gpus else task.pids
 
 
 def _mounts(places: Places) -> list[dict[str, object]]:

@@ -102,7 +102,12 @@ def _is_image_allowed(bid: Bid) -> No | None:
 
 
 def _is_sandbox_fit(bid: Bid) -> No | None:
-    """A bare process or nothing at all has no images from a registry."""
+    """A job may demand a sandbox; one without an engine has no images from a registry."""
+    sandbox = bid.terms.sandbox
+    if sandbox is Sandbox.DOCKER_RUNSC and bid.spec.resources.gpu is not None:
+        sandbox = Sandbox.DOCKER_RUNC  # what jobs with a GPU run in
+    if bid.spec.sandbox not in ("", sandbox.value):
+        return No(DeclineReason.SANDBOX, f"the sandbox {bid.spec.sandbox} is demanded, here jobs run in {sandbox.value}")
     has_registry_image = "@" in bid.spec.image
     if has_registry_image and bid.terms.sandbox in (Sandbox.PROCESS, Sandbox.BWRAP):
         return No(DeclineReason.SANDBOX, f"the sandbox {bid.terms.sandbox.value} runs only images named by CID")
