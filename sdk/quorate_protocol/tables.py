@@ -201,6 +201,8 @@ class Cell(Generic[V]):
 class Tables:
     """State made of `Table` and `Cell` attributes, set in `__init__`; one transaction spans them all."""
 
+    _all: dict[str, Part] | None = None  # found at first use
+
     def begin(self) -> None:
         """Opens a transaction. Writes left over from another one are a bug."""
         assert all(part.is_clean() for part in self._parts().values()), "the last transaction was neither committed nor rolled back"
@@ -241,4 +243,6 @@ class Tables:
             part.load_json(tree[name])
 
     def _parts(self) -> dict[str, Part]:
-        return {name: part for name, part in vars(self).items() if isinstance(part, Table | Cell)}
+        if self._all is None:
+            self._all = {name: part for name, part in vars(self).items() if isinstance(part, Table | Cell)}
+        return self._all

@@ -91,8 +91,11 @@ class MarketIndex:
     def refresh(self) -> None:
         """Takes what the tables say now."""
         for changed in self._changed:
-            while changed:
-                self._derive(changed.pop())
+            if changed:
+                owners = tuple(changed)
+                changed.clear()  # not popped one by one: a set that was large once is slow to pop from for good
+                for owner in owners:
+                    self._derive(owner)
         block = self._state.own.block
         if self._changed_hosts or block != self._block:
             self._changed_hosts.clear()

@@ -114,15 +114,10 @@ class JobQueue:
 
     def refresh(self) -> None:
         """Takes what the tables say now."""
-        changed, live, held = self._changed
-        while self._changed_leases:
-            self._derive_lease(self._changed_leases.pop())
-        while held:
-            changed.add(held.pop())
-        while live:
-            changed.add(live.pop())
-        while changed:
-            self._derive(changed.pop())
+        for digest in _drained(self._changed_leases):
+            self._derive_lease(digest)
+        for job_id in {job_id for changed in self._changed for job_id in _drained(changed)}:
+            self._derive(job_id)
 
     # ---- what there is to do
 
@@ -311,6 +306,14 @@ class JobQueue:
     def _rank_account(self, client: Address, account: _Account) -> None:
         best = account.lanes.first()
         self._ready.set(client, None if best is None else (account.running, *best[0]))
+
+
+def _drained(changed: set[Hash32]) -> tuple[Hash32, ...]:
+    """What is in it; emptied whole, because a set that was large once is slow to pop from for good."""
+    found = tuple(changed)
+    if found:
+        changed.clear()
+    return found
 
 
 def _stand_of(job: Job) -> _Stand:

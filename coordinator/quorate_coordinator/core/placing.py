@@ -24,7 +24,7 @@ ASK_AGAIN_SECONDS = 10
 def place_primary(turn: Turn, job: Job) -> bool:
     """Tries to give a waiting job to the best free provider that fits."""
     assert isinstance(job.phase, Matching)
-    found = book.candidates(turn, job)
+    found = book.choose(turn, job)
     if not found:
         if job.refused_by:
             # Whoever was silent or declined is asked again after a while: in a small market it may be all there is.
