@@ -1,0 +1,187 @@
+"""Matching over 10^5 and 10^6 live offers: the book's own search and score, on the coordinator's own state.
+
+One match is: a provider offers a new price, the best provider for a waiting job is chosen and claimed, and an earlier claim is
+given back; three writes to the state's tables in one transaction each, as three events would make them. No signature, no
+journal: those are in the figures of whole jobs. The market is that of the prototype: 40 classes of GPUs, the most common with a
+fifth of all offers, and jobs of which one in twenty asks for what almost nobody has.
+"""
+
+import gc
+import random
+import resource
+import time
+from dataclasses import dataclass, replace
+
+from market_jobs import DOMAIN, an_offer
+
+from quorate_coordinator.core import book
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.state import Job, Matching, Provider
+from quorate_coordinator.core.turn import Rules, Turn
+from quorate_protocol import job, lease
+from quorate_protocol.classes import HostClass
+from quorate_protocol.envelope import Envelope
+from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.lease import Lease
+from quorate_protocol.limits import MAINNET
+from quorate_protocol.messages import Ack, Assignment, Order, Session
+from quorate_protocol.offer import Gpu, Hardware
+from quorate_protocol.order import Submission
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    Bps,
+    Comparator,
+    Hash32,
+    JobKind,
+    Label,
+    Nonce,
+    Price,
+    Seconds,
+    Sequence,
+    Signature,
+    Small,
+    UnixSeconds,
+    VerifyTier,
+)
+
+GIB = 1 << 30
+NOW = UnixSeconds(1_800_000_000)
+CLASSES = 40
+VRAM = [8, 12, 16, 24, 32, 40, 48, 80, 96, 141]
+CLAIMS_HELD = 1000
+NO_SIGNATURE = Signature(bytes(65))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Matches a second and milliseconds, among so many offers; resident megabytes afterwards."""
+
+    matches_s: float
+    p50_ms: float
+    p99_ms: float
+    found_share: float
+    rss_mb: int
+
+
+class Market:
+    """A core full of offers."""
+
+    def __init__(self, offers: int, seed: int = 1) -> None:
+        self.random = random.Random(seed)
+        rules = Rules(DOMAIN, Address(bytes(20)), Address(bytes(20)), lambda _: NO_SIGNATURE, MAINNET, Bps(0), 0, b"", ())
+        self.core = Coordinator(rules)
+        self.hosts = [HostClass("hopper", sm_count=64 + number, driver_branch="550") for number in range(CLASSES)]
+        weights = [1 / (1 + number) ** 0.9 for number in range(CLASSES)]
+        kinds = self.random.choices(range(CLASSES), weights, k=offers)
+        sizes = [Hardware(16, 64 * GIB << (number % 3), 1 << 40, self._gpus(number)) for number in range(CLASSES)]
+        self.owners: list[Address] = []
+        self.steps = 0
+        with self.core.state.transaction():
+            for index, kind in enumerate(kinds):
+                owner = Address(index.to_bytes(20, "big"))
+                price = Price(self.random.randrange(100_000, 4_000_000))
+                offer = an_offer(owner, Sequence(1), price, 1 + index % 2, self.hosts[kind], NOW + 800)
+                offer = replace(offer, hardware=sizes[kind])
+                network = Hash32(index.to_bytes(32, "big"))
+                alive = UnixSeconds(NOW + 600)
+                self.core.state.providers[owner] = Provider(owner, index, owner, owner, network, offer, Sequence(1), alive)
+                self.owners.append(owner)
+        self.core.state.market.refresh()
+        self.claims: list[tuple[Address, Hash32]] = []
+        self.jobs = [self._job(number) for number in range(2000)]
+
+    def _gpus(self, kind: int) -> tuple[Gpu, ...]:
+        count = (1, 1, 2, 4, 8)[kind % 5]
+        return tuple(Gpu(f"GPU {kind}", f"uuid-{number}", VRAM[kind % len(VRAM)] * GIB, "550") for number in range(count))
+
+    def _job(self, number: int) -> Job:
+        kind = self.random.choices(range(CLASSES), [1 / (1 + item) ** 0.9 for item in range(CLASSES)])[0]
+        gpus = len(self._gpus(kind))
+        price = self.random.randrange(200_000, 4_000_000)
+        memory = 32 * GIB
+        if self.random.random() < 0.05:
+            gpus, price = gpus + 1, 101_000
+        named = f"gpu {kind}" if self.random.random() < 0.6 else ""
+        resources = job.Resources(memory_bytes=memory, gpu=job.GpuRequest(gpus, named, VRAM[kind % len(VRAM)] * GIB))
+        image = f"registry.example/image@sha256:{number:064x}"
+        spec = job.JobSpec(
+            JobKind.TASK, f"job-{number}", image, 0, ("true",), "", (), "/scratch", (), resources, Seconds(60), job.Compare()
+        )
+        return _waiting_job(spec, self.hosts[kind].id(), Price(price), number)
+
+    def turn(self) -> Turn:
+        """A step's context."""
+        self.steps += 1
+        return Turn(self.core.state, self.core.rules, NOW, hash_tuple("bench", self.steps))
+
+    def match(self, wanted: Job) -> bool:
+        """One reprice, one choice with its claim, one claim given back."""
+        state = self.core.state
+        with state.transaction():
+            owner = self.random.choice(self.owners)
+            provider = state.providers[owner]
+            assert provider.offer is not None
+            slot = replace(provider.offer.slots[0], on_demand=Price(self.random.randrange(100_000, 4_000_000)))
+            offer = replace(provider.offer, slots=(slot,), seq=Sequence(provider.offer.seq + 1))
+            state.providers[owner] = replace(provider, offer=offer)
+            state.market.refresh()
+        with state.transaction():
+            found = book.choose(self.turn(), wanted)
+            if found:
+                self._claim(found[0].provider.owner, wanted)
+        if len(self.claims) > CLAIMS_HELD:
+            with state.transaction():
+                owner, held = self.claims.pop(self.random.randrange(len(self.claims)))
+                state.occupied[owner] = tuple(item for item in state.occupied[owner] if item != held)
+                del state.leases[held]
+                state.market.refresh()
+        return bool(found)
+
+    def _claim(self, owner: Address, wanted: Job) -> None:
+        state, number = self.core.state, self.steps
+        message = Assignment(
+            Hash32(number.to_bytes(32, "big")), Address(bytes(20)), owner, ZERO_HASH, wanted.ack.message.host_class,
+            Price(1), Seconds(60), UnixSeconds(NOW + 30),
+        )  # fmt: skip
+        digest = message.assignment_id
+        state.leases[digest] = Lease(Envelope(message, NO_SIGNATURE), digest, wanted.id, 0, ZERO_HASH, 0, ZERO_HASH, lease.Assigned())
+        state.occupied[owner] = (*(state.occupied.get(owner) or ()), digest)
+        self.claims.append((owner, digest))
+
+
+def _waiting_job(spec: job.JobSpec, host_class: Hash32, price: Price, number: int) -> Job:
+    nobody, zero = Address(bytes(20)), ZERO_HASH
+    order = Order(
+        client=nobody, coordinator=nobody, spec_hash=zero, input_root=zero, max_price_per_hour=price, budget=Amount(1),
+        max_executions=Small(1), audit_premium_bps=Bps(0), max_fee_bps=Bps(0), verify_tier=VerifyTier.STANDARD,
+        comparator=Comparator.EXACT, caseable=False, host_class=host_class, witness=nobody, accept_unwitnessed=True,
+        accept_unverified=True, sealed_key_hash=zero, max_recipients=Small(0), expiry=UnixSeconds(NOW + 900), nonce=Nonce(number),
+    )  # fmt: skip
+    session = Session(nobody, nobody, nobody, Amount(1), UnixSeconds(NOW + 900))
+    ack = Ack(zero, host_class, NOW, 0, zero, zero, zero, Label.UNVERIFIED, Bps(0), Sequence(0))  # type: ignore[arg-type]
+    submission = Submission(Envelope(order, NO_SIGNATURE), Envelope(session, NO_SIGNATURE), spec)
+    host = HostClass("hopper", sm_count=64, driver_branch="550")
+    job_id = hash_tuple("job", number)
+    return Job(job_id, submission, NOW, Envelope(ack, NO_SIGNATURE), zero, host, zero, (), 0, Amount(0), Matching(NOW))
+
+
+def measure(offers: int, matches: int) -> Figures:
+    """Matches among `offers` offers."""
+    market = Market(offers)
+    gc.collect()
+    gc.freeze()
+    took: list[float] = []
+    found = 0
+    for number in range(matches + CLAIMS_HELD):
+        if number == CLAIMS_HELD:
+            took, found = [], 0
+        begun = time.perf_counter()
+        found += market.match(market.jobs[number % len(market.jobs)])
+        took.append(time.perf_counter() - begun)
+    gc.unfreeze()
+    seconds = sum(took)
+    took.sort()
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    return Figures(matches / seconds, 1000 * took[len(took) // 2], 1000 * took[len(took) * 99 // 100], found / matches, rss)
