@@ -153,6 +153,10 @@ class Channel:
             # Theirs to retry.
             after = Milliseconds(max(0, int(failure.retry_after * 1000)))
             kind, body = Kind.UNAVAILABLE, codec.encode(_Failure(str(failure)[:TEXT_MAX], after))
+        except Exception:
+            # A bug. It ends this connection, and is written down here because a server may drop it with the connection.
+            log.exception("the handler of frames from %s failed", self._peer)
+            raise
         assert len(body) <= FRAME_BYTES_MAX, "an answer is a frame"
         await self._send(kind, number, body)
 

@@ -19,6 +19,8 @@ from quorate_runtime.chain.sender import Sender
 log = logging.getLogger(__name__)
 ANSWER_WITHIN = Seconds(3)
 SEND_SECONDS = 60.0
+RECONNECT_LOOKS = 8
+RECONNECT_LOOK_SECONDS = 0.25
 OWN = "coordinator"
 
 
@@ -47,6 +49,11 @@ class Performer:
                 await self._open_case(effect)
 
     async def _send(self, effect: Send) -> None:
+        # A provider that comes back within the retry's growing pause is served at once, not at the end of the pause.
+        for _ in range(RECONNECT_LOOKS):
+            if effect.peer in self.peers.connected():
+                break
+            await self.clock.sleep(RECONNECT_LOOK_SECONDS)
         try:
             await self.peers.request(effect.peer, wire.encode(effect.frame), ANSWER_WITHIN)
         except Unavailable as error:

@@ -20,8 +20,8 @@ class Send:
 
     @property
     def lane(self) -> str:
-        """One lane a provider."""
-        return f"peer-{self.peer.hex()}"
+        """One a provider and kind of frame: a verdict that cannot be delivered must not delay a CommitSet, which has a deadline."""
+        return f"peer-{self.peer.hex()}-{type(self.frame).__name__}"
 
 
 @dataclass(frozen=True, slots=True)
