@@ -65,6 +65,10 @@ def _postgres() -> str | None:
 
 
 def _registry() -> str | None:
+    return None if shutil.which("docker-registry") else "docker-registry is not installed (apt-get install docker-registry)"
+
+
+def _index() -> str | None:
     """Asks pip, which knows its own index, proxy and find-links."""
     probe = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", "--retries", "0", "--timeout", "10"]
     arguments = ["install", "--dry-run", "--no-deps", "--ignore-installed", "hatchling>=1.27"]
@@ -74,6 +78,7 @@ def _registry() -> str | None:
 
 PROBES: dict[str, Callable[[], str | None]] = {
     "docker": _docker, "runsc": _runsc, "bwrap": _bwrap, "anvil": _anvil, "postgres": _postgres, "registry": _registry,
+    "index": _index,
 }  # fmt: skip
 
 

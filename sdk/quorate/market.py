@@ -17,9 +17,10 @@ from quorate.errors import RefusedError, UnavailableError, UsageError
 from quorate.job import Job
 from quorate.ledger import Entry, Ledger
 from quorate.ordering import job_id_of, make_order, terms
-from quorate.packing import Packed, cids_named, pack
+from quorate.packing import Packed, cids_named, is_path, pack
 from quorate.pins import check_pins
 from quorate.profile import Profile
+from quorate.registry import parse_tagged, resolve
 from quorate.run import Run
 from quorate.transfer import Progress, no_progress, upload_missing
 from quorate_protocol import envelope
@@ -81,6 +82,7 @@ class Market:
         try:
             connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
             session = await self._stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+            self._session = session
             ledger = Ledger(self._profile.ledger_path)
             self._stack.callback(ledger.close)
             api = Api(self._url, session, lambda: self._desk.token())  # noqa: PLW0108 - the desk is made of the API
@@ -165,6 +167,10 @@ class Market:
         return self._desk.ledger.entries(self._desk.pins.coordinator)
 
     async def _pack(self, job: Job) -> Packed:
+        tagged = parse_tagged(job.image) if isinstance(job.image, str) and not is_path(job.image) else None
+        if tagged is not None:
+            job = replace(job, image=await resolve(self._session, tagged))
+            self._notice(f"image {tagged.name}:{tagged.tag} is {job.image}")
         sizes: dict[str, int] = {}
         for cid in cids_named(job):
             stat = await self._desk.api.stat_content(cid)

@@ -46,8 +46,8 @@ class Packed:
 
 def cids_named(job: Job) -> tuple[str, ...]:
     """CIDs that the job names itself: the store may know their sizes."""
-    named = [str(value) for value in job.inputs.values() if not _is_path(value)]
-    if isinstance(job.image, str) and not _is_path(job.image):
+    named = [str(value) for value in job.inputs.values() if not is_path(value)]
+    if isinstance(job.image, str) and not is_path(job.image):
         _named_image(job.image, {})  # whatever is no image is told before the store is asked for it
         if jobs.is_image_cid(job.image):
             named.append(job.image)
@@ -84,12 +84,13 @@ def pack(job: Job, sizes: Mapping[str, int]) -> Packed:
     return Packed(spec, tuple(uploads.values()))
 
 
-def _is_path(value: str | Path) -> bool:
+def is_path(value: str | Path) -> bool:
+    """Whether a job names a file of this machine."""
     return isinstance(value, Path) or value.startswith((".", "/", "~")) or value.endswith(".tar")
 
 
 def _image(job: Job, sizes: Mapping[str, int], uploads: dict[str, Upload]) -> tuple[str, int]:
-    if not _is_path(job.image):
+    if not is_path(job.image):
         return _named_image(str(job.image), sizes)
     path = Path(job.image).expanduser()
     if not path.is_file():
@@ -105,7 +106,7 @@ def _named_image(image: str, sizes: Mapping[str, int]) -> tuple[str, int]:
     try:
         jobs.image_digest(image)
     except Refused as refused:
-        remedy = "name it by digest (name@sha256:...), by the CID of a docker archive, or by the path of one (.tar)"
+        remedy = "name it name:tag (made a digest at submit), name@sha256:..., by the CID of a docker archive, or by the path of one (.tar)"
         raise UsageError(f"image: {image[:100]!r} is no image that stays the same; {remedy}") from refused
     if not jobs.is_image_cid(image):
         return image, 0
@@ -114,7 +115,7 @@ def _named_image(image: str, sizes: Mapping[str, int]) -> tuple[str, int]:
 
 def _input(job: Job, mount: str, value: str | Path, sizes: Mapping[str, int], uploads: dict[str, Upload]) -> Input:
     bound = job.input_sizes.get(mount)
-    if _is_path(value):
+    if is_path(value):
         item = _measure(Path(value).expanduser(), f"inputs.{mount}", uploads)
         return Input(item.cid, mount, item.size_bytes)
     try:

@@ -46,7 +46,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interpreter
 
 
-@pytest.mark.registry
+@pytest.mark.index
 def test_import_without_extras_is_light(python: Path, tmp_path: Path) -> None:
     runs = [json.loads(run(python, "-c", PROGRAM, folder=tmp_path)) for _ in range(3)]
     assert Path(runs[0]["file"]).is_relative_to(python.parents[1])
@@ -55,6 +55,6 @@ def test_import_without_extras_is_light(python: Path, tmp_path: Path) -> None:
     assert min(each["seconds"] for each in runs) <= IMPORT_SECONDS_MAX
 
 
-@pytest.mark.registry
+@pytest.mark.index
 def test_command_line_works_without_extras(python: Path, tmp_path: Path) -> None:
     assert "validate" in run(python.parent / "quorate", "--help", folder=tmp_path)

@@ -64,13 +64,13 @@ class Images:
 
     def _pull(self, name: str) -> None:
         try:
-            self._api.pull(name)
+            for event in self._api.pull(name, stream=True, decode=True):
+                if "error" in event:
+                    raise _pull_error(name, str(event["error"]))
         except docker.errors.NotFound as error:
             raise Refused(Code.UNKNOWN, f"image: the registry does not have {name}") from error
         except docker.errors.APIError as error:
-            if error.status_code == 403 or "denied" in str(error.explanation):
-                raise Refused(Code.UNKNOWN, f"image: the registry does not give {name}: {error.explanation}") from error
-            raise Unavailable(f"the registry of {name} cannot be reached: {error.explanation}", 10.0) from error
+            raise _pull_error(name, str(error.explanation)) from error
 
     def _inspect(self, reference: str) -> dict[str, dict[str, list[str] | None]] | None:
         try:
@@ -78,3 +78,12 @@ class Images:
         except docker.errors.ImageNotFound:
             return None  # the answer to the question
         return found
+
+
+def _pull_error(name: str, text: str) -> Refused | Unavailable:
+    """What the engine's sentence means, whether it came as an answer or in the middle of the stream."""
+    if any(words in text for words in ("verification failed", "unexpected commit digest", "layer verification")):
+        return Refused(Code.MALFORMED, f"image: the registry sends something else as {name}: {text[:300]}")
+    if any(words in text for words in ("denied", "not found", "manifest unknown", "name unknown")):
+        return Refused(Code.UNKNOWN, f"image: the registry does not give {name}: {text[:300]}")
+    return Unavailable(f"the registry of {name} cannot be reached: {text[:300]}", 10.0)
