@@ -66,7 +66,7 @@ def key_of(price: int, number: int) -> int:
     """Sorting key of a row. The ring's places are the multiples of the golden ratio by registration `number`, so that neighbours
     in the ring are strangers and gaps are even; they repeat after 2^24 accounts.
     """
-    return min(price, PRICE_LIMIT) << SPREAD_BITS | number * 0x9E3779B1 & SPREAD_MASK
+    return min(price, PRICE_LIMIT) << SPREAD_BITS | number * 0x9E3779 & SPREAD_MASK
 
 
 class Bucket:
