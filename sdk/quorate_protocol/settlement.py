@@ -1,6 +1,6 @@
 """Who is paid what for one job: every micro-unit charged goes somewhere (I1).
 
-charged = Σ credits + fee + fund. The fee comes on top of pay, inside the budget; every division rounds down and the client
+charged = Σ credits + fee + fund + refund. The fee comes on top of pay, inside the budget; every division rounds down and the client
 keeps the remainder.
 """
 
@@ -26,10 +26,12 @@ class Split:
     charged: Amount
     credits: tuple[Credit, ...]
     fee: Amount
-    fund: Amount  # into the audit fund (premium)
+    fund: Amount  # into the audit fund (premium, forfeits)
+    refund: Amount = Amount(0)  # back to the client: held pay of what could not be executed again
 
     def __post_init__(self) -> None:
-        assert self.charged == sum(credit.amount for credit in self.credits) + self.fee + self.fund, "I1: money from nowhere"
+        spent = sum(credit.amount for credit in self.credits) + self.fee + self.fund + self.refund
+        assert self.charged == spent, "I1: money from nowhere"
 
 
 def executions_priced(rule: Label) -> int:

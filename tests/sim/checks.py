@@ -39,6 +39,7 @@ class Books:
     earned: dict[Address, int] = field(default_factory=dict)
     fees: int = 0
     premiums: int = 0
+    refunds: dict[Address, int] = field(default_factory=dict)  # held pay that went back to its client
     from_fund: int = 0  # what accepted audits cost; the fund of a large market has a history and can pay it
     receipts: dict[Hash32, Receipt] = field(default_factory=dict)
 
@@ -55,6 +56,7 @@ class Checks:
         self._closed: set[Hash32] = set()
         self._revealed: set[Hash32] = set()
         self._rates: dict[tuple[Hash32, int], int] = {}  # job and beacon round -> auditPpm at its draw
+        self._held: dict[Hash32, int] = {}  # a held execution -> its credit
         self._last_reveal: dict[Hash32, int] = {}  # job -> when its last reveal was taken
 
     # ------------------------------------------------------------------------------------------------------ watcher
@@ -169,10 +171,13 @@ class Checks:
         report = receipt.verify(document, recover, is_beacon_signature)
         assert report.valid, f"a receipt does not verify: {report.failures}"
         job_id = body.ack.message.job_id
-        assert job_id not in self.books.receipts, "a job was decided twice"
+        first = self.books.receipts.get(job_id)
         self.books.receipts[job_id] = body
         self._check_group(body)
-        self._book(body)
+        if first is None:
+            self._book(body)
+        else:
+            self._rebook(first, body)
 
     def _check_group(self, body: Receipt) -> None:
         """I3: who told the truth in time is in the group; I8: whoever copied is not."""
@@ -216,6 +221,39 @@ class Checks:
             paid, pays = paid[:1], pays[:1]
         self._book_sums(body, [item.assignment.message.provider for item in paid], pays)
 
+    def _rebook(self, first: Receipt, second: Receipt) -> None:
+        """A held job was executed again: the first verdict's one credit stays, is forfeited, or goes back to the client."""
+        assert first.verdict.message.label is Label.ADAPTIVE and len(first.executions) == 1, "a job was decided twice"
+        primary, helpers = first.executions[0], second.executions[1:]
+        hashed, owner = digest(DOMAIN, primary.assignment.message), primary.assignment.message.provider
+        verdict, client = second.verdict.message, second.order.message.client
+        credit = self._held[hashed]
+        paid = [item for item in helpers if digest(DOMAIN, item.assignment.message) in verdict.group]
+        pays = [self._pay(second, item) for item in paid]
+        if hashed in verdict.group:
+            self.coverage.facts["held, confirmed"] += 1
+            self._fund_owes(paid, pays)
+            return
+        self.books.earned[owner] -= credit
+        if hashed not in verdict.faulted:
+            self.coverage.facts["held, gone"] += 1
+            self.books.refunds[client] = self.books.refunds.get(client, 0) + credit
+            return
+        self.coverage.facts["held, caught"] += 1
+        for item, pay in zip(paid, pays, strict=True):
+            if pay > credit:
+                self._fund_owes([item], [pay])
+                continue
+            credit -= pay
+            helper = item.assignment.message.provider
+            self.books.earned[helper] = self.books.earned.get(helper, 0) + pay
+        self.books.premiums += credit
+
+    def _pay(self, body: Receipt, item: ExecutionEvidence) -> int:
+        assignment = item.assignment.message
+        milliseconds = min(item.commit.message.usage_ms, assignment.max_duration * 1000)
+        return min(milliseconds * assignment.price_per_hour // 3_600_000, body.order.message.budget)
+
     def _fund_owes(self, audits: list[ExecutionEvidence], pays: list[int]) -> None:
         """Auditors are the fund's to pay, not the client's."""
         for item, pay in zip(audits, pays, strict=True):
@@ -242,6 +280,7 @@ class Checks:
             self.books.earned[owner] = self.books.earned.get(owner, 0) + credit.amount
         if body.ack.message.rule is Label.ADAPTIVE and len(body.executions) == 1:
             self.coverage.facts["held"] += 1
+            self._held[digest(DOMAIN, body.executions[0].assignment.message)] = sum(credit.amount for credit in job.split.credits)
 
     def _compare_books(self, core: Coordinator) -> None:
         """I1: the cores' accounts are the books'."""
@@ -252,7 +291,9 @@ class Checks:
             assert client is past or client.charged == self.books.charged.get(account, 0), "I1: charged otherwise than receipts say"
         credited = sum(item.final + item.held for item in state.providers.values())
         kept = own.fee + own.fee_held + own.fund + own.fund_held
-        assert credited + kept == sum(self.books.charged.values()) + history, "I1: money was made or lost"
+        refunds = sum(client.refund + client.refund_held for client in state.clients.values())
+        assert refunds == sum(self.books.refunds.values()), "I1: refunded otherwise than receipts say"
+        assert credited + kept + refunds == sum(self.books.charged.values()) + history, "I1: money was made or lost"
         spent = self.books.premiums + history - own.fund - own.fund_held
         assert spent >= self.books.from_fund, "I3: audits are unpaid"
         assert credited == sum(self.books.earned.values()) + spent - self.books.from_fund, "I1: the fund paid otherwise than it fell"

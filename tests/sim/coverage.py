@@ -21,9 +21,9 @@ JOB = {
     "new": "Matching",
     "Matching": "Running Ended",
     "Running": "AwaitingRound Matching Revealing Ended Final",
-    "AwaitingRound": "Running",
+    "AwaitingRound": "Running Final",
     "Revealing": "AwaitingRound Matching Decided Final Ended",
-    "Decided": "Final",
+    "Decided": "AwaitingRound",
 }
 EXECUTION = {
     "new": "Accepted Declined",

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from quorate_coordinator.core import draws, faults, ledger, placing, receipts
+from quorate_coordinator.core import draws, faults, held, ledger, placing, receipts
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import RevealReceived
 from quorate_coordinator.core.orders import trust_of
@@ -139,6 +139,9 @@ def decide(turn: Turn, job: Job, is_exhausted: bool) -> None:
         verdicts.Execution(lease.hash, lease.provider, _result_of(lease), trust_of(turn, job, lease.provider).suspicion_ppm())
         for lease in members
     ]
+    if job.held_verdict is not None and len(members) == 1:
+        _unresolved(turn, job, members, is_clients_doing=False)  # drawn to be executed again, and nobody could
+        return
     decision = verdicts.decide(job.ack.message.rule, order.verify_tier, executions, order.max_executions, is_exhausted)
     match decision:
         case verdicts.More(count):
@@ -158,19 +161,24 @@ def _escalate(turn: Turn, job: Job, count: int) -> None:
     number = len(job.batches)
     later = Round(draws.round_at(turn, turn.at) + 2)
     turn.put(job, phase=AwaitingRound(number, count, later, (), second_pass=False))
-    turn.note(job, "escalated", f"not enough results agree: {count} further execution{'' if count == 1 else 's'} after beacon round {later}")
+    turn.note(job, "escalated", f"not enough agree: {count} further execution{'' if count == 1 else 's'} after beacon round {later}")
 
 
 def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> None:
     rule = job.ack.message.rule
     audited = len(committed_leases(turn, job)) > 1
     verdict = _sign_verdict(turn, job, Outcome.ACCEPTED, group, faulted)
-    held = is_held(rule, audited)
-    hold_until = UnixSeconds(turn.at + turn.rules.limits.max_hold) if held else turn.at
-    job = turn.put(job, phase=Decided(verdict, not held, hold_until))
-    if held:
-        turn.state.held[job.id] = True
     turn.note(job, "verdict", f"accepted ({rule.name.lower().replace('_', '-')}): {len(group)} agree, {len(faulted)} faulted")
+    if job.held_verdict is not None:
+        held.confirmed_or_caught(turn, job, verdict, group, faulted)
+        faults.judge(turn, turn.state.jobs[job.id], group, faulted)
+        _tell(turn, receipts.publish(turn, turn.state.jobs[job.id], committed_leases(turn, job)), verdict, group + faulted)
+        return
+    is_provisional = is_held(rule, audited)
+    hold_until = UnixSeconds(turn.at + turn.rules.limits.max_hold) if is_provisional else turn.at
+    job = turn.put(job, phase=Decided(verdict, not is_provisional, hold_until))
+    if is_provisional:
+        turn.state.held[job.id] = True
     # Under the adaptive rule audits are paid by the fund that the premiums fill; the client pays one execution (PROTOCOL §4).
     billed = group[:1] if rule is Label.ADAPTIVE else group
     ledger.settle(turn, job, billed)
@@ -182,6 +190,11 @@ def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> N
 
 def _unresolved(turn: Turn, job: Job, members: list[Lease], is_clients_doing: bool) -> None:
     verdict = _sign_verdict(turn, job, Outcome.UNRESOLVED, [], [])
+    if job.held_verdict is not None:
+        held.gone(turn, job, verdict)
+        turn.note(job, "verdict", "unresolved: it could not be executed again, and the held pay goes back to the client")
+        _tell(turn, receipts.publish(turn, turn.state.jobs[job.id], members), verdict, members)
+        return
     job = turn.put(job, phase=Decided(verdict, True, turn.at))
     cause = "the program gives different results" if is_clients_doing else "too few agree and nobody else can be asked"
     turn.note(job, "verdict", f"unresolved: {cause}")
@@ -213,7 +226,7 @@ def _sign_verdict(turn: Turn, job: Job, outcome: Outcome, group: list[Lease], fa
 def _tell(turn: Turn, job: Job, verdict: Envelope[Verdict], members: list[Lease]) -> None:
     for lease in members:
         frame = wire.VerdictSent(lease.hash, verdict)
-        turn.emit(Send(f"verdict-{lease.hash.hex()}", lease.provider, frame, UnixSeconds(turn.at + RESEND_SECONDS)))
+        turn.emit(Send(f"verdict-{lease.hash.hex()}-{verdict.message.seq}", lease.provider, frame, UnixSeconds(turn.at + RESEND_SECONDS)))
 
 
 def _open_batch(turn: Turn, job: Job, batch: Batch, members: list[Lease]) -> Job:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import assert_never
 
-from quorate_coordinator.core import book, chain_notes, closing, draws, epochs, ledger, orders, placing
+from quorate_coordinator.core import book, chain_notes, closing, draws, epochs, held, ledger, orders, placing
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.matching_queue import JobQueue
@@ -110,7 +110,7 @@ def on_tick(turn: Turn, queue: JobQueue) -> None:
         _tick_job(turn, job)
     match_waiting(turn, queue)
     for job in queue.releasable(turn.at):
-        _finish_held(turn, job)
+        held.at_limit(turn, job)
     ledger.state_credits(turn)
     epochs.build_if_due(turn)
 
@@ -170,11 +170,3 @@ def _may_be_placed(turn: Turn, job: Job) -> bool:
     """Not after its expiry, which the next tick declares; not before its time, should the clock have been set back."""
     assert isinstance(job.phase, Matching)
     return job.phase.not_before <= turn.at < job.submission.order.message.expiry
-
-
-def _finish_held(turn: Turn, job: Job) -> None:
-    """A provisional job becomes final at max_hold. The re-execution of drawn held jobs takes its place here with the full adaptive rule."""
-    assert isinstance(job.phase, Decided)
-    del turn.state.held[job.id]
-    final = turn.put(job, phase=Decided(job.phase.verdict, True, job.phase.hold_until))
-    ledger.release(turn, final)

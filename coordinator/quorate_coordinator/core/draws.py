@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from quorate_coordinator.core import book, closing, placing
+from quorate_coordinator.core import book, closing, held, placing
 from quorate_coordinator.core.events import RoundAppeared
 from quorate_coordinator.core.orders import trust_of
 from quorate_coordinator.core.state import AwaitingRound, BeaconUsed, Job, Place, Running, drawn_place
@@ -56,6 +56,9 @@ def _draw(turn: Turn, job: Job, phase: AwaitingRound, beacon: BeaconUsed) -> Non
     seed = audit.seed(beacon.randomness, job.id, job.secret, phase.batch)
     rate = audit_ppm(turn, job)
     wanted = phase.wanted or (FIRST_AUDITORS if audit.is_audited(seed, rate) else 0)
+    if job.held_verdict is not None and not wanted:
+        held.not_drawn(turn, turn.put(job, beacons=(*job.beacons, beacon)))
+        return
     running = Running(phase.batch, len(phase.committed) + wanted, phase.committed, 0, beacon, (), rate)
     job = turn.put(job, phase=running, beacons=(*job.beacons, beacon))
     turn.note(job, "drawn", f"beacon round {beacon.round}: {wanted} further execution{'' if wanted == 1 else 's'}")

@@ -49,6 +49,10 @@ def leaves_of(turn: Turn) -> tuple[trees.Leaf, ...]:
         if provider.final or provider.held:
             root = merkle_root(frozenset(provider.paid_leaves))
             leaves.append(trees.Leaf(provider.index, provider.owner, provider.final, provider.held, root))
+    for client in turn.state.clients.values():
+        place = turn.state.indices.get(client.account)
+        if place is not None and (client.refund or client.refund_held):
+            leaves.append(trees.Leaf(place, client.account, client.refund, client.refund_held, ZERO_HASH))
     own = turn.state.own
     index = turn.state.indices.get(turn.rules.coordinator)
     if index is not None and (own.fee or own.fee_held):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from quorate_coordinator.core import held
 from quorate_coordinator.core.effects import Evidence, OpenCase
 from quorate_coordinator.core.orders import trust_class_of, trust_of
 from quorate_coordinator.core.state import Case, Fault, Job, Trusts
@@ -26,6 +27,7 @@ def judge(turn: Turn, job: Job, passed: list[Lease], faulted: list[Lease]) -> No
         known = turn.state.faults.get(lease.provider) or ()
         turn.state.faults[lease.provider] = (*known, fault)[-FAULTS_KEPT:]
         turn.note(job, "faulted", f"execution {lease.index}: 0x{lease.provider.hex()} is outside the accepted group, a strike for 90 days")
+        held.reexamine(turn, lease.provider, job.submission.order.message.client)
         open_case_if_due(turn, lease.provider)
 
 

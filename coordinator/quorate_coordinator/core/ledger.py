@@ -45,14 +45,18 @@ def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
     turn.put(turn.state.jobs[job.id], split=split, charged_up_to=charged)
     if job.id in turn.state.live:
         del turn.state.live[job.id]
-    for credit in split.credits:
-        lease = turn.state.leases[credit.assignment_hash]
-        provider = turn.state.providers[lease.provider]
-        leaf = hash_tuple(lease.assignment.message.assignment_id, credit.amount)
-        held = replace(provider, held=Amount(provider.held + credit.amount), paid_leaves=(*provider.paid_leaves, leaf))
-        turn.state.providers[provider.owner] = held
-        turn.state.unstated[provider.owner] = True
+    for item in split.credits:
+        credit(turn, turn.state.leases[item.assignment_hash], item.amount)
     turn.note(job, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
+
+
+def credit(turn: Turn, lease: Lease, amount: Amount) -> None:
+    """Credits an execution, held."""
+    provider = turn.state.providers[lease.provider]
+    leaf = hash_tuple(lease.assignment.message.assignment_id, amount)
+    held = replace(provider, held=Amount(provider.held + amount), paid_leaves=(*provider.paid_leaves, leaf))
+    turn.state.providers[provider.owner] = held
+    turn.state.unstated[provider.owner] = True
 
 
 def _room(turn: Turn, job: Job) -> Amount:
@@ -152,13 +156,16 @@ def release(turn: Turn, job: Job) -> None:
     if job.is_released or not job.is_covered or not isinstance(job.phase, Decided) or not job.phase.is_final:
         return
     turn.put(job, is_released=True)
-    for credit in job.split.credits:
-        provider = turn.state.providers[turn.state.leases[credit.assignment_hash].provider]
-        moved = replace(provider, held=Amount(provider.held - credit.amount), final=Amount(provider.final + credit.amount))
+    for item in job.split.credits:
+        provider = turn.state.providers[turn.state.leases[item.assignment_hash].provider]
+        moved = replace(provider, held=Amount(provider.held - item.amount), final=Amount(provider.final + item.amount))
         assert moved.held >= 0, "I1: more released than held"
         turn.state.providers[provider.owner] = moved
         turn.state.unstated[provider.owner] = True
     own, split = turn.state.own, job.split
+    client = turn.state.clients[job.submission.order.message.client]
+    refund, waiting = Amount(client.refund + split.refund), Amount(client.refund_held - split.refund)
+    turn.state.clients[client.account] = replace(client, refund=refund, refund_held=waiting)
     turn.books(
         fee=Amount(own.fee + split.fee),
         fee_held=Amount(own.fee_held - split.fee),
@@ -170,12 +177,13 @@ def release(turn: Turn, job: Job) -> None:
 
 
 def check(turn: Turn) -> None:
-    """I1 off chain: charged = final + held + fees + fund. Linear in accounts: the simulator and tests call it after every step."""
+    """I1 off chain: charged = final + held + fees + fund + refunds. Linear in accounts: for the simulator and tests."""
     state, own = turn.state, turn.state.own
     charged = sum(client.charged for client in state.clients.values())
     credited = sum(provider.final + provider.held for provider in state.providers.values())
     kept = own.fee + own.fee_held + own.fund + own.fund_held
-    assert charged == credited + kept, f"I1: charged {charged}, credited {credited}, kept {kept}"
+    refunds = sum(client.refund + client.refund_held for client in state.clients.values())
+    assert charged == credited + kept + refunds, f"I1: charged {charged}, credited {credited}, kept {kept}, refunds {refunds}"
     for client in state.clients.values():
         reserved = sum(state.jobs[job_id].reserved for job_id in client.jobs)
         assert client.reserved == reserved and client.vouched <= client.charged <= client.allocation, (

@@ -11,7 +11,7 @@ from quorate_protocol.receipt import BeaconEvidence, ExecutionEvidence, Receipt,
 def publish(turn: Turn, job: Job, members: list[Lease]) -> Job:
     """Stores the receipt and notes its CID."""
     receipt = build(turn, job, members)
-    turn.emit(StoreDocument(f"receipt-doc-{job.id.hex()}", receipt.encode()))
+    turn.emit(StoreDocument(f"receipt-doc-{receipt.cid()}", receipt.encode()))
     return turn.put(job, receipt_cid=receipt.cid())
 
 

@@ -77,6 +77,8 @@ class Client:
     voucher: Envelope[Voucher] | None = None
     voucher_key: Address = ZERO_ADDRESS
     posted: Amount = Amount(0)  # voucher amount that the chain has seen
+    refund: Amount = Amount(0)  # credit of its own: held pay that came back, covered by its vouchers
+    refund_held: Amount = Amount(0)
     sessions: tuple[Envelope[Session], ...] = ()
     open_charges: tuple[Hash32, ...] = ()  # jobs charged and not yet covered by a voucher, in order
     jobs: tuple[Hash32, ...] = ()  # newest last, bounded
@@ -195,6 +197,7 @@ class Job:
     stop: Envelope[Stop] | None = None  # its client wants no more of it: never matched again; what was cut short is not compared
     split: Split = NOTHING
     charged_up_to: Amount = Amount(0)  # the client's cumulative charge after this job
+    held_verdict: Envelope[Verdict] | None = None  # the first verdict of a job that is executed again
     is_covered: bool = False
     is_released: bool = False
     receipt_cid: str | None = None

@@ -1,0 +1,114 @@
+"""Held pay: how a provisional job becomes final, by age or by re-execution (PROTOCOL §5 Holding, Faults).
+
+At the end of the hold a fresh draw decides, at the job's own rate, whether it is executed once more; after a fault of its
+provider its held jobs are, the faulting client's first. A re-execution is paid by the fund; a lie that it finds forfeits the
+held pay, which pays the re-execution; what cannot be re-executed costs nobody stake, and the held pay goes back to the client.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from quorate_coordinator.core import draws, ledger
+from quorate_coordinator.core.state import AwaitingRound, Decided, Job
+from quorate_coordinator.core.turn import Turn
+from quorate_protocol.envelope import Envelope
+from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.lease import Lease
+from quorate_protocol.messages import Verdict
+from quorate_protocol.settlement import Credit
+from quorate_protocol.units import Address, Amount, Round
+
+OTHERS_MAX = 20  # held jobs of other clients that are re-executed after a fault
+ROUNDS_AHEAD = 2
+
+
+def at_limit(turn: Turn, job: Job) -> None:
+    """The hold is over: a fresh draw says whether the job is audited after all."""
+    _look_again(turn, job, wanted=0)
+
+
+def reexamine(turn: Turn, owner: Address, client: Address) -> None:
+    """A fault of `owner` at `client`: its held jobs are executed again, that client's all, of others' a bounded number."""
+    held = [turn.state.jobs[job_id] for job_id in turn.state.held if _primary(turn, turn.state.jobs[job_id]).provider == owner]
+    same = [job for job in held if job.submission.order.message.client == client]
+    others = sorted((job for job in held if job not in same), key=lambda job: hash_tuple(turn.random, job.id))
+    for job in (*same, *others[:OTHERS_MAX]):
+        _look_again(turn, job, wanted=1)
+
+
+def _look_again(turn: Turn, job: Job, wanted: int) -> None:
+    assert isinstance(job.phase, Decided) and not job.phase.is_final, "only a provisional job is looked at again"
+    later = Round(draws.round_at(turn, turn.at) + ROUNDS_AHEAD)
+    del turn.state.held[job.id]
+    turn.state.live[job.id] = True
+    phase = AwaitingRound(len(job.batches), wanted, later, (), second_pass=False)
+    turn.put(job, phase=phase, held_verdict=job.phase.verdict)
+    turn.note(job, "re-examined", "its provider was faulted elsewhere" if wanted else "the hold is over: the beacon decides on an audit")
+
+
+def not_drawn(turn: Turn, job: Job) -> None:
+    """The draw spared it: the verdict stands and is final."""
+    assert job.held_verdict is not None
+    _finish(turn, turn.put(job, phase=Decided(job.held_verdict, True, turn.at)))
+
+
+def confirmed_or_caught(turn: Turn, job: Job, verdict: Envelope[Verdict], group: Sequence[Lease], faulted: Sequence[Lease]) -> None:
+    """The re-execution agreed (the fund pays it), or it found a lie: the held pay is forfeited and pays for it."""
+    job = turn.put(job, phase=Decided(verdict, True, turn.at))
+    primary = _primary(turn, job)
+    helpers = [lease for lease in group if lease.hash != primary.hash]
+    if any(lease.hash == primary.hash for lease in faulted):
+        helpers = _forfeit(turn, job, primary, helpers)
+    ledger.pay_from_fund(turn, turn.state.jobs[job.id], helpers)
+    _finish(turn, turn.state.jobs[job.id])
+
+
+def gone(turn: Turn, job: Job, verdict: Envelope[Verdict]) -> None:
+    """It could not be decided again: the held pay goes back to the client."""
+    job = turn.put(job, phase=Decided(verdict, True, turn.at))
+    held = _take_back(turn, job, _primary(turn, job))
+    client = turn.state.clients[job.submission.order.message.client]
+    turn.state.clients[client.account] = replace(client, refund_held=Amount(client.refund_held + held))
+    split = job.split
+    turn.put(turn.state.jobs[job.id], split=replace(split, credits=(), refund=held))
+    _finish(turn, turn.state.jobs[job.id])
+
+
+def _primary(turn: Turn, job: Job) -> Lease:
+    return turn.state.leases[job.batches[0].members[0]]
+
+
+def _finish(turn: Turn, job: Job) -> None:
+    if job.id in turn.state.live:
+        del turn.state.live[job.id]
+    ledger.release(turn, job)
+
+
+def _take_back(turn: Turn, job: Job, primary: Lease) -> Amount:
+    """Takes the primary's held credit away; the amount."""
+    amount = Amount(sum(credit.amount for credit in job.split.credits if credit.assignment_hash == primary.hash))
+    provider = turn.state.providers[primary.provider]
+    leaf = hash_tuple(primary.assignment.message.assignment_id, amount)
+    leaves = tuple(item for item in provider.paid_leaves if item != leaf)
+    turn.state.providers[provider.owner] = replace(provider, held=Amount(provider.held - amount), paid_leaves=leaves)
+    turn.state.unstated[provider.owner] = True
+    return amount
+
+
+def _forfeit(turn: Turn, job: Job, primary: Lease, helpers: Sequence[Lease]) -> list[Lease]:
+    """Pays the helpers from the liar's pay, in order, what is left goes to the fund; returns whom it did not reach."""
+    left = _take_back(turn, job, primary)
+    credits: list[Credit] = []
+    unpaid: list[Lease] = []
+    for lease in helpers:
+        pay = ledger.pay_of(job, lease)
+        if pay > left:
+            unpaid.append(lease)
+            continue
+        left = Amount(left - pay)
+        credits.append(Credit(lease.hash, pay))
+        ledger.credit(turn, lease, pay)
+    own = turn.state.own
+    turn.books(fund_held=Amount(own.fund_held + left))
+    turn.put(turn.state.jobs[job.id], split=replace(job.split, credits=tuple(credits), fund=Amount(job.split.fund + left)))
+    return unpaid
