@@ -67,6 +67,8 @@ class Service:
     url: str = ""
     is_stopping: bool = False
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    app: web.Application | None = None
+    rates: Rates | None = None
 
     async def run(self) -> None:
         """Starts everything and serves."""
@@ -86,6 +88,7 @@ class Service:
         rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
         app = web.Application(middlewares=[failures, before_handlers(rates)], client_max_size=BODY_BYTES_MAX)
         app.on_response_prepare.append(mark_started)
+        self.app, self.rates = app, rates
         runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
         stack.push_async_callback(runner.cleanup)
         core, registry, logs = Coordinator(self._rules()), Registry(), LogBook()

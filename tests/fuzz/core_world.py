@@ -1,0 +1,272 @@
+"""A coordinator core with providers and clients that may send anything they can sign, for the fuzz test of the core.
+
+`World.send` does what the actor does around a step: codec there and back, effects with distinct keys, money that adds up. Whatever
+is raised but `Refused` is a bug, because in the running coordinator it ends the process.
+"""
+
+from dataclasses import dataclass, field
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import ledger
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect, OpenCase, PostEpoch
+from quorate_coordinator.core.state import Job
+from quorate_coordinator.core.turn import Rules, Turn
+from quorate_protocol import job as jobs
+from quorate_protocol import offer as offers
+from quorate_protocol import order as orders
+from quorate_protocol.cids import document_cid
+from quorate_protocol.classes import HostClass
+from quorate_protocol.commitment import commitment, result_digest
+from quorate_protocol.eip712 import Domain
+from quorate_protocol.envelope import seal
+from quorate_protocol.hashing import hash_tuple, sha256
+from quorate_protocol.lease import Accepted, Assigned, Closed, Lease
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages import Accept, Commit, Heartbeat, Order, Reveal, Session, Voucher
+from quorate_protocol.offer import Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.order import Submission
+from quorate_protocol.refusals import Refused
+from quorate_protocol.step import Input
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Bps,
+    Comparator,
+    ExitStatus,
+    JobKind,
+    Milliseconds,
+    Nonce,
+    Price,
+    Round,
+    Seconds,
+    Sequence,
+    Small,
+    UnixSeconds,
+    VerifyTier,
+)
+from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.crypto import KeySigner, recover
+
+DOMAIN = Domain(31337, Address(b"\x11" * 20))
+HOSTS = (
+    HostClass("x86_64", "v3", "AuthenticAMD"),
+    HostClass("x86_64", "v4", "GenuineIntel"),
+    HostClass("ada", sm_count=128, driver_branch="550"),
+    HostClass("aarch64", "armv8", "ARM"),  # offered, staked by nobody
+)
+GENESIS = 1_000
+COORDINATOR = KeySigner(b"\x01" * 32)
+STATEMENT = KeySigner(b"\x02" * 32)
+CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+IMAGE = document_cid(b"image")
+
+
+def check(turn: Turn) -> None:
+    """The ledger's check; a client that announced the release of more than it still has free is the one thing it may find."""
+    try:
+        ledger.check(turn)
+    except AssertionError:
+        if all(client.charged <= client.allocation for client in turn.state.clients.values()):
+            raise
+
+
+@dataclass
+class Owner:
+    """A registered provider and the keys that it may sign with."""
+
+    address: Address
+    key: KeySigner
+    old_keys: list[KeySigner] = field(default_factory=list)
+
+
+class World:
+    """One core, registered owners with a stake slot in each of the first three classes, and two funded clients."""
+
+    def __init__(self, limits: Limits, owner_count: int) -> None:
+        self.limits = limits
+        rules = Rules(
+            DOMAIN, COORDINATOR.address, STATEMENT.address, STATEMENT.sign, limits, Bps(200), GENESIS, b"\x03" * 96, ("http://127.0.0.1:1",)
+        )
+        self.core = Coordinator(rules, check)
+        self.at, self.steps, self.block = GENESIS + 10_000, 0, 5
+        self.refused, self.accepted = 0, 0
+        self.purposes: list[str] = []
+        self.cases: list[tuple[int, Address]] = []
+        self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
+        self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
+        self.owners = [Owner(KeySigner(bytes([100 + i]) * 32).address, KeySigner(bytes([50 + i]) * 32)) for i in range(owner_count)]
+        self._register()
+
+    def send(self, event: ev.Event) -> bool:
+        """Whether the step was taken; False when it was refused."""
+        assert CODEC.decode_event(CODEC.version, CODEC.encode_event(event)) == event, "what is journaled is read back"
+        self.steps += 1
+        try:
+            outcome = self.core.step(Input(UnixSeconds(self.at), hash_tuple("random", self.steps), event))
+        except Refused:
+            self.refused += 1
+            return False
+        self.accepted += 1
+        keys = [effect.key for effect in outcome.effects]
+        assert len(set(keys)) == len(keys), f"two effects of one step have one key: {keys}"
+        for effect in outcome.effects:
+            assert CODEC.decode_effect(CODEC.version, CODEC.encode_effect(effect)) == effect
+            if isinstance(effect, OpenCase | PostEpoch):
+                self.purposes.append(effect.key)
+        return True
+
+    def notes(self, *notes: ev.ChainNote) -> bool:
+        """A further block with these notes."""
+        self.block += 1
+        return self.send(ev.ChainAdvanced(BlockNumber(self.block), hash_tuple("block", self.block), UnixSeconds(self.at), notes))
+
+    def restart(self) -> None:
+        """Snapshot, a new core, the same state."""
+        taken = self.core.snapshot()
+        fresh = Coordinator(self.core.rules, check)
+        fresh.restore(taken)
+        assert fresh.snapshot() == taken
+        self.core = fresh
+        assert self.send(ev.Restarted())
+
+    # ---- what is there
+
+    def leases(self) -> list[Lease]:
+        """All leases, oldest first."""
+        return list(self.core.state.leases.values())
+
+    def jobs(self) -> list[Job]:
+        """All jobs, oldest first."""
+        return list(self.core.state.jobs.values())
+
+    def owner_of(self, lease: Lease) -> Owner:
+        """Who runs it."""
+        return next(owner for owner in self.owners if owner.address == lease.provider)
+
+    # ---- honest moves, so that deep states are reached
+
+    def beat(self, seconds: int) -> None:
+        """Time passes, and everybody is alive."""
+        self.at += seconds
+        for owner in self.owners:
+            provider = self.core.state.providers[owner.address]
+            heartbeat = Heartbeat(owner.address, Sequence(min(2**64 - 1, provider.heartbeat_seq + 1)), (), UnixSeconds(self.at))
+            self.send(ev.HeartbeatReceived(seal(DOMAIN, heartbeat, owner.key.sign), owner.key.address))
+        assert self.send(ev.Tick())
+
+    def work(self, lease: Lease, lie: int, usage: int) -> None:
+        """Accepts, commits, and reveals, as far as the lease lets it."""
+        owner = self.owner_of(lease)
+        accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.at))
+        self.send(ev.AcceptReceived(seal(DOMAIN, accept, owner.key.sign), owner.key.address))
+        reveal = self.reveal(lease, lie)
+        value = commitment(lease.hash, lease.provider, reveal.salt, result_digest(reveal.exit_status, reveal.output_digest))
+        commit = Commit(lease.hash, lease.class_id, value, sha256(reveal.salt), Milliseconds(usage), Round(0))
+        self.send(ev.CommitReceived(seal(DOMAIN, commit, owner.key.sign), owner.key.address, is_stored=True))
+
+    def reveal(self, lease: Lease, lie: int) -> Reveal:
+        """What opens the commitment of `work` with the same `lie`."""
+        salt = hash_tuple("salt", lease.hash, lie)
+        output = hash_tuple("output", lease.job_id, lie)
+        return Reveal(lease.hash, lease.provider, ExitStatus(0), output, salt)
+
+    def offer(self, owner: Owner, seq: int, prices: tuple[int, ...], counts: tuple[int, ...], hosts: tuple[HostClass, ...]) -> bool:
+        """An offer through the shell's checks."""
+        slots = tuple(
+            SlotOffer(host, Small(count), Price(0), Price(price), Price(0))
+            for host, price, count in zip(hosts, prices, counts, strict=False)
+        )
+        gpu = offers.Gpu("L40S", "GPU-1", 48 << 30, "550")
+        offer = Offer(
+            owner.address, Sequence(seq), UnixSeconds(self.at + 900), slots, Hardware(8, 1 << 36, 1 << 40, (gpu,)), "noop", Small(0),
+            (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, (),
+        )  # fmt: skip
+        signed = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), owner.key.sign))
+        return self.offer_signed(signed)
+
+    def offer_signed(self, signed: OfferEnvelope) -> bool:
+        """Any signed offer, through the shell's checks."""
+        try:
+            key = offers.validate(signed, DOMAIN, recover, UnixSeconds(self.at), self.limits.offer_ttl)
+        except Refused:
+            self.refused += 1
+            return False
+        return self.send(ev.OfferReceived(signed, key))
+
+    def order(self, who: int, nonce: int, changes: dict[str, object], spec_changes: dict[str, object], up_to: int = 40_000_000) -> bool:
+        """An order through the shell's checks."""
+        client, key = self.clients[who], self.sessions[who]
+        resources = jobs.Resources(gpu=jobs.GpuRequest(1, "", 0)) if changes.get("host_class") == HOSTS[2].id() else jobs.Resources()
+        fields: dict[str, object] = {
+            "kind": JobKind.TASK, "name": f"job-{nonce % 1000}", "image": IMAGE, "image_bytes": 10, "argv": ("true",), "shell": "",
+            "env": (), "working_dir": "/", "inputs": (), "resources": resources, "max_duration": Seconds(60), "compare": jobs.Compare(),
+        }  # fmt: skip
+        spec = jobs.JobSpec(**(fields | spec_changes))  # type: ignore[arg-type]
+        wanted: dict[str, object] = {
+            "client": client.address, "coordinator": COORDINATOR.address, "spec_hash": spec.digest(), "input_root": ZERO_HASH,
+            "max_price_per_hour": Price(200_000), "budget": Amount(1_000_000), "max_executions": Small(7), "audit_premium_bps": Bps(500),
+            "max_fee_bps": Bps(500), "verify_tier": VerifyTier.STANDARD, "comparator": Comparator.EXACT, "caseable": True,
+            "host_class": ZERO_HASH, "witness": ZERO_ADDRESS, "accept_unwitnessed": False, "accept_unverified": True,
+            "sealed_key_hash": ZERO_HASH, "max_recipients": Small(0), "expiry": UnixSeconds(self.at + 600), "nonce": Nonce(nonce),
+        }  # fmt: skip
+        order = Order(**(wanted | changes))  # type: ignore[arg-type]
+        session = Session(client.address, key.address, COORDINATOR.address, Amount(up_to), UnixSeconds(self.at + 3600))
+        submission = Submission(seal(DOMAIN, order, key.sign), seal(DOMAIN, session, client.sign), spec)
+        try:
+            orders.validate(submission, DOMAIN, recover, COORDINATOR.address, UnixSeconds(self.at), self.limits)
+        except Refused:
+            self.refused += 1
+            return False
+        return self.send(ev.OrderReceived(submission))
+
+    def market_goes_on(self, lies: list[int], usage: int, turns: int) -> None:
+        """What everybody does on an ordinary day, so that what nobody ought to do meets jobs in every phase."""
+        for turn in range(turns):
+            self.beat(2)
+            for owner in self.owners:
+                known = self.core.state.providers[owner.address].offer
+                if known is None or known.expires <= self.at + 60 or not any(slot.on_demand for slot in known.slots):
+                    seq = min(2**64 - 1, known.seq + 1) if known else 1
+                    self.offer(owner, seq, (100_000, 90_000, 80_000), (2, 1, 1), HOSTS[:3])
+            for number, lease in enumerate(self.leases()[-16:]):
+                if isinstance(lease.phase, Assigned | Accepted):
+                    self.work(lease, lies[(number + turn) % len(lies)], usage)
+            self.rounds(turn)
+            for lease in self.leases()[-16:]:
+                if isinstance(lease.phase, Closed):
+                    for lie in set(lies):
+                        self.send(ev.RevealReceived(self.reveal(lease, lie), has_opened=True))
+
+    def everybody_is_well(self) -> None:
+        """Money, stake and freedom for all again; an ordinary day can follow."""
+        notes: list[ev.ChainNote] = [ev.CaseDecided(Nonce(number), False, Amount(0)) for number, _ in self.cases]
+        notes += [ev.AllocationChanged(client.address, Amount(2**60)) for client in self.clients]
+        for host in HOSTS[:3]:
+            notes += [ev.SlotOpened(host.id(), index, owner.address, BlockNumber(1)) for index, owner in enumerate(self.owners)]
+        self.notes(*notes)
+        for client, key in zip(self.clients, self.sessions, strict=True):
+            known = self.core.state.clients[client.address]
+            voucher = Voucher(client.address, COORDINATOR.address, known.charged, Nonce(0))
+            self.send(ev.VoucherReceived(seal(DOMAIN, voucher, key.sign), key.address))
+
+    def rounds(self, salt: int) -> None:
+        """Every round that is waited for appears, if its time has come."""
+        period = self.limits.beacon_period
+        for wanted in self.core.rounds_wanted():
+            if (wanted - 1) * period + GENESIS <= self.at:
+                self.send(ev.RoundAppeared(wanted, b"\x05" * 48, hash_tuple("round", wanted, salt)))
+
+    def _register(self) -> None:
+        notes: list[ev.ChainNote] = [ev.AccountIndexed(COORDINATOR.address, 1)]
+        for index, owner in enumerate(self.owners):
+            network = hash_tuple("net", index)
+            notes.append(ev.ProviderRegistered(owner.address, index + 2, owner.key.address, owner.address, network))
+            notes += [ev.SlotOpened(host.id(), index, owner.address, BlockNumber(1)) for host in HOSTS[:3]]
+        notes += [ev.AllocationChanged(client.address, Amount(50_000_000)) for client in self.clients]
+        assert self.notes(*notes)
+        for owner in self.owners:
+            assert self.offer(owner, 1, (100_000, 90_000, 80_000), (2, 1, 1), HOSTS[:3])

@@ -1,0 +1,106 @@
+"""What bounds hold by themselves: token buckets, addresses, log texts, uploads' pace."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from quorate_content.staging import ACCOUNT_UPLOADS_MAX, UPLOADS_MAX, Pace, Places
+from quorate_coordinator.adapters import logbook
+from quorate_coordinator.adapters.tolerance import Tolerance
+from quorate_coordinator.bounds import MAINNET_BOUNDS
+from quorate_coordinator.rates import Buckets, network_of
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Hash32
+
+
+def test_buckets_fill_again_and_their_table_is_bounded() -> None:
+    """Buckets are remembered for so many keys and no more."""
+    now = 0.0
+    buckets: Buckets[int] = Buckets(1.0, 5.0, 100, lambda: now)
+    for key in range(1_000):
+        assert buckets.take(key) == 0.0
+    assert len(buckets) == 100
+    assert [buckets.take(999) for _ in range(5)] == [0.0, 0.0, 0.0, 0.0, 1.0]
+    now = 2.5
+    assert [buckets.take(999) for _ in range(3)] == [0.0, 0.0, 0.5]
+
+
+def test_one_subscriber_is_one_address() -> None:
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:2") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"
+    assert network_of("fe80::1%eth0") == "fe80::/64"
+    assert network_of(None) == network_of("nonsense") == "?"
+
+
+def test_a_provider_whose_frames_are_refused_has_to_slow_down() -> None:
+    now = 0.0
+    tolerance = Tolerance(MAINNET_BOUNDS, lambda: now)
+    for _ in range(int(MAINNET_BOUNDS.offences_burst)):
+        tolerance.check("0xbad")
+        tolerance.offended("0xbad")
+    with pytest.raises(Unavailable):
+        tolerance.check("0xbad")
+    tolerance.check("0xgood")
+    now = 1.0
+    tolerance.check("0xbad")
+
+
+def test_a_flood_of_logs_costs_only_the_own_client_memory() -> None:
+    book = logbook.LogBook()
+    victim, flooder = Address(b"\x01" * 20), Address(b"\x02" * 20)
+    book.add(victim, Hash32(b"\x01" * 32), "mine")
+    for number in range(40):
+        for _ in range(40):
+            book.add(flooder, Hash32(number.to_bytes(32, "big")), "x" * 65_536)
+    assert book.read(Hash32(b"\x01" * 32), 0) == b"mine" and book.read(Hash32(b"\x01" * 32), 2) == b"ne"
+    assert book.bytes_of[flooder] <= logbook.CLIENT_BYTES_MAX
+    assert book.bytes_in_all == sum(book.bytes_of.values()) == sum(len(item.text) for item in book.texts.values())
+
+
+def test_all_logs_together_are_bounded() -> None:
+    book = logbook.LogBook()
+    for number in range(200):
+        book.add(Address(number.to_bytes(20, "big")), Hash32(number.to_bytes(32, "big")), "x" * (1 << 20) + "too much")
+    assert book.bytes_in_all <= logbook.ALL_BYTES_MAX and len(book.bytes_of) == len(book.texts)
+
+
+def test_uploads_at_once_are_bounded() -> None:
+    places = Places()
+    held = [places.taken("one") for _ in range(ACCOUNT_UPLOADS_MAX)]
+    for place in held:
+        place.__enter__()
+    with pytest.raises(Refused) as refused, places.taken("one"):
+        pass
+    assert refused.value.code is Code.BUSY
+    others = [places.taken(str(number)) for number in range(UPLOADS_MAX - ACCOUNT_UPLOADS_MAX)]
+    for place in others:
+        place.__enter__()
+    with pytest.raises(Refused), places.taken("last"):
+        pass
+    others[0].__exit__(None, None, None)
+    with places.taken("last"):
+        pass
+
+
+async def test_an_upload_that_trickles_is_ended() -> None:
+    async def trickle() -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(0)
+            yield b"x"
+
+    async def stand_still() -> AsyncIterator[bytes]:
+        yield b"x"
+        await asyncio.Event().wait()
+
+    for pieces in (trickle(), stand_still()):
+        with pytest.raises(Refused) as refused:
+            async for _ in Pace(0.05, 0.02, 1e9).held(pieces):
+                pass
+        assert refused.value.code is Code.TOO_LATE
+
+    async def good() -> AsyncIterator[bytes]:
+        yield b"a"
+        yield b"b"
+
+    assert [piece async for piece in Pace().held(good())] == [b"a", b"b"]
