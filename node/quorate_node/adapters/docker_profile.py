@@ -85,7 +85,7 @@ def container_request(task: Task, owner: str, engine: EngineFacts, image: ImageF
         "WorkingDir": task.working_dir or "/scratch",
         "Hostname": "job",
         "Domainname": "",
-        "NetworkDisabled": True,
+        "NetworkDisabled": False,  # the mode `none` is the network; "disabled" would leave /etc/hosts, and so localhost, out
         "Tty": False,
         "OpenStdin": False,
         "AttachStdout": True,

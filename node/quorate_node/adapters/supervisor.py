@@ -47,6 +47,7 @@ class Supervised:
         self.stop_at: float | None = None
         self.memory_read = 0.0
         self.peak_bytes = 0
+        self.cpu_ms = 0
         self.status = b""  # what bubblewrap says of its child, one JSON object a line
         self.init: int | None = None  # descriptor of the sandbox's first process, whose end is the end of all others there
         self.init_pid = 0
@@ -132,10 +133,13 @@ class Supervised:
         if now - self.memory_read < MEMORY_POLL_SECONDS or self.sandbox.get("groups"):
             return
         self.memory_read = now
-        memory = resident_bytes(self.process.pid, self.init_pid)
+        memory, tasks, cpu_ms = used(self.process.pid, self.init_pid)
         self.peak_bytes = max(self.peak_bytes, memory)
+        self.cpu_ms = max(self.cpu_ms, cpu_ms)
         if memory > self.plan["memory_bytes"]:
             self.is_memory_kill = True
+            self.kill()
+        if self.sandbox and tasks > self.sandbox["processes"]:
             self.kill()
         if self.sandbox.get("watched") and exceeds(self.sandbox["watched"], self.plan["output_bytes"], self.plan["output_inodes"]):
             self.kill()
@@ -217,15 +221,17 @@ def namespace_of(pid: int) -> int:
         return 0  # it has ended, or belongs to another user
 
 
-def resident_bytes(group: int, init: int) -> int:
-    """Resident memory of all processes of one process group, or of the sandbox whose first process is `init`."""
-    total = 0
+def used(group: int, init: int) -> tuple[int, int, int]:
+    """Resident bytes, threads and CPU milliseconds of one process group, or of the sandbox whose first process is `init`."""
+    memory = tasks = ticks = 0
     namespace = namespace_of(init) if init else 0
     for pid in processes():
         fields = stat_fields(pid)
         if fields and (int(fields[2]) == group or (namespace and namespace_of(pid) == namespace)):
-            total += int(fields[21]) * resource.getpagesize()
-    return total
+            memory += int(fields[21]) * resource.getpagesize()
+            tasks += int(fields[17])
+            ticks += sum(int(field) for field in fields[11:15])
+    return memory, tasks, ticks * 1000 // os.sysconf("SC_CLK_TCK")
 
 
 def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
@@ -284,7 +290,7 @@ def main(folder: Path) -> None:
     record(folder, {
         "code": code if code >= 0 else 128 - code,
         "wall_ms": round((ended - program.started) * 1000),
-        "cpu_ms": round((usage.ru_utime + usage.ru_stime) * 1000),
+        "cpu_ms": max(round((usage.ru_utime + usage.ru_stime) * 1000), program.cpu_ms),
         "peak": max(usage.ru_maxrss * 1024, program.peak_bytes),
         "memory_kill": program.was_killed_for_memory(),
     })  # fmt: skip
