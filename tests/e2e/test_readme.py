@@ -1,0 +1,117 @@
+"""The three starts of README.md, typed as they stand there, so that the README cannot rot.
+
+Only what a test must choose is added to a line: processes instead of containers, three providers instead of five, any free port.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINES_MAX = 5
+BOUND_SECONDS = 120.0
+ACTIVATE = ". .venv/bin/activate"
+ADDED = {
+    "quorate devnet up": " --executor process --providers 3",
+    "quorate node init": " --executor process --port 0",
+    "quorate coordinator init": " --port 0",
+}
+
+
+def start_of(role: str) -> list[str]:
+    """The lines of the first shell block under a role's heading."""
+    text = (ROOT / "README.md").read_text()
+    found = re.search(rf"^## Start as an? {role}\n.*?^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert found, f"README.md has a shell block under 'Start as a(n) {role}'"
+    return found[1].splitlines()
+
+
+class Newcomer:
+    """Somebody in the root of a clone, with an installed .venv and a passphrase that needs no keyboard."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.limit = time.monotonic() + BOUND_SECONDS
+        self.serving: list[subprocess.Popen[bytes]] = []
+        (folder / ".venv").symlink_to(sys.prefix)
+        shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+        password = folder / "password"
+        password.write_text("correct horse\n")
+        password.chmod(0o600)
+        dropped = ("QUORATE_", "VIRTUAL_ENV", "PYTHONPATH")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+        self.environment = {**environment, "QUORATE_PASSWORD_FILE": str(password), "HOME": str(folder)}
+
+    def type(self, lines: list[str]) -> str:
+        """What a shell prints for lines that end; each must succeed."""
+        command = ["bash", "-e", "-c", "\n".join(map(added, lines))]
+        left = max(1.0, self.limit - time.monotonic())
+        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=left, check=False)
+        assert done.returncode == 0, f"{lines}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def serve(self, lines: list[str], phrase: str) -> str:
+        """What is printed by lines of which the last one serves, until `phrase` shows."""
+        log = self.folder / f"serving-{len(self.serving)}.log"
+        command = ["bash", "-e", "-c", "\n".join([*map(added, lines[:-1]), f"exec {lines[-1]}"])]
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=output, stderr=subprocess.STDOUT)
+        self.serving.append(process)
+        while phrase not in (told := log.read_text()):
+            assert process.poll() is None and time.monotonic() < self.limit, f"{lines}\n{told}"
+            time.sleep(0.1)
+        return told
+
+    def leave(self) -> None:
+        """Ctrl-C in every terminal, then the devnet."""
+        for process in self.serving:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+        codes = [process.wait(20) for process in self.serving]
+        down = [f"{sys.prefix}/bin/quorate", "devnet", "down"]
+        subprocess.run(down, cwd=self.folder, env=self.environment, capture_output=True, timeout=60, check=False)  # it may be down already
+        assert codes == [0] * len(codes), "whoever serves ends in order when it is interrupted"
+
+
+def added(line: str) -> str:
+    """A line with what the test chooses for it."""
+    return line + next((more for start, more in ADDED.items() if line.startswith(start)), "")
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
+    if sys.prefix == sys.base_prefix:
+        pytest.skip("venv: the README's starts begin with `. .venv/bin/activate`, and these tests do not run in a venv")
+    somebody = Newcomer(tmp_path)
+    try:
+        yield somebody
+    finally:
+        somebody.leave()
+
+
+@pytest.mark.parametrize("role", ["client", "owner", "operator"])
+def test_a_start_is_short(role: str) -> None:
+    assert 1 <= len(start_of(role)) <= LINES_MAX
+
+
+def test_the_three_starts_work_as_they_stand(newcomer: Newcomer) -> None:
+    told = newcomer.type(start_of("client"))
+    assert "accepted (quorum-2): 2 providers agree" in told
+    assert "78498 primes below a million" in told, "the output of the job"
+
+    newcomer.serve(start_of("owner"), "on offer: waiting for jobs")
+    # The order book follows the chain and the offer: asked until it shows the newcomer, who is the cheapest.
+    while "  0.10 " not in newcomer.type([ACTIVATE, "quorate --devnet devnet/devnet.json offers"]):
+        assert time.monotonic() < newcomer.limit, "the owner's offer is listed"
+        time.sleep(0.2)
+
+    newcomer.serve(start_of("operator"), "serves at http://127.0.0.1:")
+    assert "has ended" in newcomer.type([ACTIVATE, "quorate devnet down"])
