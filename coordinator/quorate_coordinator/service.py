@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 from aiohttp import web
+from sqlalchemy.exc import SQLAlchemyError
 
 from quorate_content.cid import Cid, parse
 from quorate_content.staging import add_staging_routes
@@ -255,7 +256,11 @@ class _Parts:
             await projection.rebuild(self.core.state)
             while True:
                 await self.service.clock.sleep(PROJECTION_SECONDS)
-                await projection.refresh(self.core.state)
+                try:
+                    await projection.refresh(self.core.state)
+                except SQLAlchemyError as error:
+                    # A full disk or a locked file: the tables fall behind and catch up, the market goes on.
+                    log.warning("the tables fall behind: %s", error)
         finally:
             await projection.close()
 

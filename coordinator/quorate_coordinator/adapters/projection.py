@@ -3,6 +3,7 @@
 Rows are upserted from snapshots of what changed; losing the file loses nothing.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,14 @@ from pathlib import Path
 from sqlalchemy import BigInteger, Integer, MetaData, String, Table, delete, select
 from sqlalchemy import Column as SqlColumn
 from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from quorate_coordinator.adapters import migrations
 from quorate_coordinator.core.state import Decided, Job, State
 from quorate_protocol.units import Address
 
+log = logging.getLogger(__name__)
 metadata = MetaData()
 runs = Table(
     "runs",
@@ -26,7 +30,7 @@ runs = Table(
     SqlColumn("rule", String(16), nullable=False),
     SqlColumn("outcome", String(16)),
     SqlColumn("executions", Integer, nullable=False),
-    SqlColumn("charged", BigInteger, nullable=False),
+    SqlColumn("charged", String(39), nullable=False),
     SqlColumn("created_at", BigInteger, index=True, nullable=False),
     SqlColumn("receipt_cid", String(80)),
 )
@@ -35,8 +39,8 @@ providers = Table(
     metadata,
     SqlColumn("owner", String(40), primary_key=True),
     SqlColumn("region", String(64), nullable=False),
-    SqlColumn("final", BigInteger, nullable=False),
-    SqlColumn("held", BigInteger, nullable=False),
+    SqlColumn("final", String(39), nullable=False),
+    SqlColumn("held", String(39), nullable=False),
     SqlColumn("faults", Integer, nullable=False),
     SqlColumn("is_frozen", Integer, nullable=False),
 )
@@ -52,11 +56,30 @@ class Projection:
 
     @classmethod
     async def open(cls, path: Path) -> "Projection":
-        """Opens or makes the file with its tables."""
-        engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
-        async with engine.begin() as connection:
-            await connection.run_sync(metadata.create_all)
-        return cls(engine)
+        """Opens or makes the file and migrates its tables. A file that cannot be read, or that a newer program has migrated, is made
+        anew: it holds nothing that the state does not.
+        """
+        made = cls(_engine(path))
+        try:
+            if await made.migrate():
+                return made
+            log.warning("%s was migrated by a newer program: made anew", path)
+        except DatabaseError as error:
+            log.warning("%s cannot be read and is made anew: %s", path, error)
+        await made.close()
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        made = cls(_engine(path))
+        assert await made.migrate(), "a file of our own making"
+        return made
+
+    async def migrate(self) -> bool:
+        """Brings the tables to this program's revision; False when they are of one that it does not know."""
+        async with self.engine.begin() as connection:
+            if not await connection.run_sync(migrations.is_known):
+                return False
+            await connection.run_sync(migrations.upgrade)
+        return True
 
     async def close(self) -> None:
         """Ends all connections."""
@@ -100,6 +123,10 @@ class Projection:
             return [dict(row._mapping) for row in await connection.execute(query)]
 
 
+def _engine(path: Path) -> AsyncEngine:
+    return create_async_engine(f"sqlite+aiosqlite:///{path}")
+
+
 def _changed(state: State, since: int) -> Iterable[Job]:
     for job_id, events in state.events.items():
         if events and events[-1].seq > since:
@@ -117,7 +144,7 @@ def run_row(job: Job) -> dict[str, object]:
         "rule": job.ack.message.rule.name.lower(),
         "outcome": verdict.outcome.name.lower() if verdict else None,
         "executions": sum(len(batch.members) for batch in job.batches),
-        "charged": job.split.charged,
+        "charged": str(job.split.charged),  # decimal text: an amount has up to 128 bits, SQLite's integers have 64
         "created_at": job.created_at,
         "receipt_cid": job.receipt_cid,
     }
@@ -128,9 +155,9 @@ def provider_row(state: State, owner: Address) -> dict[str, object]:
     provider = state.providers[owner]
     return {
         "owner": owner.hex(),
-        "region": provider.offer.region if provider.offer else "",
-        "final": provider.final,
-        "held": provider.held,
+        "region": provider.offer.region[:64] if provider.offer else "",
+        "final": str(provider.final),
+        "held": str(provider.held),
         "faults": len(state.faults.get(provider.owner) or ()),
         "is_frozen": int(provider.is_frozen),
     }

@@ -1,0 +1,36 @@
+"""Alembic migrations of the projection's tables, run in code at every start: `upgrade` needs no file of settings and no command line."""
+
+import logging
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, inspect
+
+log = logging.getLogger(__name__)
+FIRST = "0001"
+
+
+def settings(connection: Connection) -> Config:
+    """Alembic's settings for one open connection."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def is_known(connection: Connection) -> bool:
+    """False when a newer program than this one has migrated the tables."""
+    known = {script.revision for script in ScriptDirectory.from_config(settings(connection)).walk_revisions()}
+    return set(MigrationContext.configure(connection).get_current_heads()) <= known
+
+
+def upgrade(connection: Connection, revision: str = "head") -> None:
+    """Brings the tables to a revision. Tables from before there were migrations are those of the first one."""
+    config, names = settings(connection), set(inspect(connection).get_table_names())
+    if "runs" in names and "alembic_version" not in names:
+        command.stamp(config, FIRST)
+    command.upgrade(config, revision)

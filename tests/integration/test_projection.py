@@ -1,0 +1,110 @@
+"""The projection's tables by migration: the same as those the program declares, from nothing, from every older version, from ruins."""
+
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, Engine, MetaData, create_engine, inspect, select, text
+
+from quorate_coordinator.adapters import migrations
+from quorate_coordinator.adapters.projection import Projection, metadata, providers, runs
+
+OLDER = ("0001", "0002")
+
+
+def engine_of(path: Path) -> Engine:
+    return create_engine(f"sqlite:///{path}")
+
+
+def shape(connection: Connection) -> dict[str, object]:
+    seen = inspect(connection)
+    names = [name for name in seen.get_table_names() if name != "alembic_version"]
+    return {
+        name: (
+            [(column["name"], str(column["type"]), column["nullable"], column["primary_key"]) for column in seen.get_columns(name)],
+            sorted((str(item["name"]), item["column_names"]) for item in seen.get_indexes(name)),
+        )
+        for name in names
+    }
+
+
+def declared(folder: Path, what: MetaData) -> dict[str, object]:
+    engine = engine_of(folder / "declared.sqlite")
+    with engine.begin() as connection:
+        what.create_all(connection)
+        found = shape(connection)
+    engine.dispose()
+    return found
+
+
+async def made_shape(path: Path) -> dict[str, object]:
+    made = await Projection.open(path)
+    try:
+        async with made.engine.connect() as connection:
+            return await connection.run_sync(shape)
+    finally:
+        await made.close()
+
+
+async def test_migrations_give_the_declared_tables(tmp_path: Path) -> None:
+    assert await made_shape(tmp_path / "market.sqlite") == declared(tmp_path, metadata)
+    engine = engine_of(tmp_path / "market.sqlite")
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("revision", "is_stamped"), [*((revision, True) for revision in OLDER), (migrations.FIRST, False)])
+async def test_older_tables_are_brought_up_with_their_rows(tmp_path: Path, revision: str, is_stamped: bool) -> None:
+    engine = engine_of(tmp_path / "market.sqlite")
+    with engine.begin() as connection:
+        migrations.upgrade(connection, revision)
+        connection.execute(text("insert into runs values('aa','bb','job','decided','quorum_2',null,2,123,1,null)"))
+        connection.execute(text("insert into providers values('cc','eu',5,6,0,0)"))
+        if not is_stamped:
+            connection.execute(text("drop table alembic_version"))
+    engine.dispose()
+    assert await made_shape(tmp_path / "market.sqlite") == declared(tmp_path, metadata)
+    engine = engine_of(tmp_path / "market.sqlite")
+    with engine.connect() as connection:
+        assert connection.execute(select(runs.c.charged)).scalar() == "123"
+        assert connection.execute(select(providers.c.final, providers.c.held)).one() == ("5", "6")
+    engine.dispose()
+
+
+async def test_the_newest_version_is_tested_here(tmp_path: Path) -> None:
+    await made_shape(tmp_path / "market.sqlite")
+    engine = engine_of(tmp_path / "market.sqlite")
+    with engine.connect() as connection:
+        assert MigrationContext.configure(connection).get_current_revision() == OLDER[-1]
+    engine.dispose()
+
+
+@pytest.mark.parametrize("ruin", ["garbage", "newer"])
+async def test_what_cannot_be_used_is_made_anew(tmp_path: Path, ruin: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "market.sqlite"
+    if ruin == "garbage":
+        path.write_bytes(b"this is no database" * 500)
+    else:
+        await made_shape(path)
+        engine = engine_of(path)
+        with engine.begin() as connection:
+            connection.execute(text("update alembic_version set version_num = '9999'"))
+            connection.execute(text("insert into providers values('cc','eu','5','6',0,0)"))
+        engine.dispose()
+    assert await made_shape(path) == declared(tmp_path, metadata)
+    assert "made anew" in caplog.text
+    engine = engine_of(path)
+    with engine.connect() as connection:
+        assert connection.execute(select(providers)).all() == []
+    engine.dispose()
+
+
+async def test_an_amount_of_128_bits_fits(tmp_path: Path) -> None:
+    made = await Projection.open(tmp_path / "market.sqlite")
+    async with made.engine.begin() as connection:
+        row = {"owner": "aa", "region": "eu", "final": str(2**128 - 1), "held": "0", "faults": 0, "is_frozen": 0}
+        await connection.execute(providers.insert().values(row))
+        assert (await connection.execute(select(providers.c.final))).scalar() == str(2**128 - 1)
+    await made.close()
