@@ -115,7 +115,7 @@ MUTANTS: dict[Mutate, range] = {
     _the_same_owner_may_audit: range(1, 12),
     _the_fee_is_charged_twice: range(1, 6),
     _a_run_slot_is_given_twice: range(1, 20),
-    _stopped_jobs_are_compared: range(20, 60),
+    _stopped_jobs_are_compared: range(100, 140),
     _cases_told_again_are_new: range(150, 200),
     _a_job_may_wait_for_ever: range(1, 8),
     _silence_is_never_noticed: range(1, 20),
