@@ -149,7 +149,7 @@ class _Parts:
         peers = WsPeers(core.rules.coordinator, handle, self._authorize)
         stack.push_async_callback(peers.close)
         limits = core.rules.limits
-        performer = Performer(core.rules.coordinator, self.contracts, limits, peers, self.store, self.sender, service.clock)
+        performer = Performer(core.rules.coordinator, self.contracts, self.client, limits, peers, self.store, self.sender, service.clock)
         actors: list[Actor[ev.Event, Effect]] = []
 
         async def refused(effect: Effect, refusal: Refused) -> None:

@@ -8,12 +8,14 @@ from quorate_contracts.bindings.call import Call
 from quorate_contracts.bindings.court import CaseExecution, case_bond
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.adapters.registration import ask
 from quorate_coordinator.core.effects import Effect, Evidence, OpenCase, PostEpoch, Send, StoreDocument
 from quorate_protocol import wire
 from quorate_protocol.limits import Limits
 from quorate_protocol.ports import Clock, Peers
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Seconds
+from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender
 
 log = logging.getLogger(__name__)
@@ -30,6 +32,7 @@ class Performer:
 
     coordinator: Address
     contracts: Contracts
+    client: ChainClient
     limits: Limits
     peers: Peers
     store: ContentStore
@@ -64,8 +67,12 @@ class Performer:
             raise Unavailable(str(error), 0.3) from error
 
     async def _post(self, effect: PostEpoch) -> None:
+        epochs = self.contracts.epochs
         vouchers = [SignedVoucher(item.session, item.voucher) for item in effect.vouchers]
-        await self._transact(effect.key, self.contracts.epochs.post(self.coordinator, effect.number, effect.root, vouchers))
+        # A session that the chain has proven once need not be shown and checked again: 7,000 gas a voucher.
+        clients = [item.voucher.message.client for item in effect.vouchers]
+        known = {client: await ask(self.client, epochs.session(self.coordinator, client)) for client in clients}
+        await self._transact(effect.key, epochs.post(self.coordinator, effect.number, effect.root, vouchers, known))
 
     async def _open_case(self, effect: OpenCase) -> None:
         executions = [_execution(item) for item in effect.executions]
