@@ -116,6 +116,7 @@ class _Parts:
     herald: Herald
     courtroom: Courtroom
     dialers: dict[Address, WsDialer]
+    told: Terms  # of today's configuration; the state may still hold earlier ones
 
     @classmethod
     async def make(
@@ -154,7 +155,9 @@ class _Parts:
             inbox = Inbox(actor, address, terms.domain, recover)
             url = item.url.replace("http", "ws", 1) + "/v1/peers"
             dialers[address] = WsDialer(url, address, keys.account, keys.operator, inbox.handle, clock)
-        parts = cls(daemon, core, contracts, client, coordinators, workbench, None, actor, herald, courtroom, dialers)  # type: ignore[arg-type]
+        parts = cls(
+            daemon, core, contracts, client, coordinators, workbench, None, actor, herald, courtroom, dialers, terms  # type: ignore[arg-type]
+        )  # fmt: skip
         parts.gateway = Gateway(store, config.home, parts.status, parts.drain)
         stack.push_async_callback(parts.gateway.close)
         return parts
@@ -175,6 +178,8 @@ class _Parts:
         _logger.info("provider 0x%s serves at %s", daemon.keys.account.hex(), daemon.url)
         async with asyncio.TaskGroup() as group:
             group.create_task(self.actor.run(), name="actor")
+            if not self.core.is_configured(self.told):
+                await self.actor.submit(events.Configured(self.told))
             for event in failed:
                 await self.actor.submit(event)
             group.create_task(loops.tick(self.core, self.actor, clock), name="ticks")
@@ -232,7 +237,7 @@ class _Parts:
     async def _stand(self) -> None:
         """Until registered and staked; says what is missing as long as something is."""
         daemon, keys, told = self.daemon, self.daemon.keys, ""
-        slot, marker = self.core.terms.slots[0], self.daemon.config.path("standing")
+        slot, marker = self.told.slots[0], self.daemon.config.path("standing")
         wanted = (slot.host.id(), int(slot.count))
         mark = f"{self.contracts.deployment.stakes.hex()} {keys.operator.address.hex()} {wanted[0].hex()} {wanted[1]}"
         owner = Sender(self.client, keys.owner, daemon.config.path("owner.sqlite"), daemon.clock) if keys.owner else None

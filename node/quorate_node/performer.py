@@ -149,7 +149,10 @@ class Performer:
         cid = await self._bench.store.resolve(ciphertext)
         if cid is None:
             raise Refused(Code.NOT_STORED, "the ciphertext is not in the own store any more")
-        await self._coordinators[coordinator].upload(self._bench.store, cid)
+        served = self._coordinators.get(coordinator)
+        if served is None:
+            raise Unavailable(f"coordinator 0x{coordinator.hex()} is not served any more", 60.0)
+        await served.upload(self._bench.store, cid)
 
     # ------------------------------------------------------------------------------------------------------------- tasks
 

@@ -5,6 +5,7 @@ Signed messages carry the key that signed (`signer`), recovered by the shell; wh
 
 from dataclasses import dataclass
 
+from quorate_node.core.terms import Terms
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.job import JobSpec
 from quorate_protocol.messages import (
@@ -165,6 +166,13 @@ class DrainRequested:
     is_on: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The owner's terms from now on. Journaled, so that what was decided under other terms replays as it was."""
+
+    terms: Terms
+
+
 # ------------------------------------------------------------------------------------------------------- from the chain
 
 
@@ -246,7 +254,7 @@ LeaseEvent = (
     AcceptDelivered | Fetched | Started | Failed | Exited | Collected | Sealed | Uploaded | CommitSetArrived | VerdictArrived | StopArrived
 )
 ExecutionEvent = LeaseEvent | ReceiptArrived | Tick
-OwnEvent = OfferDue | DrainRequested | EpochFinal | ClaimStood
+OwnEvent = OfferDue | DrainRequested | Configured | EpochFinal | ClaimStood
 JuryEvent = Reexecuted | VoteStood | VotingEnded | CaseDecided
 Event = (
     AssignmentArrived
@@ -266,6 +274,7 @@ Event = (
     | Tick
     | OfferDue
     | DrainRequested
+    | Configured
     | CaseOpened
     | JuryDrawn
     | Reexecuted

@@ -25,6 +25,7 @@ CASES_KEPT_MAX = 1_000
 NEVER = UnixSeconds(2**63)
 FORGET_AT_ONCE_MAX = 64
 _FACTS = "facts"
+_TERMS = "terms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class ProviderCore(Tables):
     """State and `step` of one provider (quorate_protocol.step.Core)."""
 
     def __init__(self, terms: Terms) -> None:
-        self.terms = terms
+        self._first_terms = terms
+        self.terms_table: Table[str, Terms] = Table(str, Terms)
         self.executions: Table[Hash32, Execution] = Table(Hash32, Execution)
         self.active: Table[Hash32, bool] = Table(Hash32, bool)  # those not ended
         self.declined: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # when to forget, oldest first
@@ -53,6 +55,15 @@ class ProviderCore(Tables):
         self.facts_table: Table[str, Facts] = Table(str, Facts)
 
     # ------------------------------------------------------------------------------------------------------------ views
+
+    @property
+    def terms(self) -> Terms:
+        """Those the owner set last; before the first `Configured`, those it was made with."""
+        return self.terms_table.get(_TERMS) or self._first_terms
+
+    def is_configured(self, terms: Terms) -> bool:
+        """Whether the state holds exactly these terms."""
+        return self.terms_table.get(_TERMS) == terms
 
     @property
     def facts(self) -> Facts:
@@ -139,6 +150,9 @@ class ProviderCore(Tables):
             case events.DrainRequested():
                 self._set_facts(is_draining=event.is_on)
                 return ()
+            case events.Configured():
+                self._configure(event.terms)
+                return ()
             case events.EpochFinal():
                 if event.final <= (self.claimed.get(event.coordinator) or 0):
                     return ()
@@ -149,6 +163,12 @@ class ProviderCore(Tables):
                 return ()
             case _:
                 assert_never(event)
+
+    def _configure(self, terms: Terms) -> None:
+        """Prices, rooms and coordinators may change; who this is and on which deployment may not: leases are bound to both."""
+        if (terms.provider, terms.domain) != (self.terms.provider, self.terms.domain):
+            raise Refused(Code.WRONG_CHAIN, "this folder belongs to another provider or deployment; give the new one a folder of its own")
+        self.terms_table[_TERMS] = terms
 
     def _set_facts(self, offer_seq: int | None = None, is_draining: bool | None = None, recent_ms: tuple[int, ...] | None = None) -> None:
         facts = self.facts
