@@ -87,11 +87,13 @@ def environment_digest(environment: tuple[tuple[str, str], ...]) -> Hash32:
     return sha256(canonical(dict(environment)))
 
 
+@lru_cache(maxsize=4096)
 def determinism_class(host_class: Hash32, image_digest: Hash32, environment: tuple[tuple[str, str], ...]) -> Hash32:
     """H(host class, image digest, determinism environment): a Commit must carry this one."""
     return hash_tuple(host_class, image_digest, environment_digest(environment))
 
 
+@lru_cache(maxsize=4096)
 def job_class(kind: JobKind, comparator: Comparator, host_class: Hash32) -> Hash32:
     """What trust is earned in: (kind, comparator, host class), never the image or the client."""
     return hash_tuple(int(kind), int(comparator), host_class)

@@ -51,7 +51,12 @@ def decode(cls: type[T], data: bytes, bytes_max: int = 1 << 20) -> T:
 
 def canonical(tree: Json) -> bytes:
     """Canonical bytes of a JSON tree."""
-    return _ENCODER.encode(tree).encode()
+    return text(tree).encode()
+
+
+def text(tree: Json) -> str:
+    """Canonical text of a JSON tree."""
+    return _ENCODER.encode(tree)
 
 
 def parse(data: bytes, bytes_max: int) -> Json:

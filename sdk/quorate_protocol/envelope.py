@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
-from quorate_protocol import codec, eip712
+from quorate_protocol import codec, codec_text, eip712
 from quorate_protocol.messages import MESSAGE_TYPES, Message
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Signature
@@ -92,4 +93,13 @@ def _decoder_of(expected: type) -> codec.Decoder:
     return lambda tree, _path: from_json(tree, expected)
 
 
+@lru_cache(maxsize=4096)
+def _text(envelope: AnyEnvelope) -> str:
+    """Kept, because the same envelope goes into the journal, over the wire and into the receipt."""
+    message = envelope.message
+    body = codec_text.writer_of(type(message))(message)
+    return f'{{"body":{body},"sig":"0x{envelope.sig.hex()}","type":"{type(message).__name__}"}}'
+
+
 codec.CUSTOM[Envelope] = (_encoder_of, _decoder_of)
+codec_text.CUSTOM[Envelope] = _text

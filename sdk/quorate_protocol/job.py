@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from quorate_protocol import cids, codec
+from quorate_protocol import cids, codec, codec_text
 from quorate_protocol.hashing import sha256
 from quorate_protocol.limits import SPEC_BYTES_MAX
 from quorate_protocol.merkle import merkle_root
@@ -97,7 +97,7 @@ class JobSpec:
 
     def encode(self) -> bytes:
         """Canonical document."""
-        return codec.encode(self)
+        return codec_text.encode(self)
 
     def digest(self) -> Hash32:
         """sha2-256 of the document: `Order.spec_hash`."""

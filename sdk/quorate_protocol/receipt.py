@@ -7,7 +7,7 @@ by name, so that a flipped byte names the signature or hash that it breaks.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from quorate_protocol import audit, cids, codec
+from quorate_protocol import audit, cids, codec, codec_text
 from quorate_protocol.audit import StakeSlot
 from quorate_protocol.commitment import assignment_id, commitment, result_digest, secret_hash
 from quorate_protocol.eip712 import Domain, digest, struct_hash
@@ -88,7 +88,7 @@ class Receipt:
 
     def encode(self) -> bytes:
         """Canonical bytes."""
-        return codec.encode(self)
+        return codec_text.encode(self)
 
     def cid(self) -> str:
         """CIDv1 raw of the canonical bytes."""

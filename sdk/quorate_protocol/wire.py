@@ -6,7 +6,7 @@ port's own error. Bulk data never travels here but over HTTP (staging store, gat
 
 from dataclasses import dataclass
 
-from quorate_protocol import codec
+from quorate_protocol import codec, codec_text
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.job import JobSpec
 from quorate_protocol.limits import FRAME_BYTES_MAX
@@ -161,7 +161,7 @@ class _Carrier:
 
 def encode(frame: Frame) -> bytes:
     """Canonical bytes of a frame."""
-    return codec.encode(_Carrier(frame))
+    return codec_text.encode(_Carrier(frame))
 
 
 def decode(data: bytes) -> Frame:

@@ -3,7 +3,7 @@
 from dataclasses import make_dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from quorate_protocol import codec
+from quorate_protocol import codec, codec_text
 
 E = TypeVar("E")
 F = TypeVar("F")
@@ -38,7 +38,7 @@ class CanonicalCodec(Generic[E, F]):
 
     def encode_event(self, event: E) -> bytes:
         """Bytes of an event."""
-        return codec.encode(self._event(event))
+        return codec_text.encode(self._event(event))
 
     def decode_event(self, version: int, data: bytes) -> E:
         """The event."""
@@ -46,7 +46,7 @@ class CanonicalCodec(Generic[E, F]):
 
     def encode_effect(self, effect: F) -> bytes:
         """Bytes of an effect."""
-        return codec.encode(self._effect(effect))
+        return codec_text.encode(self._effect(effect))
 
     def decode_effect(self, version: int, data: bytes) -> F:
         """The effect."""

@@ -4,15 +4,17 @@ from quorate_coordinator.core.effects import StoreDocument
 from quorate_coordinator.core.state import Decided, Job
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import lease as leases
+from quorate_protocol.cids import document_cid
 from quorate_protocol.lease import Lease
 from quorate_protocol.receipt import BeaconEvidence, ExecutionEvidence, Receipt, TakenFromChain
 
 
 def publish(turn: Turn, job: Job, members: list[Lease]) -> Job:
     """Stores the receipt and notes its CID."""
-    receipt = build(turn, job, members)
-    turn.emit(StoreDocument(f"receipt-doc-{receipt.cid()}", receipt.encode()))
-    return turn.put(job, receipt_cid=receipt.cid())
+    data = build(turn, job, members).encode()
+    cid = document_cid(data)
+    turn.emit(StoreDocument(f"receipt-doc-{cid}", data))
+    return turn.put(job, receipt_cid=cid)
 
 
 def build(turn: Turn, job: Job, members: list[Lease]) -> Receipt:
