@@ -1,0 +1,134 @@
+"""Frames from a provider that is registered and means harm, at the gate before a real actor: Ok or a typed refusal, nothing else."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from fuzz.core_world import CODEC, DOMAIN, Owner, World
+from fuzzing import codec_inputs
+from quorate_content.store import ContentStore
+from quorate_coordinator.adapters.gate import Gate
+from quorate_coordinator.adapters.logbook import LogBook
+from quorate_coordinator.adapters.outputs import Outputs
+from quorate_coordinator.adapters.tolerance import Tolerance
+from quorate_coordinator.bounds import DEVNET_BOUNDS
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import Effect
+from quorate_protocol import lease as leases
+from quorate_protocol import wire
+from quorate_protocol.envelope import seal
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import Accept, Commit
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Hash32, Milliseconds, Round, Seconds, UnixSeconds
+from quorate_runtime.actor import Actor
+from quorate_runtime.clock import VirtualClock
+from quorate_runtime.crypto import new_secret
+from quorate_runtime.journal_memory import MemoryDisk, MemoryJournal
+from shapes import values_of
+
+EXAMPLES = 60 * int(os.environ.get("QUORATE_FUZZ", "1"))
+
+
+@dataclass
+class Stand:
+    """A gate with everything behind it but the network."""
+
+    world: World
+    gate: Gate
+    outputs: Outputs
+
+    async def take(self, sender: str, data: bytes) -> None:
+        """One frame; anything raised but the two typed errors fails the test."""
+        try:
+            async with asyncio.timeout(10):
+                assert await self.gate(sender, data) == wire.encode(wire.Ok())
+        except (Refused, Unavailable):
+            return
+
+    async def commit(self, lease: leases.Lease, owner: Owner, digest: Hash32) -> None:
+        """Accepts and commits to a ciphertext."""
+        at = UnixSeconds(self.world.at)
+        accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), at)
+        await self.gate("0x" + owner.address.hex(), wire.encode(wire.AcceptSent(seal(DOMAIN, accept, owner.key.sign))))
+        commit = Commit(lease.hash, lease.class_id, Hash32(b"\x07" * 32), digest, Milliseconds(5), Round(0))
+        await self.gate("0x" + owner.address.hex(), wire.encode(wire.CommitSent(seal(DOMAIN, commit, owner.key.sign))))
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    world = World(DEVNET, 5)
+    clock = VirtualClock(float(world.at))
+
+    async def perform(_: Effect) -> None:
+        return
+
+    actor: Actor[ev.Event, Effect] = Actor(world.core, MemoryJournal(MemoryDisk()), clock, CODEC, perform, new_secret)
+    await actor.start()
+    running = asyncio.create_task(actor.run())
+    store = ContentStore(tmp_path / "store", 64 << 20)
+    outputs = Outputs(world.core.state)
+    tolerance = Tolerance(DEVNET_BOUNDS, clock.now)
+    yield Stand(world, Gate(DOMAIN, DEVNET, world.core, actor, store, clock, LogBook(), outputs, tolerance), outputs)
+    assert not running.done(), "the actor died"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await store.close()
+
+
+async def test_no_frame_ends_the_actor(stand: Stand) -> None:
+    stand.world.order(0, 1, {}, {})
+    lease = stand.world.leases()[-1]
+    frames: list[Any] = []
+
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate], database=None)
+    @given(values_of(wire.Frame), codec_inputs())
+    def collect(frame: Any, data: bytes) -> None:
+        frames.extend([wire.encode(frame), data])
+
+    collect()
+    senders = ["0x" + owner.address.hex() for owner in stand.world.owners] + ["0x", "nobody"]
+    for number, data in enumerate(frames):
+        await stand.take(f"{senders[number % len(senders)]}", data)
+    for text in ("x" * wire.LOG_TEXT_MAX, "x" * (wire.LOG_TEXT_MAX + 1)):
+        await stand.take("0x" + lease.provider.hex(), wire.encode(wire.LogsSent(lease.hash, text)))
+
+
+async def test_a_flood_of_refused_frames_is_slowed_down_for_its_sender_alone(stand: Stand) -> None:
+    bad, good = ("0x" + owner.address.hex() for owner in stand.world.owners[:2])
+    told: list[type] = []
+    for _ in range(int(DEVNET_BOUNDS.offences_burst) + 5):
+        try:
+            await stand.gate(bad, b"nonsense")
+        except (Refused, Unavailable) as error:
+            told.append(type(error))
+    assert told[0] is Refused and told[-1] is Unavailable
+    with pytest.raises(Refused):
+        await stand.gate(good, b"nonsense")
+
+
+async def test_an_output_is_read_by_its_client_and_its_provider_alone(stand: Stand) -> None:
+    world = stand.world
+    stat = await stand.gate.store.put(b"sealed" * 100, "x")
+    digest = Hash32(stat.cid.digest)
+    assert stand.outputs.may_read(digest, None), "before it is committed to, it is anybody's bytes"
+    assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
+    first, second = (item for item in world.leases() if isinstance(item.phase, leases.Assigned))
+    await stand.commit(first, world.owner_of(first), digest)
+    client = world.core.state.jobs[first.job_id].submission.order.message.client
+    other = world.core.state.jobs[second.job_id].submission.order.message.client
+    for account, may in ((client, True), (first.provider, True), (other, False), (second.provider, False), (None, False)):
+        assert stand.outputs.may_read(digest, account) is may
+    with pytest.raises(Refused) as refused:
+        await stand.commit(second, world.owner_of(second), digest)
+    assert refused.value.code is Code.EQUIVOCATION, "committing to somebody else's ciphertext must not open it"
+    assert not stand.outputs.may_read(digest, other)
+    again = Outputs(world.core.state)
+    again.load()
+    assert again.by_digest == stand.outputs.by_digest == {digest: first.hash}, "the same after a restart"
