@@ -46,7 +46,8 @@ def _load(point: EntryPoint) -> Any:
 def _placeholder(name: str, cause: str) -> typer.Typer:
     app = typer.Typer(help=f"(not installed: {cause})", add_completion=False)
 
-    @app.callback(invoke_without_command=True)
+    # One command that takes whatever follows it: `quorate node init ...` must tell the cause, not that `init` is unknown.
+    @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def missing() -> None:
         raise UsageError(f"quorate {name} is not installed here ({cause}): pip install 'quorate[{name}]'")
 
