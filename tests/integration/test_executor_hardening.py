@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-import docker
 import pytest
 
 from attack_support import ATTEMPT, FILL, TELL, check_filled, results
@@ -15,6 +14,7 @@ from quorate.images import build_python_image
 from quorate_node.adapters import mounts
 from quorate_node.adapters.docker import DockerExecutor
 from quorate_node.adapters.docker_places import OutputKind, choose_kind
+from quorate_node.adapters.engine import connect
 from quorate_node.adapters.reap import reap
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
@@ -73,7 +73,7 @@ async def test_loader_variables_of_an_image_are_restored_inside(executor: Docker
     seen = await results(executor, task)
     assert seen["LD_LIBRARY_PATH"] == "/opt/cuda"
     assert seen["NVIDIA_VISIBLE_DEVICES"] == "void"
-    api = docker.APIClient()
+    api = connect()
     try:
         env = api.inspect_container(f"quorate-{task.lease_id}")["Config"]["Env"]
     finally:

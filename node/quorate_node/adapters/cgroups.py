@@ -55,7 +55,7 @@ def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) ->
     try:
         if all((root / name).is_dir() for name in _NEEDED):
             return _make_version_1(lease_id, limits, root)
-        return _make_version_2(lease_id, limits, root)
+        return _make_version_2(lease_id, limits, root) if (root / "cgroup.controllers").exists() else None
     except OSError:
         # Not re-raised: the caller limits otherwise and says so.
         remove_lease_groups(lease_id, root)
