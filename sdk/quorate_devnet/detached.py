@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -62,13 +63,10 @@ def stop(folder: Path) -> None:
     process = _process_of(folder)
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
+        if not select.select([process], [], [], DOWN_SECONDS)[0]:
+            raise Unavailable(f"the devnet in {folder} did not end within {DOWN_SECONDS:g} s")
     finally:
         os.close(process)
-    limit = time.monotonic() + DOWN_SECONDS
-    while _is_locked(folder):
-        if time.monotonic() > limit:
-            raise Unavailable(f"the devnet in {folder} did not end within {DOWN_SECONDS:g} s")
-        time.sleep(POLL_SECONDS)
 
 
 def _process_of(folder: Path) -> int:
