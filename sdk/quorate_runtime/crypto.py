@@ -19,8 +19,12 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Signature
 
 
+@lru_cache(maxsize=8192)
 def recover(digest: Hash32, sig: Signature) -> Address:
-    """Address that signed a 32-byte digest (`envelope.Recover`); `Refused(BAD_SIGNATURE)` for malleable, malformed or impossible ones."""
+    """Address that signed a 32-byte digest (`envelope.Recover`); `Refused(BAD_SIGNATURE)` for malleable, malformed or impossible ones.
+
+    Kept, because a session comes with every order of its client.
+    """
     check_signature_form(sig)
     try:
         key = PublicKey.from_signature_and_message(sig[:64] + bytes([sig[64] - 27]), digest, hasher=None)

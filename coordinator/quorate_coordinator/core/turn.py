@@ -90,5 +90,10 @@ class Turn:
         self.books(event_seq=seq)
         event = JobEvent(seq, self.at, job.id, name, text, commit)
         client = job.submission.order.message.client
-        self.state.events[job.id] = (*(self.state.events.get(job.id) or ())[-EVENTS_PER_JOB_MAX:], event)
-        self.state.client_events[client] = (*(self.state.client_events.get(client) or ())[-EVENTS_PER_CLIENT_MAX:], event)
+        self.state.events[job.id] = _with(self.state.events.get(job.id) or (), event, EVENTS_PER_JOB_MAX)
+        self.state.client_events[client] = _with(self.state.client_events.get(client) or (), event, EVENTS_PER_CLIENT_MAX)
+
+
+def _with(log: tuple[JobEvent, ...], event: JobEvent, most: int) -> tuple[JobEvent, ...]:
+    """A log with one more line. A full one loses its oldest quarter at once, so that it is not copied twice each time."""
+    return (*log, event) if len(log) < most else (*log[-most * 3 // 4 :], event)
