@@ -62,7 +62,27 @@ def meaning(name: str, arguments: tuple[int, ...]) -> int:
 def test_every_number_as_the_profile_says(machine: str) -> None:
     program, architecture = filter_for(machine), ARCHITECTURES[machine]
     names = {number: name for name, number in NUMBERS[machine].items()}
-    edges = (0, 1, 2, 10, 16, 17, 40, 4096, 8192, 32768, 49152, 61440, 0x20000, 0x7E020000, 0x10000000, 0xFFFFFFFF, 1 << 32, (1 << 32) + 1, (1 << 64) - 1)
+    edges = (
+        0,
+        1,
+        2,
+        10,
+        16,
+        17,
+        40,
+        4096,
+        8192,
+        32768,
+        49152,
+        61440,
+        0x20000,
+        0x7E020000,
+        0x10000000,
+        0xFFFFFFFF,
+        1 << 32,
+        (1 << 32) + 1,
+        (1 << 64) - 1,
+    )
     for number in range(600):
         plain = meaning(names[number], ()) if number in names else EPERM
         assert run(program, architecture, number) == plain, names.get(number, number)
@@ -77,7 +97,8 @@ def test_what_matters_most() -> None:
     program, here = filter_for("x86_64"), ARCHITECTURES["x86_64"]
     forbidden = {
         "unshare": 272, "mount": 165, "ptrace": 101, "bpf": 321, "io_uring_setup": 425, "keyctl": 250, "setns": 308, "userfaultfd": 323,
-        "perf_event_open": 298, "init_module": 175, "open_by_handle_at": 304, "add_key": 248, "fsopen": 430, "move_mount": 429, "chroot": 161,
+        "perf_event_open": 298, "init_module": 175, "open_by_handle_at": 304, "add_key": 248, "fsopen": 430, "move_mount": 429,
+        "chroot": 161,
     }  # fmt: skip
     for name, number in forbidden.items():
         assert run(program, here, number) == EPERM, name
@@ -100,7 +121,10 @@ def test_every_name_of_the_profile_has_a_number_somewhere() -> None:
 
 
 def test_unknown_words_are_not_guessed() -> None:
-    for entry in ({"names": ["read"], "action": "SCMP_ACT_TRACE"}, {"names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "value": 1, "op": "SCMP_CMP_GT"}]}):
+    for entry in (
+        {"names": ["read"], "action": "SCMP_ACT_TRACE"},
+        {"names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "value": 1, "op": "SCMP_CMP_GT"}]},
+    ):
         with pytest.raises(ValueError, match="unknown"):
             assemble({**PROFILE, "syscalls": [entry]}, {"read": 0}, 1)
     with pytest.raises(ValueError, match="allow-list"):
