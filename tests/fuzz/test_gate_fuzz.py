@@ -19,12 +19,13 @@ from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.bounds import DEVNET_BOUNDS
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import orders
 from quorate_coordinator.core.effects import Effect
 from quorate_protocol import lease as leases
 from quorate_protocol import wire
 from quorate_protocol.envelope import seal
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.messages import Accept, Commit
+from quorate_protocol.messages import Accept, Commit, Stop
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Hash32, Milliseconds, Round, Seconds, UnixSeconds
 from quorate_runtime.actor import Actor
@@ -111,6 +112,22 @@ async def test_a_flood_of_refused_frames_is_slowed_down_for_its_sender_alone(sta
     assert told[0] is Refused and told[-1] is Unavailable
     with pytest.raises(Refused):
         await stand.gate(good, b"nonsense")
+
+
+def test_one_client_does_not_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orders, "JOBS_KEPT_PER_CLIENT", 3)
+    world = World(DEVNET, 5)
+    assert all(world.order(0, nonce, {}, {}) for nonce in range(1, 4))
+    assert not world.order(0, 4, {}, {}), "all of its places are taken"
+    assert world.order(1, 1, {}, {}), "another client does not notice"
+    first, second, third = (job.id for job in world.jobs()[:3])
+    key = world.sessions[0]
+    lease = world.leases()[1]
+    assert lease.job_id == second
+    assert world.send(ev.StopReceived(seal(DOMAIN, Stop(second, UnixSeconds(world.at)), key.sign), key.address))
+    assert world.order(0, 5, {}, {}), "what is over makes room, although an older one is under way"
+    kept = world.core.state.clients[world.clients[0].address].jobs
+    assert len(kept) == 3 and first in kept and third in kept and second not in kept
 
 
 async def test_an_output_is_read_by_its_client_and_its_provider_alone(stand: Stand) -> None:

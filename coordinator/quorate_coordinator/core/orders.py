@@ -20,8 +20,7 @@ from quorate_protocol.trust import Trust
 from quorate_protocol.units import Address, Amount, Hash32, Label, Sequence, usd
 
 LIVE_JOBS_MAX = 100_000
-LIVE_JOBS_PER_CLIENT_MAX = 10_000
-JOBS_KEPT_PER_CLIENT = 4096
+JOBS_KEPT_PER_CLIENT = 4096  # also how many of one client may be under way: a 24th of all places
 SESSIONS_KEPT = 4
 
 
@@ -51,7 +50,7 @@ def on_order(turn: Turn, submission: Submission) -> Job:
         client,
         reserved=Amount(client.reserved + worst),
         sessions=_with_session(client, submission.session),
-        jobs=(*client.jobs, job_id)[-JOBS_KEPT_PER_CLIENT:],
+        jobs=_with_job(turn, client, job_id),
     )
     turn.emit(StoreDocument(f"spec-{job_id.hex()}", submission.spec.encode()))
     turn.note(job, "acked", f"rule {rule.name.lower().replace('_', '-')}, at most {usd(worst)} USD is charged")
@@ -142,6 +141,17 @@ def trust_of(turn: Turn, job: Job, owner: Address) -> Trust:
 def trust_class_of(job: Job) -> Hash32:
     """The class in which a job earns trust."""
     return job_class(job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.host_class)
+
+
+def _with_job(turn: Turn, client: Client, job_id: Hash32) -> tuple[Hash32, ...]:
+    """A client's jobs with one more, newest last: the oldest that is over makes room, and a client with none of those has to wait."""
+    kept = client.jobs
+    if len(kept) >= JOBS_KEPT_PER_CLIENT:
+        gone = next((index for index, known in enumerate(kept) if known not in turn.state.live), None)
+        if gone is None:
+            raise Refused(Code.BUSY, f"order: {JOBS_KEPT_PER_CLIENT} of this client's jobs are under way; wait for one of them")
+        kept = kept[:gone] + kept[gone + 1 :]
+    return (*kept, job_id)
 
 
 def _with_session(client: Client, session: Envelope[Session]) -> tuple[Envelope[Session], ...]:
