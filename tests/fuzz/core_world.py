@@ -23,7 +23,7 @@ from quorate_protocol.envelope import seal
 from quorate_protocol.hashing import hash_tuple, sha256
 from quorate_protocol.lease import Accepted, Assigned, Closed, Lease
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages import Accept, Commit, Heartbeat, Order, Reveal, Session, Voucher
+from quorate_protocol.messages import Accept, Commit, Decline, Heartbeat, Order, Reveal, Session, Voucher
 from quorate_protocol.offer import Hardware, Offer, OfferEnvelope, SlotOffer
 from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Refused
@@ -36,6 +36,7 @@ from quorate_protocol.units import (
     BlockNumber,
     Bps,
     Comparator,
+    DeclineReason,
     ExitStatus,
     JobKind,
     Milliseconds,
@@ -95,6 +96,8 @@ class World:
         self.at, self.steps, self.block = GENESIS + 10_000, 0, 5
         self.refused, self.accepted = 0, 0
         self.purposes: list[str] = []
+        self.deaf: set[Address] = set()  # do nothing on an ordinary day
+        self.mute: set[Address] = set()  # do not reveal
         self.cases: list[tuple[int, Address]] = []
         self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
         self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
@@ -168,6 +171,23 @@ class World:
         commit = Commit(lease.hash, lease.class_id, value, sha256(reveal.salt), Milliseconds(usage), Round(0))
         self.send(ev.CommitReceived(seal(DOMAIN, commit, owner.key.sign), owner.key.address, is_stored=True))
 
+    def moves(self, lease: Lease, steps: str, lie: int) -> None:
+        """Accept, Commit, Decline, Reveal of one execution in any order, each good by itself."""
+        owner, at = self.owner_of(lease), UnixSeconds(self.at)
+        reveal = self.reveal(lease, lie)
+        value = commitment(lease.hash, lease.provider, reveal.salt, result_digest(reveal.exit_status, reveal.output_digest))
+        commit = Commit(lease.hash, lease.class_id, value, sha256(reveal.salt), Milliseconds(1), Round(0))
+        accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), at)
+        decline = Decline(lease.hash, DeclineReason.BUSY, UnixSeconds(self.at + 1), at)
+        made: dict[str, ev.Event] = {
+            "a": ev.AcceptReceived(seal(DOMAIN, accept, owner.key.sign), owner.key.address),
+            "c": ev.CommitReceived(seal(DOMAIN, commit, owner.key.sign), owner.key.address, is_stored=True),
+            "d": ev.DeclineReceived(seal(DOMAIN, decline, owner.key.sign), owner.key.address),
+            "r": ev.RevealReceived(reveal, has_opened=True),
+        }
+        for step in steps:
+            self.send(made[step])
+
     def reveal(self, lease: Lease, lie: int) -> Reveal:
         """What opens the commitment of `work` with the same `lie`."""
         salt = hash_tuple("salt", lease.hash, lie)
@@ -233,16 +253,18 @@ class World:
                     seq = min(2**64 - 1, known.seq + 1) if known else 1
                     self.offer(owner, seq, (100_000, 90_000, 80_000), (2, 1, 1), HOSTS[:3])
             for number, lease in enumerate(self.leases()[-16:]):
-                if isinstance(lease.phase, Assigned | Accepted):
+                if isinstance(lease.phase, Assigned | Accepted) and lease.provider not in self.deaf:
                     self.work(lease, lies[(number + turn) % len(lies)], usage)
             self.rounds(turn)
             for lease in self.leases()[-16:]:
-                if isinstance(lease.phase, Closed):
+                if isinstance(lease.phase, Closed) and lease.provider not in self.mute:
                     for lie in set(lies):
                         self.send(ev.RevealReceived(self.reveal(lease, lie), has_opened=True))
 
     def everybody_is_well(self) -> None:
         """Money, stake and freedom for all again; an ordinary day can follow."""
+        self.deaf.clear()
+        self.mute.clear()
         notes: list[ev.ChainNote] = [ev.CaseDecided(Nonce(number), False, Amount(0)) for number, _ in self.cases]
         notes += [ev.AllocationChanged(client.address, Amount(2**60)) for client in self.clients]
         for host in HOSTS[:3]:

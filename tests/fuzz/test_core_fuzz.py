@@ -7,6 +7,7 @@ Anything raised but `Refused` fails: in the running coordinator it would end the
 import os
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -16,7 +17,7 @@ from fuzzing import EDGES
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import queries
 from quorate_protocol import lease as leases
-from quorate_protocol.envelope import seal
+from quorate_protocol.envelope import Envelope, seal
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import Accept, Commit, Decline, FreeSlots, Heartbeat, Reveal, Session, Stop, Voucher, Witness
 from quorate_protocol.refusals import Refused
@@ -193,6 +194,17 @@ class CoreMachine(RuleBasedStateMachine):
         )
         self.world.send(ev.CommitReceived(seal(DOMAIN, message, key.sign), key.address, is_stored))
 
+    @rule(steps=st.lists(st.text("acdr", min_size=1, max_size=5), min_size=1, max_size=6), lie=st.integers(0, 2))
+    def some_move_out_of_order(self, steps: list[str], lie: int) -> None:
+        found = [lease for lease in self.world.leases()[-16:] if not lease.is_terminal]
+        for lease, moves in zip(reversed(found), steps, strict=False):
+            self.world.moves(lease, moves, lie)
+
+    @rule(pick=PICK, is_deaf=FLAGS)
+    def a_provider_goes_silent(self, pick: int, is_deaf: bool) -> None:
+        owner = self.world.owners[pick % len(self.world.owners)].address
+        (self.world.deaf if is_deaf else self.world.mute).symmetric_difference_update({owner})
+
     @rule(pick=PICK, status=st.sampled_from([0, 1, 512, 513, 65_535]), digest=DIGESTS, has_opened=FLAGS)
     def reveal_anything(self, pick: int, status: int, digest: Hash32, has_opened: bool) -> None:
         lease = self.lease(pick)
@@ -367,3 +379,17 @@ def test_no_signed_nonsense_breaks_the_core() -> None:
 
 def test_no_signed_nonsense_breaks_the_core_under_the_adaptive_rule() -> None:
     run(AdaptiveMachine, 25)
+
+
+def test_a_rule_taken_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were a Commit taken without an Accept, a receipt would look for an Accept that never was: the machine has to get that far."""
+    strict = leases._commit
+
+    def lenient(lease: leases.Lease, commit: Envelope[Commit], at: UnixSeconds) -> tuple[leases.Lease, tuple[leases.Effect, ...]]:
+        if isinstance(lease.phase, leases.Assigned) and commit.message.class_id == lease.class_id:
+            return leases._to(lease, leases.Committed(commit, at), leases.Effect.SLOT_FREED)
+        return strict(lease, commit, at)
+
+    monkeypatch.setattr(leases, "_commit", lenient)
+    with pytest.raises(KeyError):
+        run(CoreMachine, 500)
