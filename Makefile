@@ -6,10 +6,11 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check sim bench
+.PHONY: help demo test check sim bench fuzz
 
 ARGS ?=
 SEEDS ?= 300
+FUZZ ?= 10
 export PYTHON
 
 BIN := .venv/bin
@@ -38,6 +39,10 @@ check: .venv/installed-dev
 
 sim: .venv/installed-dev
 	@$(SIMULATE) --seeds $(SEEDS) $(ARGS)
+
+# Every fuzz test with FUZZ times its usual examples, and the slow ones; minutes.
+fuzz: .venv/installed-dev
+	@QUORATE_FUZZ=$(FUZZ) $(PYTEST) tests/fuzz tests/unit/test_codec_fuzz.py $(ARGS)
 
 # Every file in tests/bench is a program that prints its figures as one JSON line.
 bench: .venv/installed-dev
