@@ -142,7 +142,7 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(call: Call, fa
 
 async def test_offers_and_their_filters(call: Call) -> None:
     code, out, _ = await call("offers")
-    assert code == 0 and "0.30/0.30/-" in out
+    assert code == 0 and "0.30 spot 0.30" in out
     code, out, _ = await call("offer", "--max-price", "0.20", "--json")
     assert code == 0 and json.loads(out)["offers"] == []
 
