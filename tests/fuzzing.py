@@ -5,12 +5,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from quorate_coordinator.api.answers import PlanRequest
 from quorate_protocol import codec, envelope, job, wire
 from quorate_protocol.messages import MESSAGE_TYPES
 from quorate_protocol.offer import OfferEnvelope
 from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Refused
+from quorate_protocol.views import PlanRequest
 from shapes import values_of
 
 BYTES_MAX = 1 << 20

@@ -16,12 +16,22 @@ from quorate.errors import EvidenceError, QuorateError, UnavailableError, from_a
 from quorate.sse import server_events
 from quorate_protocol import codec, envelope
 from quorate_protocol.envelope import Envelope
-from quorate_protocol.job import JobSpec
 from quorate_protocol.messages import Stop, Voucher, Witness
 from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Address, Hash32, Price, VerifyTier
-from quorate_protocol.views import AccountView, AckView, CaseView, InfoView, JobEvent, OfferView, PlanView, ProviderView, RunView
+from quorate_protocol.units import Address, Hash32
+from quorate_protocol.views import (
+    AccountView,
+    AckView,
+    CaseView,
+    InfoView,
+    JobEvent,
+    OfferView,
+    PlanRequest,
+    PlanView,
+    ProviderView,
+    RunView,
+)
 
 ANSWER_BYTES_MAX = 16 << 20
 RECEIPT_BYTES_MAX = 16 << 20
@@ -31,16 +41,6 @@ RETRY_SECONDS = 0.3
 TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=5)
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=90)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """Body of POST /v1/plan."""
-
-    spec: JobSpec
-    max_price_per_hour: Price
-    verify_tier: VerifyTier
-    accept_unverified: bool
 
 
 @dataclass(frozen=True, slots=True)

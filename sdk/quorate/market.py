@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from quorate.api import Api, PlanRequest
+from quorate.api import Api
 from quorate.attendance import Attendance
 from quorate.desk import Desk, Notice, ignore_notice
 from quorate.errors import RefusedError, UnavailableError, UsageError
@@ -27,7 +27,7 @@ from quorate_protocol import envelope
 from quorate_protocol.order import Submission
 from quorate_protocol.ports import Clock
 from quorate_protocol.units import Amount, Bps, Hash32, Nonce
-from quorate_protocol.views import AccountView, InfoView, OfferView, PlanView, RunView
+from quorate_protocol.views import AccountView, InfoView, OfferView, PlanRequest, PlanView, RunView
 from quorate_runtime.clock import SystemClock
 
 SUBMIT_TRIES = 3

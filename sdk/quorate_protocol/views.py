@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from quorate_protocol.envelope import Envelope
+from quorate_protocol.job import JobSpec
 from quorate_protocol.messages import Ack, Commit, Verdict
 from quorate_protocol.offer import Offer
-from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Milliseconds, Nonce, Price, Sequence, UnixSeconds
+from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Milliseconds, Nonce, Price, Sequence, UnixSeconds, VerifyTier
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,16 @@ class AccountView:
     vouched: Amount
     nonce_floor: Nonce
     next_nonce: Nonce
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Body of POST /v1/plan. Price in micro-USD per slot-hour."""
+
+    spec: JobSpec
+    max_price_per_hour: Price
+    verify_tier: VerifyTier
+    accept_unverified: bool
 
 
 @dataclass(frozen=True, slots=True)

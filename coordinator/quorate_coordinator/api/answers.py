@@ -3,19 +3,8 @@
 from dataclasses import dataclass
 
 from quorate_protocol.epoch import Leaf, Proof
-from quorate_protocol.job import JobSpec
-from quorate_protocol.units import Hash32, Price, VerifyTier
+from quorate_protocol.units import Hash32
 from quorate_protocol.views import CaseView, OfferView, RunView
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """Body of POST /v1/plan."""
-
-    spec: JobSpec
-    max_price_per_hour: Price
-    verify_tier: VerifyTier
-    accept_unverified: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from quorate_coordinator.api.answers import (
     Health,
     LeafProof,
     Offers,
-    PlanRequest,
     Runs,
 )
 from quorate_coordinator.api.auth import Auth, session_signer
@@ -34,7 +33,7 @@ from quorate_protocol.messages import Session, Stop, Voucher, Witness
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
-from quorate_protocol.views import AckView, InfoView
+from quorate_protocol.views import AckView, InfoView, PlanRequest
 from quorate_runtime.actor import Actor
 from quorate_runtime.crypto import recover
 

@@ -43,7 +43,7 @@ def _nobody_drawn(turn: Turn, job: Job, phase: Running) -> None:
     """An escalation found nobody: once more at a later round (they may be back), then the job is unresolved."""
     if not _is_second_pass(job, phase.batch):
         later = Round(draws.round_at(turn, turn.at) + 5)
-        turn.put(job, phase=AwaitingRound(phase.batch, 1, later, (), second_pass=True))
+        turn.put(job, phase=AwaitingRound(phase.batch, 1, later, ()))
         return
     decide(turn, job, is_exhausted=True)
 
@@ -160,7 +160,7 @@ def _escalate(turn: Turn, job: Job, count: int) -> None:
     """A fresh batch, drawn from the first round at least a period after the reveals were due or are in."""
     number = len(job.batches)
     later = Round(draws.round_at(turn, turn.at) + 2)
-    turn.put(job, phase=AwaitingRound(number, count, later, (), second_pass=False))
+    turn.put(job, phase=AwaitingRound(number, count, later, ()))
     turn.note(job, "escalated", f"not enough agree: {count} further execution{'' if count == 1 else 's'} after beacon round {later}")
 
 

@@ -41,7 +41,7 @@ def _look_again(turn: Turn, job: Job, wanted: int) -> None:
     later = Round(draws.round_at(turn, turn.at) + ROUNDS_AHEAD)
     del turn.state.held[job.id]
     turn.state.live[job.id] = True
-    phase = AwaitingRound(len(job.batches), wanted, later, (), second_pass=False)
+    phase = AwaitingRound(len(job.batches), wanted, later, ())
     turn.put(job, phase=phase, held_verdict=job.phase.verdict)
     turn.note(job, "re-examined", "its provider was faulted elsewhere" if wanted else "the hold is over: the beacon decides on an audit")
 

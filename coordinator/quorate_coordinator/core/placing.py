@@ -162,7 +162,7 @@ def _after_commit(turn: Turn, job: Job, lease: Lease) -> None:
         assert isinstance(lease.phase, leases.Committed)
         turn.state.commits[turn.digest(lease.phase.commit.message)] = job.id
         first = draws.first_usable_round(turn, lease.phase.commit.message.beacon_round)
-        turn.put(job, phase=AwaitingRound(0, 0, first, phase.places, second_pass=False))
+        turn.put(job, phase=AwaitingRound(0, 0, first, phase.places))
         return
     closing.close_if_complete(turn, job)
 

@@ -145,7 +145,6 @@ class AwaitingRound:
     wanted: int
     round: Round
     committed: tuple[Place, ...]  # the primary, in batch 0
-    second_pass: bool
 
 
 @dataclass(frozen=True, slots=True)
