@@ -10,10 +10,16 @@ GIB = 1 << 30
 
 
 class ExecutorKind(StrEnum):
-    """Which adapter runs jobs. `auto`: docker when an engine answers, else bwrap, else process on a devnet, else an error."""
+    """Which adapter runs jobs, and in which sandbox.
+
+    `auto`: the strongest there is, that is docker, else bwrap, else process on a devnet, else an error. `docker`: gVisor (runsc) where
+    the engine knows it, else runc. The other two insist on one of them, and are an error where the engine has it not.
+    """
 
     AUTO = "auto"
     DOCKER = "docker"
+    DOCKER_RUNC = "docker-runc"
+    DOCKER_RUNSC = "docker-runsc"
     BWRAP = "bwrap"
     PROCESS = "process"
     NOOP = "noop"

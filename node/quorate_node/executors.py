@@ -4,7 +4,7 @@ from quorate_node.adapters.bwrap import BwrapExecutor
 from quorate_node.adapters.noop import NoopExecutor
 from quorate_node.adapters.process import ProcessExecutor
 from quorate_node.config import Config, ExecutorKind
-from quorate_protocol.ports import Clock, Executor
+from quorate_protocol.ports import Clock, Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 BANNER = (
@@ -22,6 +22,10 @@ async def choose(config: Config, owner: str, clock: Clock) -> Executor:
             return await _process(config, clock)
         case ExecutorKind.DOCKER:
             return await _docker(config, owner, clock)
+        case ExecutorKind.DOCKER_RUNC:
+            return await _docker(config, owner, clock, Sandbox.DOCKER_RUNC)
+        case ExecutorKind.DOCKER_RUNSC:
+            return await _docker(config, owner, clock, Sandbox.DOCKER_RUNSC)
         case ExecutorKind.BWRAP:
             return await _bwrap(config, clock)
         case ExecutorKind.AUTO:
@@ -42,11 +46,12 @@ async def _best(config: Config, owner: str, clock: Clock) -> Executor:
             return await _process(config, clock)
 
 
-async def _docker(config: Config, owner: str, clock: Clock) -> Executor:
+async def _docker(config: Config, owner: str, clock: Clock, sandbox: Sandbox | None = None) -> Executor:
+    """`sandbox` None: the strongest that the engine has."""
     from quorate_node.adapters.docker import DockerExecutor
 
     try:
-        executor = DockerExecutor(config.path("docker"), owner, clock, config.engine_url or None)
+        executor = DockerExecutor(config.path("docker"), owner, clock, config.engine_url or None, sandbox=sandbox)
     except Exception as error:  # the SDK raises its own kinds already while it connects
         raise Unavailable(f"no container engine answers ({error}); install and start one: apt-get install docker.io", 10.0) from error
     await executor.check()

@@ -19,7 +19,7 @@ EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 4
 
 Folder = Annotated[Path, typer.Option("--dir", help="Folder of the devnet; devnet.json stands in it once everything is up.")]
-Executor = Annotated[str, typer.Option("--executor", help="auto, docker, bwrap, process, or noop (up only)")]
+Executor = Annotated[str, typer.Option("--executor", help="auto, docker (runc), docker-runsc (gVisor), bwrap, process, or noop (up only)")]
 AsJson = Annotated[bool, typer.Option("--json", help="The last line on stdout is one JSON object.")]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from quorate_node.config import ExecutorKind
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Price
 
@@ -29,13 +30,26 @@ class ChainKind(StrEnum):
 
 
 class ExecutorChoice(StrEnum):
-    """What runs jobs; `auto`: docker when an engine answers, else bubblewrap when it makes sandboxes, else plain processes."""
+    """What runs jobs; `auto`: docker when an engine answers, else bubblewrap when it makes sandboxes, else plain processes.
+
+    `docker` is runc even where the engine knows gVisor, which takes twice as long to start a container: `docker-runsc` asks for it.
+    """
 
     AUTO = "auto"
     DOCKER = "docker"
+    DOCKER_RUNSC = "docker-runsc"
     BWRAP = "bwrap"
     PROCESS = "process"
     NOOP = "noop"
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether a container engine runs the jobs."""
+        return self in (ExecutorChoice.DOCKER, ExecutorChoice.DOCKER_RUNSC)
+
+    def kind(self) -> ExecutorKind:
+        """What the provider daemons are told."""
+        return ExecutorKind.DOCKER_RUNC if self is ExecutorChoice.DOCKER else ExecutorKind(self.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class _Start:
     def _tell_reaper(self, executor: ExecutorChoice) -> None:
         for index in range(self.config.providers):
             home = self.config.provider_home(index)
-            if executor is ExecutorChoice.DOCKER:
+            if executor.is_engine:
                 self.family.tell({"containers": f"{self.config.label()}-{index}", "home": str(home / "docker")})
             elif executor is ExecutorChoice.PROCESS:
                 self.family.tell({"processes": str(home / "process")})
@@ -201,7 +201,7 @@ class _Start:
             lie_key = (together if config.is_colluding else new_secret()) if index < config.liars else b""
             told = settings.ProviderSettings(
                 home=str(config.provider_home(index)), password_file=str(config.password_file), coordinator_url=coordinator_url,
-                chain_url=chain_url, executor=executor.value, label=f"{config.label()}-{index}", host=config.host(index),
+                chain_url=chain_url, executor=executor.kind().value, label=f"{config.label()}-{index}", host=config.host(index),
                 port=free_port(config.host(index)), slots=config.slots_of(index), price=config.price(index), payout=keys.payout,
                 noop_milliseconds=config.noop_milliseconds, stop_on_exit=True, lie_key=lie_key,
                 ready_file=str(ready / f"provider-{index}.json"),
@@ -234,11 +234,11 @@ def signer_of(keys: ProviderKeys) -> Signer:
 
 def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
     """`auto` decided. Unavailable when docker or bwrap was asked for and is not there. Blocking."""
-    if choice in (ExecutorChoice.AUTO, ExecutorChoice.DOCKER):
+    if choice is ExecutorChoice.AUTO or choice.is_engine:
         problem = engine_answers()
         if not problem:
-            return ExecutorChoice.DOCKER
-        if choice is ExecutorChoice.DOCKER:
+            return choice if choice.is_engine else ExecutorChoice.DOCKER
+        if choice.is_engine:
             raise Unavailable(f"no container engine answers ({problem}); start one, or use --executor bwrap or process")
     if choice in (ExecutorChoice.AUTO, ExecutorChoice.BWRAP):
         try:

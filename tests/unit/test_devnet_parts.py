@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from quorate_devnet.config import DevnetConfig, clear_folder
+from quorate_devnet.config import DevnetConfig, ExecutorChoice, clear_folder
 from quorate_devnet.demo.orders import interleaved
 from quorate_devnet.demo.png import assemble, png
 from quorate_devnet.demo.scenario import combined_price, examples_folder, read_scene
 from quorate_devnet.genesis import network_of
 from quorate_devnet.liar import lie
+from quorate_node.config import ExecutorKind
 
 ONE, OTHER = b"\x01" * 32, b"\x02" * 32
 PRICE = b'{"paths": 400000, "payoff_sum": 1312769604378, "price_micro": 5954474, "seed": 1}\n'
@@ -100,3 +101,12 @@ def test_only_a_devnets_own_files_are_cleared(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"notes\.txt"):
         clear_folder(tmp_path)
+
+
+def test_a_devnet_asks_for_its_sandbox_by_name() -> None:
+    """An engine that learns of gVisor must not change what the demo and the tests of a market run in."""
+    assert ExecutorChoice.DOCKER.kind() is ExecutorKind.DOCKER_RUNC
+    assert ExecutorChoice.DOCKER_RUNSC.kind() is ExecutorKind.DOCKER_RUNSC
+    assert {choice.kind() for choice in ExecutorChoice if not choice.is_engine} == {
+        ExecutorKind.AUTO, ExecutorKind.BWRAP, ExecutorKind.PROCESS, ExecutorKind.NOOP,
+    }  # fmt: skip

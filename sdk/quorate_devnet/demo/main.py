@@ -111,7 +111,7 @@ async def _run(
             console.print(BANNER, highlight=False, markup=False, soft_wrap=True)
         stage[0] = "building the image"
         built = await building
-        if devnet.executor is ExecutorChoice.DOCKER:
+        if devnet.executor.is_engine:
             await asyncio.to_thread(load_image, image)
         screen.milestone(f"everything is up after {devnet.seconds:.1f} s; image of {built.archive_bytes // 1_000_000} MB is ready")
         stage[0] = "running the jobs"
