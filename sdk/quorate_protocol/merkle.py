@@ -1,7 +1,10 @@
-"""Merkle roots over sets of hashes ("roots Merkle over sorted H(entry)", PROTOCOL)."""
+"""Merkle roots over sets of hashes ("roots Merkle over sorted H(entry)", PROTOCOL), and over logs that only grow."""
 
-from quorate_protocol.hashing import keccak256
-from quorate_protocol.units import ZERO_HASH, Hash32
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quorate_protocol.hashing import hash_tuple, keccak256
+from quorate_protocol.units import ZERO_HASH, Amount, Hash32
 
 
 def merkle_root(entries: frozenset[Hash32]) -> Hash32:
@@ -13,3 +16,110 @@ def merkle_root(entries: frozenset[Hash32]) -> Hash32:
         paired = [keccak256(left + right) for left, right in zip(level[::2], level[1::2], strict=False)]
         level = paired + ([level[-1]] if len(level) % 2 else [])
     return Hash32(level[0])
+
+
+# ------------------------------------------------------------------------------------------------------------ grown logs
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A Merkle mountain range: what is left of a log of hashes to append to it and to give its root (docs/decisions/0004).
+
+    `peaks` are the roots of perfect trees over the entries in order, the largest first: one for each bit of `count`, so a
+    million entries leave at most twenty. Appending hashes twice on average, a root hashes once a peak.
+    """
+
+    count: int = 0
+    peaks: tuple[Hash32, ...] = ()
+
+    def append(self, entry: Hash32) -> "Log":
+        """The log with one more entry."""
+        peaks, node, size = list(self.peaks), entry, self.count
+        while size & 1:
+            node = _above(peaks.pop(), node)
+            size >>= 1
+        return Log(self.count + 1, (*peaks, node))
+
+    def root(self) -> Hash32:
+        """H(count, the peaks folded from the smallest); the count fixes the place of every entry. An empty log gives zero."""
+        return _bagged(self.count, self.peaks)
+
+
+@dataclass(frozen=True, slots=True)
+class Inclusion:
+    """Entry `index` of a log of `count`: siblings up to its peak, and all peaks but its own, the largest first."""
+
+    index: int
+    count: int
+    siblings: tuple[Hash32, ...]
+    other_peaks: tuple[Hash32, ...]
+
+
+def credit_entry(assignment_id: Hash32, pay: Amount) -> Hash32:
+    """Entry of a provider's log of credits. The last entry of an assignment counts: one that was taken back is followed by 0."""
+    return hash_tuple(assignment_id, pay)
+
+
+def prove(entries: Sequence[Hash32], index: int) -> Inclusion:
+    """Shows that an entry stands in a log, from all its entries; what anybody can do who kept the receipts in order."""
+    count, first = len(entries), 0
+    assert 0 <= index < count, "an entry of this log"
+    siblings: list[Hash32] = []
+    others: list[Hash32] = []
+    for size in _sizes(count):
+        level = list(entries[first : first + size])
+        if first <= index < first + size:
+            place = index - first
+            while len(level) > 1:
+                siblings.append(level[place ^ 1])
+                level, place = _next_level(level), place >> 1
+        else:
+            others.append(_peak(level))
+        first += size
+    return Inclusion(index, count, tuple(siblings), tuple(others))
+
+
+def is_included(root: Hash32, entry: Hash32, shown: Inclusion) -> bool:
+    """Whether the entry stands at that place of the log with this root."""
+    if not 0 <= shown.index < shown.count < 1 << 64:
+        return False
+    first, mine = 0, 0
+    for size in _sizes(shown.count):
+        if shown.index < first + size:
+            break
+        first, mine = first + size, mine + 1
+    if len(shown.siblings) != size.bit_length() - 1 or len(shown.other_peaks) != shown.count.bit_count() - 1:
+        return False
+    node, place = entry, shown.index - first
+    for sibling in shown.siblings:
+        node = _above(sibling, node) if place & 1 else _above(node, sibling)
+        place >>= 1
+    return _bagged(shown.count, (*shown.other_peaks[:mine], node, *shown.other_peaks[mine:])) == root
+
+
+def _sizes(count: int) -> list[int]:
+    """Of the perfect trees, the largest first."""
+    return [1 << bit for bit in range(count.bit_length() - 1, -1, -1) if count >> bit & 1]
+
+
+def _peak(level: list[Hash32]) -> Hash32:
+    while len(level) > 1:
+        level = _next_level(level)
+    return level[0]
+
+
+def _next_level(level: list[Hash32]) -> list[Hash32]:
+    return [_above(left, right) for left, right in zip(level[::2], level[1::2], strict=True)]
+
+
+def _above(left: Hash32, right: Hash32) -> Hash32:
+    return Hash32(keccak256(left + right))
+
+
+def _bagged(count: int, peaks: Sequence[Hash32]) -> Hash32:
+    if not peaks:
+        return ZERO_HASH
+    folded = peaks[-1]
+    for peak in reversed(peaks[:-1]):
+        folded = _above(peak, folded)
+    return hash_tuple(count, folded)

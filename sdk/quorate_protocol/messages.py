@@ -245,7 +245,7 @@ class Statement:
     held: Amount
     epoch: Sequence
     seq: Sequence
-    receipts_root: Hash32  # Merkle root over H(assignmentId, pay)
+    receipts_root: Hash32  # of the log of H(assignmentId, pay), see `merkle.Log`
 
 
 @dataclass(frozen=True, slots=True)

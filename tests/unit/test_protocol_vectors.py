@@ -108,6 +108,23 @@ def test_merkle_roots_and_lists_written_anew() -> None:
         assert keccak256(b"".join(entries[: case["count"]])) == raw(case["hash"])
 
 
+def test_logs_written_anew() -> None:
+    entries = [raw(item) for item in LOADED["commitments"]["entries"]]
+    for case in LOADED["commitments"]["logs"]:
+        count, left, peaks = case["count"], entries[: case["count"]], []
+        for size in (8, 4, 2, 1):
+            if count & size:
+                level, left = left[:size], left[size:]
+                while len(level) > 1:
+                    level = [keccak256(a + b) for a, b in zip(level[::2], level[1::2], strict=True)]
+                peaks.append(level[0])
+        assert [raw(item) for item in case["peaks"]] == peaks
+        folded = peaks[-1] if peaks else bytes(32)
+        for peak in peaks[-2::-1]:
+            folded = keccak256(peak + folded)
+        assert raw(case["root"]) == (hash_of("uint256 bytes32", count, folded) if count else bytes(32))
+
+
 def test_ballots_by_eth_abi() -> None:
     for case in LOADED["commitments"]["ballots"]:
         padded = [*case["digests"], *["0x" + "00" * 32] * (3 - len(case["digests"]))]

@@ -16,7 +16,7 @@ from quorate_protocol.eip712 import Domain, digest, struct_hash, type_string
 from quorate_protocol.envelope import seal
 from quorate_protocol.epoch import Leaf
 from quorate_protocol.hashing import hash_list, hash_tuple, keccak256
-from quorate_protocol.merkle import merkle_root
+from quorate_protocol.merkle import Log, merkle_root, prove
 from quorate_protocol.messages import MESSAGE_TYPES
 from quorate_protocol.units import WIRE_TYPES, Address, Amount, BlockNumber, ExitStatus, Hash32, Ppm
 from quorate_runtime.crypto import KeySigner
@@ -86,10 +86,24 @@ def commitment_vectors() -> Json:
         found.append({key: _plain(item) for key, item in case.items()})
     entries = [_hash(f"entry/{number}") for number in range(9)]
     roots = [{"count": count, "root": _hex(merkle_root(frozenset(entries[:count])))} for count in range(10)]
+    logs = [_log(entries[:count]) for count in range(10)]
     lists = [{"count": count, "hash": _hex(hash_list(tuple(entries[:count])))} for count in range(4)]
     ballots = [_ballot(number) for number in range(3)]
     plain = [_hex(item) for item in entries]
-    return {"commitments": found, "entries": plain, "merkleRoots": roots, "listHashes": lists, "ballots": ballots}
+    return {"commitments": found, "entries": plain, "merkleRoots": roots, "logs": logs, "listHashes": lists, "ballots": ballots}
+
+
+def _log(entries: list[Hash32]) -> Json:
+    """A log's root, and where the entry in its middle stands."""
+    log = Log()
+    for entry in entries:
+        log = log.append(entry)
+    found: dict[str, Json] = {"count": log.count, "peaks": [_hex(peak) for peak in log.peaks], "root": _hex(log.root())}
+    if entries:
+        shown = prove(entries, log.count // 2)
+        found |= {"index": shown.index, "siblings": [_hex(item) for item in shown.siblings]}
+        found |= {"otherPeaks": [_hex(item) for item in shown.other_peaks]}
+    return found
 
 
 def _ballot(number: int) -> Json:

@@ -6,7 +6,6 @@ from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
 from quorate_coordinator.core.state import EpochRecord
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import epoch as trees
-from quorate_protocol.merkle import merkle_root
 from quorate_protocol.units import ZERO_HASH, Address, Amount
 
 VOUCHERS_PER_EPOCH_MAX = 50
@@ -47,7 +46,7 @@ def leaves_of(turn: Turn) -> tuple[trees.Leaf, ...]:
     leaves = []
     for provider in turn.state.providers.values():
         if provider.final or provider.held:
-            root = merkle_root(frozenset(provider.paid_leaves))
+            root = provider.credits.root()
             leaves.append(trees.Leaf(provider.index, provider.owner, provider.final, provider.held, root))
     for client in turn.state.clients.values():
         place = turn.state.indices.get(client.account)

@@ -14,6 +14,7 @@ from quorate_coordinator.core.turn import Turn
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.lease import Lease
+from quorate_protocol.merkle import credit_entry
 from quorate_protocol.messages import Verdict
 from quorate_protocol.settlement import Credit
 from quorate_protocol.units import Address, Amount, Round
@@ -85,12 +86,11 @@ def _finish(turn: Turn, job: Job) -> None:
 
 
 def _take_back(turn: Turn, job: Job, primary: Lease) -> Amount:
-    """Takes the primary's held credit away; the amount."""
+    """Takes the primary's held credit away; the amount. A log of credits only grows, so a later entry says that there is none."""
     amount = Amount(sum(credit.amount for credit in job.split.credits if credit.assignment_hash == primary.hash))
     provider = turn.state.providers[primary.provider]
-    leaf = hash_tuple(primary.assignment.message.assignment_id, amount)
-    leaves = tuple(item for item in provider.paid_leaves if item != leaf)
-    turn.state.providers[provider.owner] = replace(provider, held=Amount(provider.held - amount), paid_leaves=leaves)
+    credits = provider.credits.append(credit_entry(primary.assignment.message.assignment_id, Amount(0)))
+    turn.state.providers[provider.owner] = replace(provider, held=Amount(provider.held - amount), credits=credits)
     turn.state.unstated[provider.owner] = True
     return amount
 

@@ -12,9 +12,8 @@ from quorate_coordinator.core.events import VoucherReceived
 from quorate_coordinator.core.state import Decided, Job, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import settlement, wire
-from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.lease import Closed, Committed, Lease, Revealed, Silent
-from quorate_protocol.merkle import merkle_root
+from quorate_protocol.merkle import credit_entry
 from quorate_protocol.messages import Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.settlement import Credit
@@ -53,9 +52,8 @@ def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
 def credit(turn: Turn, lease: Lease, amount: Amount) -> None:
     """Credits an execution, held."""
     provider = turn.state.providers[lease.provider]
-    leaf = hash_tuple(lease.assignment.message.assignment_id, amount)
-    held = replace(provider, held=Amount(provider.held + amount), paid_leaves=(*provider.paid_leaves, leaf))
-    turn.state.providers[provider.owner] = held
+    credits = provider.credits.append(credit_entry(lease.assignment.message.assignment_id, amount))
+    turn.state.providers[provider.owner] = replace(provider, held=Amount(provider.held + amount), credits=credits)
     turn.state.unstated[provider.owner] = True
 
 
@@ -87,9 +85,8 @@ def pay_from_fund(turn: Turn, job: Job, ran: list[Lease]) -> None:
         if amount:
             turn.books(fund=Amount(own.fund - amount))
             provider = turn.state.providers[lease.provider]
-            leaf = hash_tuple(lease.assignment.message.assignment_id, amount)
-            paid = replace(provider, final=Amount(provider.final + amount), paid_leaves=(*provider.paid_leaves, leaf))
-            turn.state.providers[provider.owner] = paid
+            credits = provider.credits.append(credit_entry(lease.assignment.message.assignment_id, amount))
+            turn.state.providers[provider.owner] = replace(provider, final=Amount(provider.final + amount), credits=credits)
             turn.books(is_dirty=True)
             turn.state.unstated[provider.owner] = True
 
@@ -109,8 +106,8 @@ def _state(turn: Turn, provider: Provider) -> None:
     seq = Sequence(provider.statement_seq + 1)
     provider = replace(provider, statement_seq=seq)
     turn.state.providers[provider.owner] = provider
-    root = merkle_root(frozenset(provider.paid_leaves))
-    statement = Statement(provider.owner, provider.final, provider.held, Sequence(turn.state.own.epoch + 1), seq, root)
+    epoch, root = Sequence(turn.state.own.epoch + 1), provider.credits.root()
+    statement = Statement(provider.owner, provider.final, provider.held, epoch, seq, root)
     frame = wire.StatementSent(turn.seal(statement))
     turn.emit(Send(f"statement-{provider.owner.hex()}-{seq}", provider.owner, frame, UnixSeconds(turn.at + 3600)))
 

@@ -9,6 +9,7 @@ from quorate_protocol.classes import HostClass
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.epoch import Leaf
 from quorate_protocol.lease import Lease
+from quorate_protocol.merkle import Log
 from quorate_protocol.messages import Accept, Ack, CommitSet, Session, Stop, Verdict, Voucher, Witness
 from quorate_protocol.offer import Offer
 from quorate_protocol.order import Submission
@@ -48,7 +49,7 @@ class Provider:
     final: Amount = Amount(0)
     held: Amount = Amount(0)
     statement_seq: Sequence = Sequence(0)
-    paid_leaves: tuple[Hash32, ...] = ()  # H(assignmentId, pay) of every credit
+    credits: Log = Log()  # H(assignmentId, pay) of every credit, as they came; its root is `receiptsRoot`
 
     def is_alive(self, now: UnixSeconds) -> bool:
         """Heard of lately, with an unexpired offer, and not frozen."""
