@@ -2,15 +2,19 @@
 #   make demo ARGS=--json      the demo's own options; its last line on stdout is the demo's
 #   make test ARGS="-k lease"  pytest's options
 #   make sim SEEDS=1000        how many seeds the simulator runs
+#   make soak MINUTES=10 PROVIDERS=200 CHURN=10   a market under load, CHURN percent of its providers killed a minute
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check sim bench fuzz
+.PHONY: help demo test check sim bench fuzz soak
 
 ARGS ?=
 SEEDS ?= 300
 FUZZ ?= 10
+MINUTES ?= 10
+PROVIDERS ?= 200
+CHURN ?= 10
 export PYTHON
 
 BIN := .venv/bin
@@ -39,6 +43,10 @@ check: .venv/installed-dev
 
 sim: .venv/installed-dev
 	@$(SIMULATE) --seeds $(SEEDS) $(ARGS)
+
+# Daemons killed with -9 under load; ends with one JSON line (see tests/soak/run.py).
+soak: .venv/installed-dev
+	@PYTHONPATH=tests $(BIN)/python -m soak.run --minutes $(MINUTES) --providers $(PROVIDERS) --churn $(CHURN) $(ARGS)
 
 # Every fuzz test with FUZZ times its usual examples, and the slow ones; minutes.
 fuzz: .venv/installed-dev

@@ -1,0 +1,107 @@
+"""What a soak measures from outside: memory of processes, bytes of folders, the coordinator's counters, rows of its state."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quorate_protocol import codec
+from quorate_runtime import journal_files
+
+MB = 1 << 20
+REFUSED_LINE = re.compile(r'^quorate_refused_total\{code="([^"]+)"\} (\d+)', re.MULTILINE)
+
+
+def rss_mb(pid: int) -> float | None:
+    """Resident memory; None when the process is gone."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None  # killed between two looks
+    found = re.search(r"^VmRSS:\s+(\d+) kB", text, re.MULTILINE)
+    return int(found[1]) / 1024 if found else None
+
+
+def folder_mb(folder: Path) -> float:
+    """Bytes that its files take on disk."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_blocks * 512 if path.is_file() else 0
+        except FileNotFoundError:
+            continue  # renamed or removed while we look
+    return total / MB
+
+
+def parts_mb(folder: Path) -> dict[str, float]:
+    """Megabytes of each file or folder right below."""
+    sizes = {path.name: folder_mb(path) if path.is_dir() else path.stat().st_size / MB for path in folder.iterdir()}
+    return {name: round(size, 2) for name, size in sorted(sizes.items(), key=lambda item: -item[1]) if size >= 0.1}
+
+
+def slope(points: list[tuple[float, float]]) -> float:
+    """Least squares through (seconds, value), as value a minute; 0 for fewer than two points."""
+    if len(points) < 2:
+        return 0.0
+    mean_x, mean_y = (sum(point[axis] for point in points) / len(points) for axis in (0, 1))
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return 60 * sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
+
+
+def quantile(values: list[float], share: float) -> float:
+    """A quantile of unsorted values; 0 for none."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(len(ranked) * share))] if ranked else 0.0
+
+
+@dataclass(slots=True)
+class Lives:
+    """Points of one value over the lives of one process: a restart begins a new life."""
+
+    lives: list[list[tuple[float, float]]] = field(default_factory=lambda: [[]])
+
+    def add(self, at: float, value: float | None) -> None:
+        """One look."""
+        if value is not None:
+            self.lives[-1].append((at, value))
+
+    def restarted(self) -> None:
+        """From now on it is another process."""
+        self.lives.append([])
+
+    def warm(self, from_second: float) -> list[tuple[float, float]]:
+        """Points of the longest life, from that second of the soak on."""
+        longest = max(self.lives, key=lambda life: life[-1][0] - life[0][0] if life else 0.0)
+        return [point for point in longest if point[0] >= from_second]
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Refusals by code, summed over a coordinator's lives: its counters begin at zero in each."""
+
+    before: Counter[str] = field(default_factory=Counter)
+    now: Counter[str] = field(default_factory=Counter)
+
+    def read(self, metrics: str) -> None:
+        """What the coordinator's metrics say."""
+        self.now = Counter({code: int(count) for code, count in REFUSED_LINE.findall(metrics)})
+
+    def restarted(self) -> None:
+        """Its counters are zero again."""
+        self.before += self.now
+        self.now = Counter()
+
+    def total(self) -> dict[str, int]:
+        """Over all lives."""
+        return dict(sorted((self.before + self.now).items()))
+
+
+def tables(journal: Path) -> dict[str, tuple[int, int]]:
+    """(rows, bytes) of each table in the newest snapshot, largest first; empty when there is none yet."""
+    snapshot = journal_files.read_snapshot(journal)
+    if snapshot is None:
+        return {}
+    tree = codec.parse(snapshot.payload[8:], len(snapshot.payload))
+    assert isinstance(tree, dict), "a snapshot is an object of tables"
+    sizes = {name: (len(rows) if isinstance(rows, list) else 1, len(codec.canonical(rows))) for name, rows in tree.items()}
+    return dict(sorted(((name, size) for name, size in sizes.items() if size[0]), key=lambda item: -item[1][1]))

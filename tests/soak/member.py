@@ -1,0 +1,143 @@
+"""One provider of a soak: the daemon's own parts, without those that only ask the chain.
+
+Two hundred whole daemons on one machine would ask the chain two hundred times a second for their court and their claims, and the
+devnet's chain, which takes milliseconds a call, would be all that is measured. So the first few providers are whole daemons, and
+the others are what carries jobs: core, actor, journal, executor, store, peers, heartbeats, offers.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from quorate_content.store import ContentStore
+from quorate_contracts.deploy import Contracts
+from quorate_node import loops
+from quorate_node.adapters.hostclass import detect_hardware
+from quorate_node.adapters.noop import NoopExecutor
+from quorate_node.config import Config, ExecutorKind
+from quorate_node.coordinator import Coordinator, deployment_of, discover
+from quorate_node.core import effects, events
+from quorate_node.core.provider import ProviderCore
+from quorate_node.core.reconcile import reconcile
+from quorate_node.courtroom import Courtroom
+from quorate_node.daemon import ProviderDaemon, terms_of
+from quorate_node.herald import Advert, Herald
+from quorate_node.inbox import Inbox
+from quorate_node.keys import ProviderKeys
+from quorate_node.performer import Performer
+from quorate_node.workbench import Workbench
+from quorate_protocol.ports import Peers
+from quorate_protocol.units import Address
+from quorate_runtime.actor import Actor
+from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.crypto import new_secret, recover
+from quorate_runtime.journal import Journal
+from quorate_runtime.peers_ws import WsDialer
+from soak.plan import NOOP_MILLISECONDS, PRICE, SLOTS, WHOLE, listen_host
+
+CODEC: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the market is, and where a provider lives."""
+
+    coordinator_url: str
+    chain_url: str
+    home: Path
+    index: int
+
+    def config(self) -> Config:
+        """As its owner would write it."""
+        return Config(
+            home=self.home, coordinators=(self.coordinator_url,), executor=ExecutorKind.NOOP, is_devnet=True, slots=SLOTS, price=PRICE,
+            listen_host=listen_host(self.index), listen_port=0, chain_url=self.chain_url, noop_milliseconds=NOOP_MILLISECONDS,
+            cpu_millis=1000, memory_bytes=8 << 30,
+        )  # fmt: skip
+
+
+async def run_member(place: Place, keys: ProviderKeys, connected: Callable[[], None]) -> None:
+    """Serves until cancelled; `connected` is called once the coordinator was reached."""
+    clock, config = SystemClock(), place.config()
+    executor = NoopExecutor(config.path("noop"), clock, config.noop_milliseconds)
+    if place.index < WHOLE:
+        daemon = ProviderDaemon(config, keys, executor, clock)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(daemon.run(), name=f"provider {place.index}")
+            await daemon.is_standing.wait()
+            connected()
+        return
+    async with AsyncExitStack() as stack:
+        member = await _Member.make(stack, config, keys, executor, clock)
+        await member.serve(connected)
+
+
+@dataclass(slots=True)
+class _Member:
+    core: ProviderCore
+    actor: Actor[events.Event, effects.Effect]
+    executor: NoopExecutor
+    dialer: WsDialer
+    herald: Herald
+    clock: SystemClock
+
+    @classmethod
+    async def make(
+        cls, stack: AsyncExitStack, config: Config, keys: ProviderKeys, executor: NoopExecutor, clock: SystemClock
+    ) -> "_Member":
+        """As the daemon wires it."""
+        config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        [url] = config.coordinators
+        info = await discover(session, url, config.path("info.json"))
+        hardware, contracts = detect_hardware(config.home), Contracts.of(deployment_of(info))
+        terms = terms_of(config, keys, executor, [info], hardware)
+        core, client = ProviderCore(terms), ChainClient(Rpc(config.chain_url, session))
+        sender = Sender(client, keys.operator, config.path("operator.sqlite"), clock)
+        stack.callback(sender.close)
+        store = ContentStore(config.path("store"), config.store_quota_bytes)
+        stack.push_async_callback(store.close)
+        coordinators = {info.coordinator: Coordinator(url, info, session, keys.account, keys.operator, clock)}
+        workbench = Workbench(executor, store, config.home, clock, {slot.host.id(): slot.host for slot in terms.slots})
+        dialers: dict[Address, WsDialer] = {}
+        peers: Mapping[Address, Peers] = dialers
+        advert = Advert(hardware, "", keys.peer_public, keys.box_public, (f"http://{config.listen_host}:{config.listen_port}",))
+        herald = Herald(terms, lambda: advert, peers, keys.operator, clock)
+        courtroom = Courtroom(core, workbench, coordinators, contracts, client, sender, keys.operator, clock)
+        performer = Performer(core, workbench, coordinators, peers, keys.operator, herald, courtroom, clock)
+        journal = Journal.open(config.path("journal"))
+        stack.push_async_callback(journal.close)
+        actor = Actor(core, journal, clock, CODEC, performer.perform, new_secret, on_refused=performer.refused)
+        performer.attach(actor)
+        inbox = Inbox(actor, info.coordinator, terms.domain, recover)
+        address = url.replace("http", "ws", 1) + "/v1/peers"
+        dialer = WsDialer(address, info.coordinator, keys.account, keys.operator, inbox.handle, clock)
+        dialers[info.coordinator] = dialer
+        return cls(core, actor, executor, dialer, herald, clock)
+
+    async def serve(self, connected: Callable[[], None]) -> None:
+        """Replays, attaches to what has run meanwhile, and works."""
+        await self.actor.start()
+        observed = {lease: await self.executor.state(lease) for lease in await self.executor.leases()}
+        found = reconcile(self.core.live(), self.core.jury.values(), observed)
+        for lease in found.strays:
+            await self.executor.remove(lease)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.actor.run(), name="actor")
+            if not self.core.is_configured(self.core.terms):
+                await self.actor.submit(events.Configured(self.core.terms))
+            for event in found.happened:
+                await self.actor.submit(event)
+            group.create_task(loops.tick(self.core, self.actor, self.clock), name="ticks")
+            group.create_task(self.dialer.run(), name="peer")
+            while not self.dialer.connected():
+                await self.clock.sleep(0.1)
+            group.create_task(loops.beat(self.core, self.herald, self.clock), name="heartbeats")
+            group.create_task(loops.advertise(self.core, self.actor, self.clock), name="offers")
+            connected()

@@ -1,0 +1,245 @@
+"""`python -m soak.run --minutes 10 --providers 200 --churn 10`: a market under load, its daemons killed with -9 all the time.
+
+Real chain, beacon, coordinator, journals, WebSocket peers and clients; jobs of the no-op executor. CHURN percent of the providers
+a minute are killed with their process and come back from their home folders; the coordinator is killed as often as asked in the
+first third of the run, and once more at the end, before it is asked for every job that it ever acknowledged. The last line is JSON:
+
+acknowledged_lost   jobs that a client holds an Ack of and that have no end at last; the goal is 0
+jobs_done, jobs_s   ends that clients saw, and those a second of the load; job_p50_ms, job_p99_ms from `submit` to the end, beacon
+                    rounds (two seconds each), kills and restarts included
+rss_slope_mb_min    growth of the coordinator's memory in its longest life, least squares after the warm-up; the goal is 0.5 at most
+home_mb_min         growth of its folder on disk in the same time; host_* the same, the median over the providers' processes
+refused             by code: the coordinator's own count over all its lives, and what clients were refused
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from soak.gauge import Lives, Refusals, folder_mb, parts_mb, quantile, rss_mb, slope, tables
+from soak.load import Load
+from soak.plan import Plan
+from soak.stage import Stage, staged
+
+LOOK_SECONDS = 1.0
+DISK_SECONDS = 5.0
+AWAY_SECONDS = (1.0, 6.0)  # how long a killed process of providers stays away
+SLOPE_MB_MIN_MAX = 0.5
+SLOPE_FROM_SECONDS = 300.0  # a shorter soak is not judged by its slope
+
+
+@dataclass(slots=True)
+class Watch:
+    """Everything that is looked at while the soak runs."""
+
+    stage: Stage
+    begun: float = field(default_factory=time.monotonic)
+    coordinator: Lives = field(default_factory=Lives)
+    coordinator_disk: Lives = field(default_factory=Lives)
+    hosts: dict[int, Lives] = field(default_factory=dict)
+    hosts_disk: dict[int, Lives] = field(default_factory=dict)
+    refusals: Refusals = field(default_factory=Refusals)
+    kills: int = 0
+
+    def second(self) -> float:
+        """Of the soak."""
+        return time.monotonic() - self.begun
+
+    async def run(self) -> None:
+        """Until cancelled. RuntimeError when a process ended that nobody killed."""
+        disk_at = 0.0
+        async with aiohttp.ClientSession() as session:
+            while True:
+                problem = self.stage.died()
+                if problem:
+                    raise RuntimeError(problem)
+                self._memory()
+                if self.second() >= disk_at:
+                    disk_at = self.second() + DISK_SECONDS
+                    await asyncio.to_thread(self._disk)
+                await self._metrics(session)
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def _memory(self) -> None:
+        if "coordinator" not in self.stage.expected_dead:
+            self.coordinator.add(self.second(), rss_mb(self.stage.pid("coordinator")))
+        for number in range(len(self.stage.plan.hosts())):
+            if f"host-{number}" not in self.stage.expected_dead:
+                self.hosts.setdefault(number, Lives()).add(self.second(), rss_mb(self.stage.pid(f"host-{number}")))
+
+    def _disk(self) -> None:
+        self.coordinator_disk.add(self.second(), folder_mb(self.stage.coordinator_home))
+        for number in range(len(self.stage.plan.hosts())):
+            self.hosts_disk.setdefault(number, Lives()).add(self.second(), folder_mb(self.stage.plan.host_home(number)))
+
+    async def _metrics(self, session: aiohttp.ClientSession) -> None:
+        try:
+            async with session.get(f"{self.stage.coordinator_url}/metrics", timeout=aiohttp.ClientTimeout(total=5)) as answer:
+                self.refusals.read(await answer.text())
+        except (aiohttp.ClientError, TimeoutError):
+            return  # it is being killed, or busy; the next look is soon
+
+    async def kill_coordinator(self) -> None:
+        """With -9, and at once again."""
+        self.stage.kill("coordinator")
+        self.kills += 1
+        self.refusals.restarted()
+        self.coordinator.restarted()
+        await self.stage.restart("coordinator")
+
+
+async def churn(watch: Watch, chance: random.Random) -> None:
+    """Kills processes of providers in turn, for ever; each comes back after some seconds."""
+    stage, every = watch.stage, watch.stage.plan.kill_every()
+    numbers: list[int] = []
+    while every:
+        await asyncio.sleep(every * chance.uniform(0.5, 1.0))
+        if not numbers:
+            numbers = list(range(len(stage.plan.hosts())))
+            chance.shuffle(numbers)
+        number = numbers.pop()
+        stage.kill(f"host-{number}")
+        watch.kills += 1
+        watch.hosts[number].restarted()
+        away = chance.uniform(*AWAY_SECONDS)
+        await asyncio.sleep(away)
+        await stage.restart(f"host-{number}")
+        await asyncio.sleep(max(0.0, every / 2 - away))
+
+
+async def kill_coordinator(watch: Watch) -> None:
+    """At the plan's seconds."""
+    for at in watch.stage.plan.coordinator_dies_at():
+        await asyncio.sleep(max(0.0, at - watch.second()))
+        await watch.kill_coordinator()
+
+
+async def soak(plan: Plan, seed: int) -> dict[str, object]:
+    """The whole run; returns the line."""
+    chance = random.Random(seed)
+    async with staged(plan) as stage:
+        watch = Watch(stage)
+        load = Load(stage.profiles, stage.coordinator_url, plan.rate, plan.outstanding)
+        await load.open()
+        try:
+            _say(f"{plan.providers} providers in {len(plan.hosts())} processes are on offer; load for {plan.seconds:g} s")
+            watch.begun = time.monotonic()
+            await _under_load(plan, watch, load, chance)
+            ended = watch.second()
+            _say(f"drained after {ended - plan.seconds:.1f} s, {load.told.open()} open; the coordinator is killed once more")
+            warm = await asyncio.to_thread(_diagnosis, watch)
+            await watch.kill_coordinator()
+            lost = await load.lost()
+        finally:
+            await load.close()
+        for job_id in lost[:10]:
+            _say(f"lost: 0x{job_id.hex()}")
+        return _line(plan, watch, load, len(lost), warm)
+
+
+async def _under_load(plan: Plan, watch: Watch, load: Load, chance: random.Random) -> None:
+    until = watch.begun + plan.seconds
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(watch.run())
+        dying = [group.create_task(churn(watch, chance)), group.create_task(kill_coordinator(watch))]
+        working = group.create_task(load.run(until, until + plan.drain_seconds))
+        await asyncio.sleep(max(0.0, until - time.monotonic()))
+        dying[0].cancel()
+        await _all_back(watch.stage)
+        await working
+        for task in (watching, dying[1]):
+            task.cancel()
+
+
+async def _all_back(stage: Stage) -> None:
+    """Nobody stays dead for the drain: a soak ends with the market whole."""
+    for name in sorted(stage.expected_dead):
+        if name.startswith("host-"):
+            await stage.restart(name)
+
+
+def _diagnosis(watch: Watch) -> float:
+    """Says what is large; the second from which on memory is judged: a third of the run for the kills, a sixth to warm up."""
+    home = watch.stage.coordinator_home
+    _say(f"coordinator's folder, MB: {parts_mb(home)}; journal {parts_mb(home / 'journal')}")
+    _say(f"a providers' folder, MB: {parts_mb(watch.stage.plan.host_home(0) / '0')}")
+    for name, (rows, size) in list(tables(home / "journal").items())[:8]:
+        _say(f"newest snapshot: {name} {rows} rows, {size} bytes")
+    return watch.stage.plan.seconds / 2
+
+
+def _line(plan: Plan, watch: Watch, load: Load, lost: int, warm: float) -> dict[str, object]:
+    told = load.told
+    until = plan.seconds
+    took = told.milliseconds()
+
+    def growth(lives: Lives) -> float:
+        return round(slope([point for point in lives.warm(warm) if point[0] <= until]), 3)
+
+    return {
+        "acknowledged_lost": lost,
+        "jobs_done": len(told.ended),
+        "jobs_s": round(len(told.ended) / plan.seconds, 2),
+        "job_p99_ms": round(quantile(took, 0.99)),
+        "rss_slope_mb_min": growth(watch.coordinator),
+        "refused": watch.refusals.total() | dict(told.refused),
+        "job_p50_ms": round(quantile(took, 0.5)),
+        "acknowledged": len(told.submitted),
+        "unanswered": told.unanswered,
+        "verdicts": dict(told.verdicts),
+        "kills": watch.kills,
+        "rss_mb": round(watch.coordinator.warm(0)[-1][1], 1),
+        "home_mb_min": growth(watch.coordinator_disk),
+        "host_rss_mb_min": quantile([growth(lives) for lives in watch.hosts.values()], 0.5),
+        "host_home_mb_min": quantile([growth(lives) for lives in watch.hosts_disk.values()], 0.5),
+        "providers": plan.providers,
+        "minutes": round(plan.seconds / 60, 2),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="soak.run", description="A market under load whose daemons are killed all the time.")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--providers", type=int, default=200)
+    parser.add_argument("--churn", type=float, default=10.0, help="percent of the providers that are killed a minute")
+    parser.add_argument("--rate", type=float, default=4.0, help="jobs a second that clients hand in, at most")
+    parser.add_argument("--outstanding", type=int, default=200, help="jobs under way, at most")
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--per-process", type=int, default=20, help="providers in one process")
+    parser.add_argument("--coordinator-kills", type=int, default=2, help="besides the one at the end")
+    parser.add_argument("--drain", type=float, default=180.0, help="seconds in which everything acknowledged has to end")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of kills")
+    parser.add_argument("--folder", type=Path, help="an empty folder that stays; otherwise one that goes")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="quorate-soak-") as temporary:
+        folder = (options.folder or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        plan = Plan(
+            folder, 60 * options.minutes, options.providers, options.churn, options.rate, options.outstanding, options.clients,
+            options.per_process, options.coordinator_kills, options.drain,
+        )  # fmt: skip
+        line = asyncio.run(soak(plan, options.seed))
+    print(json.dumps(line))
+    slope_found = line["rss_slope_mb_min"]
+    assert isinstance(slope_found, float)
+    is_growing = plan.seconds >= SLOPE_FROM_SECONDS and slope_found > SLOPE_MB_MIN_MAX
+    return 1 if line["acknowledged_lost"] or is_growing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
