@@ -22,6 +22,7 @@ from quorate_protocol.limits import DAY, SPEC_BYTES_MAX
 from quorate_protocol.ports import Clock, Executor, Mount, Task
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32
+from quorate_runtime.crash import crash_point
 
 CIPHERTEXT_KEEP_SECONDS = 14 * DAY  # the verdict's seven days and the wait for it
 
@@ -73,11 +74,14 @@ class Workbench:
         """Ciphertext of the collected output, in the store; the same salt always gives the same one."""
         target, sealed = self._outputs / lease_id, self._outputs / f"{lease_id}.sealed"
         sealed.unlink(missing_ok=True)
+        crash_point("output.before-seal")
         digest, cid, _ = await asyncio.to_thread(seal_directory, target, salt, sealed)
         if digest != output_digest:
             raise Refused(Code.DOES_NOT_OPEN, f"the output of {lease_id} changed on disk after it was collected")
         until = self._clock.now() + CIPHERTEXT_KEEP_SECONDS
+        crash_point("output.before-store")
         stat = await self.store.put(sealed, _kept(lease_id), until)
+        crash_point("output.after-store")
         assert stat.cid == cid, "sealing and the store name the same bytes alike"
         sealed.unlink(missing_ok=True)
         return cid
@@ -103,6 +107,7 @@ class Workbench:
                 part.mkdir(mode=0o700)
                 note = f"outputs refused: {refused.detail}"
         os.replace(part, target)
+        crash_point("output.after-collect")
         return note
 
     async def _task(self, lease_id: str, spec: JobSpec, host_class: Hash32) -> Task:

@@ -16,6 +16,7 @@ from quorate_protocol.messages import Ack
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Amount, Hash32, Sequence
 from quorate_protocol.views import JobEvent, RunView
+from quorate_runtime.crash import crash_point
 from quorate_runtime.crypto import recover
 
 RECONNECT_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -96,7 +97,9 @@ class Attendance:
                 self._desk.notice(f"charge: {told} was charged, the evidence allows {allowed}; only that is vouched for")
             if len(self._agreements) >= SETTLED_MAX:
                 self._agreements.pop(next(iter(self._agreements)))
+            crash_point("client.before-settle")
             self._desk.ledger.settle(view.job_id, Amount(min(view.charged, agreement.charged)))
+            crash_point("client.after-settle")
             self._agreements[view.job_id] = agreement
             await self._vouch()
             return agreement
@@ -162,7 +165,9 @@ class Attendance:
             self._witnessed.pop(next(iter(self._witnessed)))
         self._witnessed[commit.message.assignment_hash] = answer.commit_hash
         try:
+            crash_point("client.before-witness")
             await desk.api.witness(seal(pins.domain, answer, desk.profile.session.sign))
+            crash_point("client.after-witness")
         except RefusedError as error:
             # Not re-raised: too late, or another program of this profile was first; the job is audited at worst.
             desk.notice(f"run 0x{event.job_id.hex()[:12]}: witness refused: {error}")
@@ -183,11 +188,15 @@ class Attendance:
         session = desk.newest_session()
         if session is None:
             return
+        crash_point("client.before-draft")
         voucher = desk.ledger.draft_voucher(desk.client, desk.pins.coordinator, session.message.up_to)
         if voucher is None:
             return
+        crash_point("client.after-draft")
         try:
+            crash_point("client.before-voucher")
             await desk.api.voucher(seal(desk.pins.domain, voucher, desk.profile.session.sign))
+            crash_point("client.after-voucher")
         except RefusedError as error:
             # Not re-raised: another program of this profile sent a newer one (stale), or the coordinator disagrees; it is told, not hidden.
             if error.code != Code.STALE.value:

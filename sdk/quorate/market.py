@@ -29,6 +29,7 @@ from quorate_protocol.ports import Clock
 from quorate_protocol.units import Amount, Bps, Hash32, Nonce
 from quorate_protocol.views import AccountView, InfoView, OfferView, PlanRequest, PlanView, RunView
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.crash import crash_point
 
 SUBMIT_TRIES = 3
 SUBMIT_RETRY_SECONDS = 1.0
@@ -126,17 +127,21 @@ class Market:
     async def submit(self, job: Job, plan: Plan | None = None, progress: Progress = no_progress) -> Run:
         """Uploads what is missing, signs the order and hands it in. The run goes on when this program ends."""
         packed = plan.packed if plan is not None else await self._pack(job)
+        crash_point("client.before-upload")
         await upload_missing(self._desk.api, packed.uploads, progress)
+        crash_point("client.after-upload")
         desk, coordinator = self._desk, self._desk.pins.coordinator
         nonce = Nonce(desk.next_nonce(await self._known_nonce()))
         order = make_order(job, packed.spec, desk.client, coordinator, nonce, self._clock.now(), self.info.fee_bps)
         session = desk.session_for(order.budget)
         job_id = job_id_of(desk.pins.domain, order)
+        crash_point("client.before-record")
         desk.ledger.record(
             Entry(
                 job_id, job.name, order, packed.spec.encode(), envelope.encode(session), int(self._clock.now()), None, job.outputs
             )
         )  # fmt: skip
+        crash_point("client.after-record")
         await self._hand_in(job_id, Submission(desk.seal_order(order), session, packed.spec))
         await self.attach()
         return Run(desk, self._attendance, job_id, job.name)
@@ -199,7 +204,9 @@ class Market:
     async def _hand_in(self, job_id: Hash32, submission: Submission) -> None:
         for attempt in range(SUBMIT_TRIES):
             try:
+                crash_point("client.before-send")
                 answer = await self._desk.api.submit(submission)
+                crash_point("client.after-send")
             except UnavailableError:
                 # The same order again gives the same job, so repeating is safe; the last failure is reported.
                 if attempt == SUBMIT_TRIES - 1:
@@ -210,7 +217,9 @@ class Market:
                 raise
             else:
                 self._desk.check_ack(job_id, submission.order.message, answer)
+                crash_point("client.before-ack")
                 self._desk.ledger.acknowledge(job_id, envelope.encode(answer.ack))
+                crash_point("client.after-ack")
                 return
 
     def _find(self, name: str | bytes) -> Entry:

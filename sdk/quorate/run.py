@@ -16,6 +16,7 @@ from quorate_protocol.messages import Stop
 from quorate_protocol.receipt import ExecutionEvidence
 from quorate_protocol.units import ExitStatus, Hash32, Outcome, UnixSeconds
 from quorate_protocol.views import JobEvent, RunView, SealedOutput
+from quorate_runtime.crash import crash_point
 
 POLL_SECONDS = 5.0
 HISTORY_SECONDS = 1.0
@@ -127,7 +128,9 @@ class Run:
         if is_ours and await asyncio.to_thread(folder.is_dir):
             return reveal.exit_status, folder
         spec = job.decode(self._desk.entry(self.job_id).spec)
+        crash_point("client.before-fetch")
         await self._fetch_any(agreement.group, folder, spec.resources.output_bytes, progress)
+        crash_point("client.after-fetch")
         return reveal.exit_status, folder
 
     async def _fetch_any(self, group: tuple[ExecutionEvidence, ...], folder: Path, bytes_max: int, progress: Progress) -> None:
@@ -149,5 +152,9 @@ class Run:
         folder = self._desk.profile.receipts
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.job_id.hex()}.json"
-        path.write_bytes(agreement.receipt)
+        crash_point("client.before-receipt")
+        part = path.with_name(path.name + ".part")
+        part.write_bytes(agreement.receipt)
+        part.replace(path)
+        crash_point("client.after-receipt")
         return path

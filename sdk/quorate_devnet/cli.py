@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -150,7 +151,9 @@ def _start_detached(words: list[str], folder: Path, as_json: bool) -> int:
 
 def _until_interrupted(config: "DevnetConfig", as_json: bool) -> int:
     from quorate_protocol.refusals import Refused, Unavailable
+    from quorate_runtime import crash
 
+    crash.configure(os.environ.get(crash.CRASH_VARIABLE, ""))
     try:
         return asyncio.run(_serve(config, as_json))
     except (Refused, Unavailable) as error:  # the program's end: a sentence and a code

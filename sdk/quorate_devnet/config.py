@@ -9,6 +9,7 @@ from pathlib import Path
 from quorate_node.config import ExecutorKind
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Price
+from quorate_runtime.crash import CRASH_VARIABLE
 
 MARKER = "devnet.json"
 PASSPHRASE = "devnet"  # keys of a devnet are worthless elsewhere
@@ -67,6 +68,7 @@ class DevnetConfig:
     is_colluding: bool = False
     noop_milliseconds: int = 0
     has_default_ports: bool = False  # chain 8545, beacon 8546, coordinator 7700 instead of free ones
+    crash_folder: Path | None = None  # tests: a file `provider-0` there says at which crash point that child dies
 
     def __post_init__(self) -> None:
         """ValueError names what cannot be."""
@@ -74,6 +76,10 @@ class DevnetConfig:
             raise ValueError(f"1 to {PROVIDERS_MAX} providers and 1 to {CLIENTS_MAX} clients, please")
         if not 0 <= self.liars <= self.providers or not 1 <= min(self.slots, self.liar_slots) <= max(self.slots, self.liar_slots) <= 16:
             raise ValueError("there are at most as many liars as providers, and 1 to 16 run slots each")
+
+    def arming(self, name: str) -> dict[str, str]:
+        """Environment of the coordinator or a provider: where it looks for the crash point that is meant for it alone."""
+        return {CRASH_VARIABLE: f"@{self.crash_folder / name}"} if self.crash_folder else {}
 
     def provider_home(self, index: int) -> Path:
         """A provider daemon's folder."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.crash import CRASH_VARIABLE, crash_point
 
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 0.5
@@ -59,17 +60,23 @@ class Family:
             )  # fmt: skip
 
     def start(self, name: str, module: str, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
-        """Runs a module as a child of its own session, so that a Ctrl-C in the terminal reaches only the parent."""
+        """Runs a module as a child of its own session, so that a Ctrl-C in the terminal reaches only the parent.
+
+        A crash point that the parent was armed with is the parent's: a child is armed by `env` alone.
+        """
         path = self.logs / f"{name}.log"
         command = [sys.executable, "-m", "quorate_devnet.child", str(os.getpid()), module, *arguments]
+        inherited = {key: value for key, value in os.environ.items() if key != CRASH_VARIABLE}
+        crash_point("devnet.before-child")
         with path.open("ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                env={**os.environ, **(env or {})},
+                env={**inherited, **(env or {})},
             )  # fmt: skip
         self.tell({"child": process.pid})
         child = Child(name, process, path)
         self.children[name] = child
+        crash_point("devnet.after-child")
         return child
 
     def tell(self, fact: Mapping[str, str | int]) -> None:
@@ -112,10 +119,12 @@ class Family:
 
     async def stop(self) -> None:
         """SIGTERM to all, SIGKILL after a while; then the reaper removes what they left. Safe to repeat."""
+        crash_point("devnet.before-stop")
         for child in self.children.values():
             if child.is_running:
                 child.process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(self._wait_all)
+        crash_point("devnet.after-stop")
         reaper, self._reaper = self._reaper, None
         if reaper is not None and reaper.stdin is not None:
             reaper.stdin.close()

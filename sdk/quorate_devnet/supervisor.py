@@ -39,6 +39,7 @@ from quorate_protocol.ports import BeaconInfo, Signer
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.crash import crash_point
 from quorate_runtime.crypto import new_secret
 from quorate_runtime.keys import Keystore
 
@@ -92,7 +93,7 @@ async def running(config: DevnetConfig, notice: Notice = lambda sentence: None) 
 
 def _start_role(family: Family, config: DevnetConfig, name: str) -> None:
     module = "quorate_devnet.run_coordinator" if name == "coordinator" else "quorate_devnet.run_provider"
-    family.start(name, module, [str(config.folder / "ready" / f"{name}.settings")])
+    family.start(name, module, [str(config.folder / "ready" / f"{name}.settings")], config.arming(name))
 
 
 @dataclass(slots=True)
@@ -114,17 +115,23 @@ class _Start:
         executor = await asyncio.to_thread(resolve_executor, config.executor)
         self._tell_reaper(executor)
         port = config.ports()[2] or free_port("127.0.0.1")
+        crash_point("devnet.before-keys")
         coordinator, providers, profiles = self._keys(f"http://127.0.0.1:{port}")
+        crash_point("devnet.after-keys")
         beacon = await self.family.ready("beacon", ready / "beacon.json", READY_SECONDS)
         chain = await self.family.ready("chain", ready / "chain.json", READY_SECONDS)
         self.notice("chain and beacon answer; deploying the contracts")
+        crash_point("devnet.before-genesis")
         deployment = await self._genesis(chain["url"], beacon, coordinator, providers, profiles)
+        crash_point("devnet.after-genesis")
         self.notice("contracts deployed, everybody registered and funded")
         told = settings.CoordinatorSettings(
             str(config.coordinator_home), str(config.password_file), deployment, chain["url"], beacon["url"], port,
             str(ready / "coordinator.json"),
         )  # fmt: skip
+        crash_point("devnet.before-settings")
         settings.write(ready / "coordinator.settings", told)
+        crash_point("devnet.after-settings")
         served = await self.family.ready("coordinator", ready / "coordinator.json", READY_SECONDS)
         self.notice(f"coordinator serves at {served['url']}")
         self._tell_providers(served["url"], chain["url"], executor, providers)
@@ -133,7 +140,9 @@ class _Start:
             config, self.family, executor, deployment, chain["url"], beacon["url"], served["url"], coordinator.account.address,
             tuple(keys.account for keys in providers), profiles, time.monotonic() - self.began,
         )  # fmt: skip
+        crash_point("devnet.before-marker")
         write_devnet_file(devnet_facts(devnet), config)
+        crash_point("devnet.after-marker")
         return devnet
 
     def _start_children(self) -> None:

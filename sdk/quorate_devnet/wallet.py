@@ -8,6 +8,7 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.chain.transactions import Transaction, sign
+from quorate_runtime.crash import crash_point
 
 FEE_MAX_WEI, TIP_WEI = 100 * 10**9, 10**9
 
@@ -47,5 +48,7 @@ class Wallet:
 
     async def _send(self, what: str, to: Address | None, data: bytes, value: int, gas: int) -> None:
         signed = sign(Transaction(self.chain_id, self.nonce, to, data, value, gas, FEE_MAX_WEI, TIP_WEI), self.signer)
+        crash_point("wallet.before-send")
         self.sent[what] = await self.client.send_raw(signed.raw)
+        crash_point("wallet.after-send")
         self.nonce += 1

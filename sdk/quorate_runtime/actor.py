@@ -151,7 +151,7 @@ class Actor(Generic[E, F]):
     def _append(self, entry: _Entry[E], outcome: Outcome[F], record: Record) -> None:
         effects = [(effect.key, self._codec.encode_effect(effect)) for effect in outcome.effects]
         assert len({key for key, _ in effects}) == len(effects), "two effects of one step have the same key"
-        crash_point("actor.before-append")
+        crash_point("actor.before-append", entry.event)
         future = self._journal.append(record, effects)
         self._flying.append((entry, future))
         future.add_done_callback(partial(self._durable, outcome))
@@ -168,6 +168,7 @@ class Actor(Generic[E, F]):
             if entry.reply is not None and not entry.reply.done():
                 entry.reply.set_exception(error)
             return
+        crash_point("actor.after-append", entry.event)
         self._steps.add(type(entry.event).__name__)
         fresh = future.result().fresh
         for effect in outcome.effects:

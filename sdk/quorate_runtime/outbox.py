@@ -91,9 +91,9 @@ class Outbox(Generic[F]):
         while True:
             try:
                 async with self._slots:
-                    crash_point(f"effect.before.{kind}")
+                    crash_point("effect.before", effect)
                     await self._perform(effect)
-                    crash_point(f"effect.after.{kind}")
+                    crash_point("effect.after", effect)
             except Unavailable as error:
                 # The world failed: the effect stays pending and is tried again, for ever, ever more slowly.
                 self._results.add(kind, "unavailable")

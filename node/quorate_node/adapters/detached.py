@@ -21,6 +21,7 @@ from quorate_node.adapters.outputs import OutputCaps, collect_tree
 from quorate_protocol.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
+from quorate_runtime.crash import crash_point
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
@@ -50,6 +51,7 @@ class DetachedExecutor:
         if not _LEASE_ID.fullmatch(task.lease_id):
             raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a folder")
         if lease_state(self._folder(task.lease_id)) is TaskState.ABSENT:
+            crash_point("container.before-create")
             await asyncio.to_thread(self._begin, task)
 
     async def state(self, lease_id: str) -> TaskState:
@@ -81,7 +83,9 @@ class DetachedExecutor:
         """Copies the outputs within the task's caps."""
         plan = self._plan(lease_id)
         caps = OutputCaps(int(plan["output_bytes"]), int(plan["output_inodes"]))
+        crash_point("container.before-collect")
         await asyncio.to_thread(self._collect, self._folder(lease_id), destination, caps)
+        crash_point("container.after-collect")
 
     async def stop(self, lease_id: str) -> None:
         """Asks the supervisor to end the program: SIGTERM, then SIGKILL after 5 s. Returns when it has ended."""
@@ -92,7 +96,9 @@ class DetachedExecutor:
 
     async def remove(self, lease_id: str) -> None:
         """Kills what still runs and deletes everything of the lease."""
+        crash_point("container.before-remove")
         await asyncio.to_thread(self._end, self._folder(lease_id))
+        crash_point("container.after-remove")
 
     async def leases(self) -> Sequence[str]:
         """Every folder."""
@@ -158,14 +164,17 @@ def is_locked(folder: Path) -> bool:
 def spawn_supervisor(folder: Path, plan: Mapping[str, object]) -> None:
     """Starts the supervisor in a session of its own, holding the lock from before its first instruction; returns once it is detached."""
     (folder / "plan.json").write_text(json.dumps(plan))
+    crash_point("container.after-create")
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with (folder / "supervisor.log").open("wb") as errors:
+            crash_point("container.before-start")
             subprocess.run(
                 [sys.executable, "-I", "-S", str(_SUPERVISOR), str(folder)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=errors, start_new_session=True, pass_fds=(descriptor,), cwd="/", check=True, timeout=_SPAWN_SECONDS,
             )  # fmt: skip
+            crash_point("container.after-start")
     finally:
         os.close(descriptor)
 

@@ -46,6 +46,7 @@ from quorate_node.adapters.outputs import OutputCaps
 from quorate_protocol.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
+from quorate_runtime.crash import crash_point
 
 _logger = logging.getLogger(__name__)
 
@@ -128,7 +129,9 @@ class DockerExecutor:
             raise Unavailable(f"lease {lease_id} has no container")
         labels = _labels(found)
         caps = OutputCaps(int(labels[LABEL_OUTPUT_BYTES]), int(labels[LABEL_OUTPUT_INODES]))
+        crash_point("container.before-collect")
         await self._call(lambda: self._places.collect(lease_id, PREFIX + lease_id, destination, caps))
+        crash_point("container.after-collect")
 
     async def stop(self, lease_id: str) -> None:
         """SIGTERM to the program, SIGKILL 5 s later."""
@@ -182,6 +185,7 @@ class DockerExecutor:
             self._remove(task.lease_id)
             raise
         self._logs.attach(name, self._log_file(task.lease_id))
+        crash_point("container.before-start")
         try:
             self._api.start(name)
         except docker.errors.APIError:
@@ -189,14 +193,17 @@ class DockerExecutor:
             if _state(found) is not TaskState.EXITED:
                 raise
             # the program could not be started (not there, not executable): as with a shell, that is its exit status 127 or 126
+        crash_point("container.after-start")
 
     def _create(self, body: dict[str, object], name: str) -> None:
+        crash_point("container.before-create")
         try:
             self._api.create_container_from_config(body, name)  # type: ignore[no-untyped-call]
         except docker.errors.APIError as error:
             if error.status_code != 409:
                 raise
             # it exists: a crash came between create and start
+        crash_point("container.after-create")
 
     def _exit(self, lease_id: str, found: Inspection) -> Exit:
         state = found["State"]
@@ -209,9 +216,11 @@ class DockerExecutor:
         return Exit(status, usage)
 
     def _remove(self, lease_id: str) -> None:
+        crash_point("container.before-remove")
         remove_container(self._api, PREFIX + lease_id)
         self._places.remove(lease_id, PREFIX + lease_id)
         cgroups.remove_lease_groups(lease_id)
+        crash_point("container.after-remove")
         self._logs.forget(PREFIX + lease_id)
         self._sampled.pop(lease_id, None)
 

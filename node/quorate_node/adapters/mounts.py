@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.crash import crash_point
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_BIND, _MS_PRIVATE = 1, 2, 4, 32, 4096, 1 << 18
 _MNT_DETACH = 2
@@ -30,14 +31,16 @@ def can_mount() -> bool:
 
 def bind_read_only(source: Path, target: Path) -> None:
     """A read-only, nosuid, nodev view of a file or directory at `target`, which is made. Repeating it does nothing."""
-    if is_mounted(target):
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        target.mkdir(exist_ok=True)
-    else:
-        target.touch()
-    _mount(str(source), target, _MS_BIND)
+    if not is_mounted(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            target.mkdir(exist_ok=True)
+        else:
+            target.touch()
+        crash_point("mount.before")
+        _mount(str(source), target, _MS_BIND)
+        crash_point("mount.after")
+    # Not only when it is fresh: a crash may have come between the mount, which can be written through, and this.
     _mount(None, target, _MS_PRIVATE)
     _mount(None, target, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
 
@@ -47,12 +50,14 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None
 
     Its blocks are reserved now, so that the host's disk cannot fill under a running job. Repeating it does nothing.
     """
-    if is_mounted(target):
-        return
-    target.mkdir(parents=True, exist_ok=True)
-    if not disk.exists():
-        _make_disk(disk, total_bytes + (inodes + 16) * (_INODE_BYTES + _BLOCK_BYTES) + _SLACK_BYTES, inodes + 16)
-    _run("mount", "-t", "ext4", "-o", "loop,nosuid,nodev,noexec,noatime", str(disk), str(target))
+    if not is_mounted(target):
+        target.mkdir(parents=True, exist_ok=True)
+        if not disk.exists():
+            _make_disk(disk, total_bytes + (inodes + 16) * (_INODE_BYTES + _BLOCK_BYTES) + _SLACK_BYTES, inodes + 16)
+        crash_point("mount.before")
+        _run("mount", "-t", "ext4", "-o", "loop,nosuid,nodev,noexec,noatime", str(disk), str(target))
+        crash_point("mount.after")
+    # Not only when it is fresh: left there by a crash, it would be part of the result, and of nobody else's.
     lost_and_found = target / "lost+found"
     if lost_and_found.is_dir() and not lost_and_found.is_symlink() and lost_and_found.stat().st_uid == 0:
         lost_and_found.rmdir()
@@ -64,7 +69,9 @@ def mount_memory(target: Path, total_bytes: int, inodes: int) -> None:
         return
     target.mkdir(parents=True, exist_ok=True)
     options = f"size={total_bytes},nr_inodes={inodes + 1},mode=0755,uid={_OWNER},gid={_OWNER}"
+    crash_point("mount.before")
     _run("mount", "-t", "tmpfs", "-o", f"{options},nosuid,nodev,noexec", "tmpfs", str(target))
+    crash_point("mount.after")
 
 
 def unmount(target: Path) -> None:
@@ -73,8 +80,11 @@ def unmount(target: Path) -> None:
         if not is_mounted(target):
             return
         flags = _MNT_DETACH if attempt == _UNMOUNT_TRIES - 1 else 0
+        crash_point("unmount.before")
         if _libc.umount2(os.fsencode(target), flags) != 0:
             time.sleep(0.05)  # the kernel lets go of a dead container's mounts a little later
+        else:
+            crash_point("unmount.after")
 
 
 def is_mounted(target: Path) -> bool:

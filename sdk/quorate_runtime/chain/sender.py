@@ -21,6 +21,7 @@ from quorate_runtime.chain.revert import revert_reason
 from quorate_runtime.chain.rpc import RpcFailure
 from quorate_runtime.chain.transactions import Transaction, sign
 from quorate_runtime.chain.types import Fees, Receipt
+from quorate_runtime.crash import crash_point
 
 GAP_PURPOSE = "nonce-gap/"
 GAPS_MAX = 16
@@ -180,6 +181,7 @@ class Sender:
 
     async def _sign(self, entry: Entry, nonce: int, fee_max: int, tip_max: int) -> Attempt:
         _, chain_id = await self._open()
+        crash_point("chain.before-sign")
         fee = min(fee_max, self._policy.fee_cap_wei)
         tip = min(tip_max, fee)
         signed = sign(Transaction(chain_id, nonce, entry.to, entry.data, entry.value, entry.gas, fee, tip), self._signer)
@@ -198,7 +200,9 @@ class Sender:
                 return None, True
             reason = "" if receipt.success else await self._why(entry, receipt)
             outbox, _ = await self._open()
+            crash_point("chain.after-receipt")
             await asyncio.to_thread(outbox.settle, entry.purpose, receipt, reason)
+            crash_point("chain.after-settle")
             return _ended(receipt, reason), True
         return None, False
 
@@ -228,7 +232,9 @@ class Sender:
     async def _hand_over(self, outbox: Outbox, entry: Entry, is_own: bool) -> None:
         attempt = entry.attempts[-1]
         try:
+            crash_point("chain.before-send")
             await self._client.send_raw(attempt.raw)
+            crash_point("chain.after-send")
         except RpcFailure as failure:
             match classify(failure.message):
                 case Answer.KNOWN:
