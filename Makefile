@@ -2,12 +2,13 @@
 #   make demo ARGS=--json      the demo's own options; its last line on stdout is the demo's
 #   make test ARGS="-k lease"  pytest's options
 #   make sim SEEDS=1000        how many seeds the simulator runs
+#   make bench-peers           the same no-op work on Ray, Dask, Celery and Quorate (installs them into .venv-peers)
 #   make soak MINUTES=10 PROVIDERS=200 CHURN=10   a market under load, CHURN percent of its providers killed a minute
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check sim bench fuzz soak
+.PHONY: help demo test check sim bench fuzz soak bench-peers
 
 ARGS ?=
 SEEDS ?= 300
@@ -55,3 +56,7 @@ fuzz: .venv/installed-dev
 # Every file in tests/bench is a program that prints its figures as one JSON line.
 bench: .venv/installed-dev
 	@for program in tests/bench/*.py; do echo "== $$program"; PYTHONPATH=tests $(BIN)/python "$$program" $(ARGS) || exit 1; done
+
+# Quorate beside others, and `docker run` beside a lease's container; minutes, never in CI. Prints the table of docs/performance.md.
+bench-peers: .venv/installed-dev
+	@PYTHONPATH=tests:tests/bench $(BIN)/python tests/bench/peers/bench_peers.py $(ARGS)
