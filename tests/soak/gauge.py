@@ -1,5 +1,6 @@
 """What a soak measures from outside: memory of processes, bytes of folders, the coordinator's counters, rows of its state."""
 
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,11 +26,12 @@ def rss_mb(pid: int) -> float | None:
 def folder_mb(folder: Path) -> float:
     """Bytes that its files take on disk."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_blocks * 512 if path.is_file() else 0
-        except FileNotFoundError:
-            continue  # renamed or removed while we look
+    for folder_name, _, names in os.walk(folder):  # a folder that goes away meanwhile is passed over
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder_name, name)).st_blocks * 512
+            except FileNotFoundError:
+                continue  # renamed or removed while we look
     return total / MB
 
 
