@@ -49,9 +49,10 @@ sim: .venv/installed-dev
 soak: .venv/installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m soak.run --minutes $(MINUTES) --providers $(PROVIDERS) --churn $(CHURN) $(ARGS)
 
-# Every fuzz test with FUZZ times its usual examples, and the slow ones; minutes.
+# Every fuzz test with FUZZ times its usual examples, the slow ones, and atheris over every reader of strangers' bytes; minutes.
+# The last line on stdout is one JSON object of counts; `untyped` is to be 0.
 fuzz: .venv/installed-dev
-	@QUORATE_FUZZ=$(FUZZ) $(PYTEST) tests/fuzz tests/unit/test_codec_fuzz.py $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python -m fuzz.campaign --effort $(FUZZ) $(ARGS)
 
 # Every file in tests/bench is a program that prints its figures as one JSON line.
 bench: .venv/installed-dev

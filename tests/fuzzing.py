@@ -1,11 +1,13 @@
 """What fuzz tests share: strategies for hostile bytes, and the properties that must hold of whatever reads them."""
 
 import json
+from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
-from quorate_protocol import codec, envelope, job, wire
+from quorate_protocol import codec, codec_text, codec_values, envelope, job, wire
 from quorate_protocol.messages import MESSAGE_TYPES
 from quorate_protocol.offer import OfferEnvelope
 from quorate_protocol.order import Submission
@@ -14,6 +16,8 @@ from quorate_protocol.views import PlanRequest
 from shapes import values_of
 
 BYTES_MAX = 1 << 20
+COUNTS: Counter[str] = Counter()
+"""What was tried in this process, by name."""
 READERS: dict[str, Any] = {kind.__name__: kind for kind in (wire._Carrier, job.JobSpec, OfferEnvelope, Submission, PlanRequest)}
 """Everything that strangers' bytes are decoded to, beside the envelopes."""
 
@@ -95,6 +99,7 @@ def _broken(data: bytes, at: int, extra: bytes) -> bytes:
 
 def parse_or_refuse(data: bytes) -> None:
     """The parser's property."""
+    COUNTS["codec_inputs"] += 1
     try:
         tree = codec.parse(data, BYTES_MAX)
     except Refused:
@@ -103,13 +108,21 @@ def parse_or_refuse(data: bytes) -> None:
 
 
 def decode_or_refuse(data: bytes) -> None:
-    """The codec's: every reader gives a value whose bytes are the input, or `Refused`; nothing else is ever raised."""
+    """The codec's: every reader gives a value whose bytes are the input, or `Refused`; nothing else is ever raised.
+
+    Its short cuts give the same value, the same refusal and the same bytes.
+    """
+    COUNTS["codec_inputs"] += 1
     for kind in READERS.values():
         try:
             value = codec.decode(kind, data)
-        except Refused:
+        except Refused as refused:
+            with pytest.raises(Refused) as caught:
+                codec_values.decode(kind, data)
+            assert str(caught.value) == str(refused)
             continue
-        assert codec.encode(value) == data
+        assert codec.encode(value) == codec_text.encode(value) == data
+        assert codec_values.decode(kind, data) == value
     try:
         found = envelope.decode(data)
     except Refused:

@@ -145,7 +145,7 @@ def read_car(
             return
         cid, block = frame[0], frame[1]
         if not _advance(walk, cid, known):
-            skipped += len(block)
+            skipped += len(block) + V1_BYTES
             if seen is None or not seen(cid) or skipped > bounds.bytes_max + bounds.node_bytes_max:
                 raise BadSource(f"block {cid} was not asked for here")
             continue

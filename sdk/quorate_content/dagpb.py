@@ -47,6 +47,7 @@ class Node:
 
 DIRECTORY_DATA = b"\x08\x01"
 HASH_MURMUR3 = 0x22
+FIELDS_MAX = 32  # of a UnixFS message beside its sizes; there are eight kinds
 
 
 def encode_link(link: Link) -> bytes:
@@ -106,26 +107,30 @@ def _decode_node(block: bytes, bounds: Bounds) -> Node:
 
 def _decode_link(raw: bytes) -> Link:
     cid: Cid | None = None
-    name, tsize = b"", 0
+    name: bytes | None = None
+    tsize: int | None = None
     for field, value in _fields(raw):
         if field == 1 and isinstance(value, bytes) and cid is None:
             cid = parse_bytes(value)
-        elif field == 2 and isinstance(value, bytes):
+        elif field == 2 and isinstance(value, bytes) and name is None:
             name = value
-        elif field == 3 and isinstance(value, int):
+        elif field == 3 and isinstance(value, int) and tsize is None:
             tsize = value
         else:
             raise ValueError(f"unexpected field {field} in a link")
     if cid is None:
         raise ValueError("a link without a hash")
-    return Link(cid, name, tsize)
+    return Link(cid, name or b"", tsize or 0)
 
 
 def _decode_unixfs(links: tuple[Link, ...], raw: bytes, bounds: Bounds) -> Node:
     sizes: list[int] = []
     numbers: dict[int, int] = {}
     data = b""
-    for field, value in _fields(raw):
+    for count, (field, value) in enumerate(_fields(raw)):
+        if count > len(sizes) + FIELDS_MAX:
+            # A block of a megabyte of them would cost a second, and may be named a hundred thousand times by a small directory.
+            raise oversize("fields of a node", FIELDS_MAX)
         if field == 4:
             sizes.extend([value] if isinstance(value, int) else _packed(value))
             if len(sizes) > bounds.links_max:

@@ -9,12 +9,15 @@ Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/.
 import http.client
 import ssl
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from quorate_content.bounds import BadSource, Bounds, Cut, DiskFull
 from quorate_content.car import Progress, read_car
 from quorate_content.cid import Cid
+from quorate_content.paced import PacedSocket
 from quorate_content.threads import Stop
 from quorate_content.tree import TreeWriter
 from quorate_content.walk import Walk
@@ -63,7 +66,8 @@ def fetch(
         turn, before = turns[0], walk.blocks_done
         stop.wait(turn.pause_seconds)
         try:
-            _attempt(root, turn.source, walk, writer, bounds, stop, step, stall_seconds)
+            with _asked(turn.source, root, walk, stop, stall_seconds, may_drip=len(turns) == 1) as response:
+                receive(response, walk, bounds, stop, writer, step)
         except DiskFull:
             raise
         except (Cut, Unavailable, OSError, http.client.HTTPException) as error:
@@ -81,9 +85,11 @@ def fetch(
             reasons.append(f"{turn.source.url}: {error.detail}")
 
 
-def _attempt(
-    root: Cid, source: Source, walk: Walk, writer: TreeWriter, bounds: Bounds, stop: Stop, step: Progress, stall_seconds: float
-) -> None:
+@contextmanager
+def _asked(
+    source: Source, root: Cid, walk: Walk, stop: Stop, stall_seconds: float, may_drip: bool
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer of a source, its body unread. Redirects are answers like any other: nobody is sent anywhere."""
     place = urlsplit(source.url)
     if place.scheme not in ("http", "https") or place.hostname is None:
         raise BadSource("a source is an http or https URL")
@@ -91,12 +97,24 @@ def _attempt(
     try:
         connection.connect()
         stop.attach(connection.sock)
+        paced = PacedSocket(connection.sock, stop, stall_seconds, may_drip)
+        connection.sock = paced
         connection.request("GET", _target(place.path, root, walk), headers=_headers(source))
-        response = connection.getresponse()
-        _check(response)
-        read_car(_Body(response, stop), walk, bounds, writer.known, writer.seen, step)
+        with connection.getresponse() as response:
+            paced.is_head = False
+            yield response
     finally:
         connection.close()
+
+
+def receive(
+    response: http.client.HTTPResponse, walk: Walk, bounds: Bounds, stop: Stop, writer: TreeWriter | None = None,
+    progress: Progress | None = None,
+) -> None:  # fmt: skip
+    """Feeds the walk from one answer; `writer` supplies blocks that came before."""
+    _check(response)
+    known, seen = (writer.known, writer.seen) if writer is not None else (None, None)
+    read_car(_Body(response, stop), walk, bounds, known, seen, progress)
 
 
 def _connection(scheme: str, host: str, port: int | None, timeout: float) -> http.client.HTTPConnection:

@@ -106,7 +106,7 @@ class Walk:
         """`is_directory` refuses a root that is a file."""
         self._sink, self._bounds, self._is_directory = sink, bounds, is_directory
         self._stack: list[Expected | _Close | _Leave] = [Expected(root, ())]
-        self._entries = 0
+        self._entries = self._node_bytes = 0
         self.bytes_opened = 0  # bytes of all files begun
         self.bytes_done = 0  # bytes of file written
         self.blocks_done = 0
@@ -170,6 +170,9 @@ class Walk:
 
     def _place_node(self, expected: Expected, block: Block) -> None:
         node = decode_node(block, self._bounds)
+        self._node_bytes += len(block) - len(node.data)
+        if self._node_bytes > self._bounds.node_visits_bytes_max:
+            raise oversize("bytes of nodes, each as often as it is named", self._bounds.node_visits_bytes_max)
         if node.kind in (Kind.FILE, Kind.RAW) and expected.role is not Role.SHARD:
             self._place_file(expected, node)
         elif node.kind is Kind.HAMT and expected.role is not Role.FILE:
@@ -217,6 +220,9 @@ class Walk:
             self._enter(expected)
         elif expected.depth >= 16:
             raise oversize("depth of a sharded directory", 16)
+        elif not node.links:
+            # An honest builder never makes them, and without entries they would escape the bound on entries.
+            raise malformed("a sharded directory has an empty shard")
         digits = len(f"{fanout - 1:X}")
         depth = expected.depth + 1 if expected.role is Role.SHARD else 1
         below: list[Expected] = []

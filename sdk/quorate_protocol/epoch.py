@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
+
+SIBLINGS_MAX = 64  # and so every sum of amounts fits its word
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,9 @@ def prove(leaves: Sequence[Leaf], account: Address) -> tuple[Leaf, Proof]:
 
 
 def root_of(leaf: Leaf, proof: Proof) -> Node:
-    """The root that a proof leads to."""
+    """The root that a proof leads to. `Refused(MALFORMED)` for numbers that the contract has no words for."""
+    if not (0 <= leaf.index < 2**256 and 0 <= proof.position < 2**SIBLINGS_MAX and len(proof.siblings) <= SIBLINGS_MAX):
+        raise Refused(Code.MALFORMED, "proof: an index, position or depth that no epoch has")
     node = leaf.node()
     for level, sibling in enumerate(proof.siblings):
         node = parent(sibling, node) if proof.position >> level & 1 else parent(node, sibling)

@@ -141,8 +141,8 @@ def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
     whole = Check("cid", codec.canonical(tree["body"]) == receipt.encode() and cid == receipt.cid(), "cid of the body")
     try:
         return Report((whole, *_checks(receipt, recover, verify_round)))
-    except (Refused, KeyError, IndexError, AssertionError) as error:
-        # A body that is well-formed but inconsistent (missing members) ends here: reported, never raised to the caller.
+    except (Refused, KeyError, IndexError, AssertionError, ArithmeticError) as error:
+        # A body that is well-formed but inconsistent (missing members, numbers that fit no word): reported, never raised to the caller.
         return Report((whole, Check("consistency", False, str(error)[:200])))
 
 

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis.generation import GenerationMode
 
 from coordinator_stage import deployed_stage, running
+from fuzzing import COUNTS
 from quorate_coordinator.api.operations import EVENTS, OPERATIONS, TEXT, Operation
 from quorate_protocol.bearer import Bearer, make_token
 from quorate_protocol.refusals import Code
@@ -91,7 +92,8 @@ def test_every_answer_is_typed(served: tuple[str, dict[str, str]], item: Operati
         headers = {} if item.path in STREAMS else dict(token)
         begun = time.monotonic()
         response = case.call(base_url=url, session=session, headers=headers, timeout=2 * SECONDS_MAX)
-        ASKED[item.path] += 1
+        ASKED[f"{item.method} {item.path}"] += 1
+        COUNTS["requests"], COUNTS["routes"] = ASKED.total(), len(ASKED)
         check(response, time.monotonic() - begun)
 
     with session:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fuzzing import codec_inputs, decode_or_refuse, json_texts, parse_or_refuse
+from fuzzing import COUNTS, codec_inputs, decode_or_refuse, json_texts, parse_or_refuse
 from quorate.errors import UsageError
 from quorate.jobfile import parse_job
 from quorate_content.bounds import BadSource, Bounds
@@ -54,6 +54,7 @@ def test_any_text_is_a_cid_or_refused(given_text: str | bytes) -> None:
 @bounded(300)
 @given(st.binary(max_size=300), st.integers(0, 400), st.binary(max_size=8), st.booleans())
 def test_any_bytes_are_a_car_or_refused(body: bytes, at: int, extra: bytes, has_head: bool) -> None:
+    COUNTS["cars"] += 1
     root = raw_cid(b"x" * 10)
     data = bytearray((header(root) if has_head else b"") + body)
     data[at % (len(data) + 1) : at % (len(data) + 1)] = extra
@@ -73,6 +74,7 @@ def yaml_trees() -> st.SearchStrategy[str]:
 @bounded(500)
 @given(yaml_trees())
 def test_any_job_file_is_a_job_or_a_usage_error(text: str) -> None:
+    COUNTS["job_files"] += 1
     try:
         parse_job(text.encode("utf-8", "surrogatepass"), Path("/nowhere"))
     except UsageError:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from fuzz.core_world import COORDINATOR, DOMAIN, HOSTS, World
-from fuzzing import EDGES
+from fuzzing import COUNTS, EDGES
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import queries
 from quorate_protocol import lease as leases
@@ -53,7 +53,7 @@ DIGESTS = st.sampled_from([Hash32(bytes(32)), Hash32(b"\xff" * 32), *(host.id() 
 
 WHO = st.integers(0, 1)
 START_BY = st.sampled_from([0, 1, 5, 19, 21, 600, 2**64 - 1])
-COUNTS = st.tuples(*[st.sampled_from([0, 1, 3, 255])] * 4)
+SLOT_COUNTS = st.tuples(*[st.sampled_from([0, 1, 3, 255])] * 4)
 FREE = st.lists(st.builds(FreeSlots, DIGESTS, st.sampled_from([Small(0), Small(255)])), max_size=5)
 SIGNED = [ev.AcceptReceived, ev.DeclineReceived, ev.CommitReceived, ev.HeartbeatReceived, ev.RevealReceived]
 LIES = st.lists(st.sampled_from([0, 0, 0, 1, 2]), min_size=1, max_size=6)
@@ -66,6 +66,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        COUNTS["core_worlds"] += 1
         self.world = World(self.limits, self.owner_count)
 
     def lease(self, pick: int) -> leases.Lease | None:
@@ -229,7 +230,7 @@ class CoreMachine(RuleBasedStateMachine):
         pick=PICK,
         seq=U64,
         prices=st.tuples(U128, U128, U128, U128),
-        counts=COUNTS,
+        counts=SLOT_COUNTS,
         first=st.integers(0, 3),
     )
     def offer(self, pick: int, seq: int, prices: tuple[int, ...], counts: tuple[int, ...], first: int) -> None:

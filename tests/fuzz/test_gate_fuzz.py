@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from fuzz.core_world import CODEC, DOMAIN, Owner, World
-from fuzzing import codec_inputs
+from fuzzing import COUNTS, codec_inputs
 from quorate_content.store import ContentStore
 from quorate_coordinator.adapters.gate import Gate
 from quorate_coordinator.adapters.logbook import LogBook
@@ -95,6 +95,7 @@ async def test_no_frame_ends_the_actor(stand: Stand) -> None:
 
     collect()
     senders = ["0x" + owner.address.hex() for owner in stand.world.owners] + ["0x", "nobody"]
+    COUNTS["frames"] += len(frames)
     for number, data in enumerate(frames):
         await stand.take(f"{senders[number % len(senders)]}", data)
     for text in ("x" * wire.LOG_TEXT_MAX, "x" * (wire.LOG_TEXT_MAX + 1)):

@@ -1,0 +1,70 @@
+"""The whole fuzzing as one command: `python -m fuzz.campaign [--effort N] [pytest's options]`, with tests/ on the path.
+
+Hypothesis and schemathesis by pytest, then atheris over every target. The last line on stdout is one JSON object; its `untyped`
+counts what ended otherwise than in an answer or a typed refusal, and the exit status says whether it is zero.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fuzz.guided import run
+from fuzz.guided_targets import TARGETS
+
+ROOT = Path(__file__).parents[2]
+GUIDED_RUNS = 1_000  # of each target and unit of effort
+GUIDED_SECONDS = 12.0
+
+
+def by_pytest(effort: int, options: list[str]) -> dict[str, int]:
+    """Counts of the Hypothesis and schemathesis tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        counts = Path(folder) / "counts.json"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/fuzz", "tests/unit/test_codec_fuzz.py", *options]
+        environment = {**os.environ, "QUORATE_FUZZ": str(effort), "QUORATE_FUZZ_COUNTS": str(counts)}
+        done = subprocess.run(command, check=False, cwd=ROOT, env=environment, stdout=sys.stderr)
+        if not counts.exists():
+            raise SystemExit(f"pytest ended with {done.returncode} before it counted anything")
+        found: dict[str, int] = json.loads(counts.read_text())
+        return found
+
+
+def by_atheris(effort: int) -> tuple[dict[str, int], int]:
+    """Inputs by target, and how many failed. Every unit of effort begins with another seed."""
+    inputs: dict[str, int] = {}
+    untyped = 0
+    for target in TARGETS:
+        found = run(target, GUIDED_RUNS * effort, GUIDED_SECONDS * effort, seed=effort)
+        inputs[target] = int(str(found["inputs"]))
+        untyped += int(str(found["untyped"]))
+        print(f"{target}: {inputs[target]} inputs", file=sys.stderr, flush=True)
+    return inputs, untyped
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--effort", type=int, default=10)
+    chosen, options = parser.parse_known_args()
+    begun = time.monotonic()
+    counts = by_pytest(chosen.effort, options)
+    guided: dict[str, int] | str = "skipped: atheris is not installed"
+    untyped = counts.pop("failed")
+    codec_inputs = counts.pop("codec_inputs", 0)
+    if importlib.util.find_spec("atheris"):
+        guided, more = by_atheris(chosen.effort)
+        untyped += more
+        codec_inputs += guided["codec"]
+    line = {"codec_inputs": codec_inputs, **counts, "guided": guided, "untyped": untyped, "seconds": round(time.monotonic() - begun)}
+    print(json.dumps(line))
+    return 1 if untyped else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

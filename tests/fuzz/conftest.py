@@ -1,0 +1,16 @@
+"""What was tried, written to $QUORATE_FUZZ_COUNTS at the end for `python -m fuzz.campaign`."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from fuzzing import COUNTS
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Counts by name, and how many tests failed."""
+    target = os.environ.get("QUORATE_FUZZ_COUNTS")
+    if target:
+        Path(target).write_text(json.dumps({**COUNTS, "failed": session.testsfailed, "tests": session.testscollected}))

@@ -1,0 +1,226 @@
+"""What coverage-guided fuzzing feeds: one function a reader of strangers' bytes. Each returns, or raises what no stranger may cause.
+
+Bounds are set small where a property is a bound, so that a short input can reach it.
+"""
+
+import http.client
+import io
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from fuzzing import decode_or_refuse, parse_or_refuse
+from image_support import entry, image_entries, tar
+from quorate.errors import UsageError
+from quorate.jobfile import parse_job
+from quorate.verification import check_round, verify
+from quorate_content import fetch
+from quorate_content.bounds import BadSource, Bounds
+from quorate_content.car import frame_head, header, read_car
+from quorate_content.cid import Cid, Codec
+from quorate_content.image_archive import ImageLimits, loadable, read_archive
+from quorate_content.threads import Stop
+from quorate_content.tree import TreeWriter
+from quorate_content.unixfs import V1_2025, build_directory, build_file
+from quorate_content.walk import Block, NullSink, TreePath, Walk
+from quorate_node.adapters.rootfs import unpack
+from quorate_protocol import codec, wire
+from quorate_protocol.receipt import Receipt, _checks
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Hash32
+from quorate_runtime.chain.rpc import RpcFailure, _result
+from quorate_runtime.chain.types import head_from, integer, log_from, octets, receipt_from
+from quorate_runtime.crypto import recover
+from quorate_runtime.peers_ws import HELLO_BYTES_MAX, Challenge, Hello, Welcome
+
+SMALL = Bounds(bytes_max=1 << 20, nodes_max=256, node_bytes_max=1 << 20, links_max=64, entries_max=64, directory_depth_max=8)
+IMAGE = ImageLimits(archive_bytes=1 << 20, unpacked_bytes=4 << 20, config_bytes=1 << 16, layers=8, members=200)
+SCRATCH = Path("/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir())
+
+
+def fuzz_codec(data: bytes) -> None:
+    """Every decoder of messages and documents."""
+    parse_or_refuse(data)
+    decode_or_refuse(data)
+
+
+def fuzz_frames(data: bytes) -> None:
+    """Frames and the hello of the peers' WebSocket."""
+    try:
+        frame = wire.decode(data)
+    except Refused:
+        frame = None
+    assert frame is None or wire.encode(frame) == data
+    for kind in (Challenge, Hello, Welcome):
+        try:
+            codec.decode(kind, data, HELLO_BYTES_MAX)
+        except Refused:
+            continue
+
+
+def fuzz_receipt(data: bytes) -> None:
+    """The receipt checker: whatever it is given, a report or a refusal."""
+    try:
+        report = verify(data)
+    except Refused:
+        return
+    assert not report.valid, "nothing made up verifies"
+
+
+def planted(data: bytes) -> None:
+    """The receipt checker with a bug that it once had: numbers that fit no word. A campaign that does not find it finds nothing."""
+    try:
+        found = codec.from_json(Receipt, codec.parse(data, 1 << 20)["body"])  # type: ignore[index, call-overload]
+        for _ in _checks(found, recover, check_round):
+            pass
+    except (Refused, KeyError, IndexError, AssertionError, TypeError):
+        return
+
+
+def fuzz_job_file(data: bytes) -> None:
+    """Job files."""
+    try:
+        parse_job(data, Path("/nowhere"))
+    except UsageError:
+        return
+
+
+class _Strict(NullSink):
+    """Holds the walk to its promises: calls nest, offsets grow, no file is longer than it said."""
+
+    def __init__(self) -> None:
+        self.folders: list[TreePath] = []
+        self.file: TreePath | None = None
+        self.size = self.offset = 0
+
+    def enter(self, path: TreePath) -> None:
+        assert self.file is None and path[:-1] == (self.folders[-1] if self.folders else ())
+        self.folders.append(path)
+
+    def leave(self, path: TreePath) -> None:
+        assert self.folders.pop() == path and self.file is None
+
+    def open(self, path: TreePath, size: int) -> None:
+        assert self.file is None and b".." not in path and not any(b"/" in name or b"\0" in name for name in path)
+        self.file, self.size, self.offset = path, size, 0
+
+    def write(self, path: TreePath, offset: int, data: Block) -> None:
+        assert path == self.file and offset >= self.offset and offset + len(data) <= self.size
+        self.offset = offset + len(data)
+
+    def close(self, path: TreePath, size: int) -> None:
+        assert path == self.file and size == self.size
+        self.file = None
+
+
+def fuzz_unixfs(data: bytes) -> None:
+    """Blocks of a DAG whose hashes are right: each is two bytes of length and its bytes."""
+    walk = Walk(Cid(1, Codec.DAG_PB, Hash32(bytes(32))), _Strict(), SMALL)
+    blocks = _pieces(data)
+    try:
+        while walk.expected is not None:
+            block = next(blocks, None)
+            if block is None:
+                return
+            walk.feed(block, verified=True)
+    except Refused:
+        return
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at + 2 <= len(data):
+        size = int.from_bytes(data[at : at + 2], "big")
+        yield data[at + 2 : at + 2 + size]
+        at += 2 + size
+
+
+def fuzz_car(data: bytes) -> None:
+    """A CAR written to the disk, as an upload is."""
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
+    writer = TreeWriter(folder / "tree", SMALL)
+    try:
+        read_car(io.BytesIO(data), Walk(TREE_ROOT, writer, SMALL), SMALL, writer.known, writer.seen)
+    except Refused:
+        pass  # the answer to a CAR that is not that tree's
+    finally:
+        writer.abandon()
+        assert {path.name for path in folder.iterdir()} <= {"tree"}
+        shutil.rmtree(folder)
+
+
+def fuzz_image(data: bytes) -> None:
+    """An image archive: read, shown to an engine, unpacked without one. Nothing appears outside its root."""
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH))
+    try:
+        archive = folder / "image.tar"
+        archive.write_bytes(data)
+        try:
+            info = read_archive(archive, IMAGE)
+            for _ in loadable(archive, info):
+                pass
+            unpack(archive, info, folder / "root")
+        except (Refused, Unavailable):
+            pass  # the answer
+        assert {path.name for path in folder.iterdir()} <= {"image.tar", "root"}
+    finally:
+        shutil.rmtree(folder)
+
+
+class _Wire:
+    """As much of a socket as an HTTP answer is read from."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(self._data)
+
+
+def fuzz_gateway(data: bytes) -> None:
+    """A whole HTTP answer of a content source."""
+    response = http.client.HTTPResponse(_Wire(data))  # type: ignore[arg-type]
+    try:
+        response.begin()
+        fetch.receive(response, Walk(TREE_ROOT, NullSink(), SMALL), SMALL, Stop(60.0))
+    except (BadSource, Refused, Unavailable, OSError, http.client.HTTPException):
+        return
+
+
+def fuzz_chain(data: bytes) -> None:
+    """A chain node's answer, read as every kind of thing that is asked for."""
+    try:
+        tree = _result(codec.loads(data), "eth_any")
+    except (ValueError, Unavailable, RpcFailure):
+        return
+    for read in (head_from, lambda found: log_from(found, 0), lambda found: receipt_from(found, 0), integer, octets):
+        try:
+            read(tree)
+        except Unavailable:
+            continue
+
+
+def _tree() -> tuple[Cid, bytes]:
+    """A small directory and its CAR."""
+    nodes: list[tuple[Cid, bytes]] = []
+    one = build_file([b"x" * 40])
+    made = build_directory({b"a": one, b"b": one}, V1_2025, lambda cid, block: nodes.append((cid, block)))
+    leaf = frame_head(one.cid, 40) + b"x" * 40
+    return made.cid, header(made.cid) + b"".join(frame_head(cid, len(block)) + block for cid, block in nodes) + leaf + leaf
+
+
+TREE_ROOT, TREE_CAR = _tree()
+SHELL = tar([entry("bin", kind=b"5", mode=0o755), entry("bin/sh", b"#!"), entry("l", kind=b"2", link="bin/sh"), entry("bin/.wh.x")])
+
+
+def image_seed() -> bytes:
+    """A small archive that is in order."""
+    return tar(image_entries([SHELL, SHELL], {"Env": ["A=1"], "Labels": {"quorate.python": "3"}}))
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "codec": fuzz_codec, "frames": fuzz_frames, "receipt": fuzz_receipt, "job_file": fuzz_job_file, "unixfs": fuzz_unixfs,
+    "car": fuzz_car, "image": fuzz_image, "gateway": fuzz_gateway, "chain": fuzz_chain,
+}  # fmt: skip
+"""By the names that `python -m fuzz.guided` takes, beside `planted`."""

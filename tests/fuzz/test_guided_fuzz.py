@@ -1,0 +1,39 @@
+"""The targets of the coverage-guided fuzzing: each takes its own seeds and their cuts, and a short campaign where atheris is installed."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from fuzz.guided import run
+from fuzz.guided_seeds import seeds
+from fuzz.guided_targets import TARGETS
+from fuzzing import COUNTS
+
+RUNS = 300
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_seeds_their_cuts_and_their_noise_are_typed(target: str) -> None:
+    for data in seeds(target)[:40]:
+        step = max(1, len(data) // 12)
+        for at in range(0, len(data) + 1, step):
+            TARGETS[target](data[:at])
+            TARGETS[target](data[:at] + b"\xff" + data[at + 1 :])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_short_campaign_finds_nothing_untyped(target: str) -> None:
+    found = run(target, RUNS, 30.0, seed=int(os.environ.get("QUORATE_FUZZ", "1")))
+    assert found["untyped"] == 0 and int(str(found["inputs"])) >= 0.9 * RUNS, found
+    COUNTS["guided_inputs"] += int(str(found["inputs"]))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
+def test_a_planted_bug_is_found_told_and_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    found = run("planted", 3_000, 60.0, seed=1)
+    assert found["untyped"] == 1 and list(Path(str(found["kept"])).glob("failed-*"))
+    told = capfd.readouterr().err
+    assert "OverflowError" in told or "ZeroDivisionError" in told
