@@ -63,7 +63,7 @@ def parse(data: bytes, bytes_max: int) -> Json:
     """A JSON tree without floats, duplicate keys or deep nesting."""
     if len(data) > bytes_max:
         raise Refused(Code.OVERSIZE, f"{len(data)} bytes, at most {bytes_max}")
-    _check_nesting(data)
+    check_nesting(data)
     try:
         # Decoded here: the parser would also take UTF-16, and halves of surrogate pairs, which no text in UTF-8 has.
         text = data.decode("utf-8")
@@ -83,14 +83,16 @@ def memo(build: Callable[[Any], R]) -> Callable[[Any], R]:
 def loads(data: bytes) -> Json:
     """Any JSON of a stranger (numbers of all kinds), for answers that are not ours to make canonical. ValueError for what is none."""
     try:
-        _check_nesting(data)
+        check_nesting(data)
         return json.loads(data)
     except (Refused, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 
-def _check_nesting(data: bytes) -> None:
-    """The standard parser recurses on the C stack: where a library has raised the recursion limit, "[[[[..." kills the process."""
+def check_nesting(data: bytes) -> None:
+    """Refuses what is nested too deep: the standard parser recurses on the C stack, and where a library has raised the recursion
+    limit, "[[[[..." kills the process.
+    """
     if data.count(b"[") + data.count(b"{") <= NESTING_SAFE:
         return
     depth = 0
@@ -194,7 +196,8 @@ def _encode_int(value: int) -> Json:
     return int(value) if -SAFE_INTEGER <= value <= SAFE_INTEGER else str(int(value))
 
 
-def _is_plain_dataclass(kind: Any) -> bool:
+def is_plain_dataclass(kind: Any) -> bool:
+    """A dataclass without type arguments."""
     return is_dataclass(kind) and get_origin(kind) is None
 
 
@@ -212,8 +215,8 @@ def _dataclass_encoder(kind: Any) -> Encoder:
 
 
 def _union_encoder(kind: Any) -> Encoder:
-    classes = [arg for arg in get_args(kind) if _is_plain_dataclass(arg)]
-    scalars = [arg for arg in get_args(kind) if not _is_plain_dataclass(arg) and arg is not type(None)]
+    classes = [arg for arg in get_args(kind) if is_plain_dataclass(arg)]
+    scalars = [arg for arg in get_args(kind) if not is_plain_dataclass(arg) and arg is not type(None)]
     assert len(scalars) <= 1 and not (scalars and classes), f"ambiguous union {kind}"
 
     def run(value: Any) -> Json:
@@ -380,8 +383,8 @@ def _dataclass_decoder(kind: Any) -> Decoder:
 
 def _union_decoder(kind: Any) -> Decoder:
     args = get_args(kind)
-    classes = {arg.__name__: arg for arg in args if _is_plain_dataclass(arg)}
-    scalars = [arg for arg in args if not _is_plain_dataclass(arg) and arg is not type(None)]
+    classes = {arg.__name__: arg for arg in args if is_plain_dataclass(arg)}
+    scalars = [arg for arg in args if not is_plain_dataclass(arg) and arg is not type(None)]
     optional = type(None) in args
 
     def run(tree: Json, path: str) -> Any:

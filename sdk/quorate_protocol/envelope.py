@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from quorate_protocol import codec, codec_text, eip712
+from quorate_protocol import codec, codec_text, codec_values, eip712
 from quorate_protocol.messages import MESSAGE_TYPES, Message
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Signature
@@ -93,6 +93,20 @@ def _decoder_of(expected: type) -> codec.Decoder:
     return lambda tree, _path: from_json(tree, expected)
 
 
+def _reader_of(expected: type) -> codec_values.Reader:
+    """Of a message of one type, in its usual form; an envelope that may hold any message is rare."""
+    if expected.__name__ not in MESSAGE_TYPES:
+        return lambda tree: from_json(tree, expected)
+    body, sig = codec_values.reader_of(expected), codec_values.reader_of(bytes)
+
+    def run(tree: codec.Json) -> "Envelope[Message]":
+        if len(tree) != 3 or tree["type"] != expected.__name__:
+            raise Refused(Code.MALFORMED)
+        return Envelope(body(tree["body"]), sig(tree["sig"]))
+
+    return run
+
+
 @lru_cache(maxsize=4096)
 def _text(envelope: AnyEnvelope) -> str:
     """Kept, because the same envelope goes into the journal, over the wire and into the receipt."""
@@ -103,3 +117,4 @@ def _text(envelope: AnyEnvelope) -> str:
 
 codec.CUSTOM[Envelope] = (_encoder_of, _decoder_of)
 codec_text.CUSTOM[Envelope] = _text
+codec_values.CUSTOM[Envelope] = _reader_of

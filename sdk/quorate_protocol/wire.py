@@ -6,7 +6,7 @@ port's own error. Bulk data never travels here but over HTTP (staging store, gat
 
 from dataclasses import dataclass
 
-from quorate_protocol import codec, codec_text
+from quorate_protocol import codec_text, codec_values
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.job import JobSpec
 from quorate_protocol.limits import FRAME_BYTES_MAX
@@ -166,4 +166,4 @@ def encode(frame: Frame) -> bytes:
 
 def decode(data: bytes) -> Frame:
     """A frame; `Refused` for anything else."""
-    return codec.decode(_Carrier, data, FRAME_BYTES_MAX).frame
+    return codec_values.decode(_Carrier, data, FRAME_BYTES_MAX).frame

@@ -3,7 +3,7 @@
 from dataclasses import make_dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from quorate_protocol import codec, codec_text
+from quorate_protocol import codec, codec_text, codec_values
 
 E = TypeVar("E")
 F = TypeVar("F")
@@ -55,4 +55,4 @@ class CanonicalCodec(Generic[E, F]):
     def _decode(self, carrier: Any, version: int, data: bytes) -> object:
         assert version == self.version, f"the journal was written with event version {version}, this program knows {self.version}"
         # Our own bytes under a checksum: whether they are canonical need not be asked again.
-        return codec.from_json(carrier, codec.parse(data, ITEM_BYTES_MAX)).item
+        return codec_values.from_json(carrier, codec.parse(data, ITEM_BYTES_MAX)).item
