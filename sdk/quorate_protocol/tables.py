@@ -9,13 +9,14 @@ restored core walks its rows exactly as the one that was killed.
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import make_dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, overload
 
 from quorate_protocol import codec
 from quorate_protocol.refusals import Code, Refused
 
 K = TypeVar("K")
 V = TypeVar("V")
+D = TypeVar("D")
 
 
 class _Missing:
@@ -84,6 +85,20 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         if isinstance(value, _Missing):
             raise KeyError(key)
         return value
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+
+    @overload
+    def get(self, key: K, /, default: V) -> V: ...
+
+    @overload
+    def get(self, key: K, /, default: D) -> V | D: ...
+
+    def get(self, key: K, /, default: D | None = None) -> V | D | None:
+        """As a dict's, without the exception that `Mapping` raises and catches for each row that is not there."""
+        value = self._find(key)
+        return default if isinstance(value, _Missing) else value
 
     def __contains__(self, key: object) -> bool:
         return key in self._written or (key in self._base and key not in self._deleted)
@@ -154,7 +169,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             value = self._written.get(key, _MISSING)
             if not isinstance(value, _Missing):
                 return value
-        return _MISSING if key in self._deleted else self._base.get(key, _MISSING)
+        return _MISSING if self._deleted and key in self._deleted else self._base.get(key, _MISSING)
 
     def _is_new(self, key: K) -> bool:
         return key not in self._base or key in self._deleted
@@ -205,16 +220,16 @@ class Tables:
 
     def begin(self) -> None:
         """Opens a transaction. Writes left over from another one are a bug."""
-        assert all(part.is_clean() for part in self._parts().values()), "the last transaction was neither committed nor rolled back"
+        assert not self._waiting(), "the last transaction was neither committed nor rolled back"
 
     def commit(self) -> None:
         """Makes all writes since `begin` part of the state."""
-        for part in self._parts().values():
+        for part in self._waiting():
             part.commit()
 
     def rollback(self) -> None:
         """Drops all writes since `begin`."""
-        for part in self._parts().values():
+        for part in self._waiting():
             part.rollback()
 
     @contextmanager
@@ -245,4 +260,12 @@ class Tables:
     def _parts(self) -> dict[str, Part]:
         if self._all is None:
             self._all = {name: part for name, part in vars(self).items() if isinstance(part, Table | Cell)}
+            self._tables = tuple(part for part in self._all.values() if isinstance(part, Table))
+            self._cells = tuple(part for part in self._all.values() if isinstance(part, Cell))
         return self._all
+
+    def _waiting(self) -> list[Part]:
+        """Parts with writes. Every step asks twice and writes to few, so the tables are asked without a call each."""
+        self._parts()
+        waiting: list[Part] = [table for table in self._tables if table._written or table._deleted]
+        return waiting + [cell for cell in self._cells if not cell.is_clean()] if self._cells else waiting

@@ -2,8 +2,9 @@
 
 One match is: a provider offers a new price, the best provider for a waiting job is chosen and claimed, and an earlier claim is
 given back; three writes to the state's tables in one transaction each, as three events would make them. No signature, no
-journal: those are in the figures of whole jobs. The market is that of the prototype: 40 classes of GPUs, the most common with a
-fifth of all offers, and jobs of which one in twenty asks for what almost nobody has.
+journal: those are in the figures of whole jobs; and the new offer is there when the clock starts, as one that arrived. The
+market is that of the prototype: 40 classes of GPUs, the most common with a fifth of all offers, and jobs of which one in twenty
+asks for what almost nobody has.
 """
 
 import gc
@@ -16,7 +17,7 @@ from market_jobs import DOMAIN, an_offer
 
 from quorate_coordinator.core import book
 from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.state import Job, Matching, Provider
+from quorate_coordinator.core.state import ONLY, Books, Job, Matching, Provider
 from quorate_coordinator.core.turn import Rules, Turn
 from quorate_protocol import job, lease
 from quorate_protocol.classes import HostClass
@@ -25,12 +26,13 @@ from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.lease import Lease
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import Ack, Assignment, Order, Session
-from quorate_protocol.offer import Gpu, Hardware
+from quorate_protocol.offer import Gpu, Hardware, Offer
 from quorate_protocol.order import Submission
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
     Amount,
+    BlockNumber,
     Bps,
     Comparator,
     Hash32,
@@ -88,6 +90,7 @@ class Market:
                 alive = UnixSeconds(NOW + 600)
                 self.core.state.providers[owner] = Provider(owner, index, owner, owner, network, offer, Sequence(1), alive)
                 self.owners.append(owner)
+            self.core.state.books[ONLY] = Books(block=BlockNumber(1))  # as in every market that has seen a block
         self.core.state.market.refresh()
         self.claims: list[tuple[Address, Hash32]] = []
         self.jobs = [self._job(number) for number in range(2000)]
@@ -116,16 +119,18 @@ class Market:
         self.steps += 1
         return Turn(self.core.state, self.core.rules, NOW, hash_tuple("bench", self.steps))
 
-    def match(self, wanted: Job) -> bool:
+    def repriced(self) -> Offer:
+        """Somebody's next offer, at another price."""
+        offer = self.core.state.providers[self.random.choice(self.owners)].offer
+        assert offer is not None
+        slot = replace(offer.slots[0], on_demand=Price(self.random.randrange(100_000, 4_000_000)))
+        return replace(offer, slots=(slot,), seq=Sequence(offer.seq + 1))
+
+    def match(self, offer: Offer, wanted: Job) -> bool:
         """One reprice, one choice with its claim, one claim given back."""
         state = self.core.state
         with state.transaction():
-            owner = self.random.choice(self.owners)
-            provider = state.providers[owner]
-            assert provider.offer is not None
-            slot = replace(provider.offer.slots[0], on_demand=Price(self.random.randrange(100_000, 4_000_000)))
-            offer = replace(provider.offer, slots=(slot,), seq=Sequence(provider.offer.seq + 1))
-            state.providers[owner] = replace(provider, offer=offer)
+            state.providers[offer.provider] = replace(state.providers[offer.provider], offer=offer)
             state.market.refresh()
         with state.transaction():
             found = book.choose(self.turn(), wanted)
@@ -177,8 +182,9 @@ def measure(offers: int, matches: int) -> Figures:
     for number in range(matches + CLAIMS_HELD):
         if number == CLAIMS_HELD:
             took, found = [], 0
+        offer = market.repriced()
         begun = time.perf_counter()
-        found += market.match(market.jobs[number % len(market.jobs)])
+        found += market.match(offer, market.jobs[number % len(market.jobs)])
         took.append(time.perf_counter() - begun)
     gc.unfreeze()
     seconds = sum(took)

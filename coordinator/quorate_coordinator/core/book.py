@@ -10,7 +10,7 @@ import numpy as np
 from quorate_coordinator.core import matching, matching_index
 from quorate_coordinator.core.events import HeartbeatReceived, OfferReceived
 from quorate_coordinator.core.matching import Bucket, Needs, Positions
-from quorate_coordinator.core.matching_needs import needs_of
+from quorate_coordinator.core.matching_needs import needs_of, staked
 from quorate_coordinator.core.state import Job, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import job as job_rules
@@ -106,26 +106,31 @@ def choose(turn: Turn, job: Job, wanted: int = 1) -> list[Candidate]:
     if bucket is None:
         return []
     needs = needs_of(job.submission.spec)
-    if owners_of(turn, host_class):
-        needs = replace(needs, bits=needs.bits | matching.STAKED)
+    if bucket.has_staked:
+        needs = staked(needs)
     chance = int.from_bytes(hash_tuple(turn.random, job.id)[:8], "big")
     found = bucket.cheapest(needs, order.max_price_per_hour, turn.at, chance & matching.SPREAD_MASK, CANDIDATES_MAX, job.refused_by)
     if not found.size:
         return []
-    prices = bucket.prices_at(found)
-    ranked = (prices * _weights(turn, job, bucket, found, chance)).argsort(kind="stable")
-    return _distinct(turn, bucket, found[ranked], wanted)
+    scores = bucket.prices_at(found) * _weights(turn, job, bucket, found, chance)
+    if wanted == 1:
+        return [_candidate(turn, bucket, int(found[scores.argmin()]))]
+    return _distinct(turn, bucket, found[scores.argsort(kind="stable")].tolist(), wanted)
 
 
-def _distinct(turn: Turn, bucket: Bucket, ranked: Positions, wanted: int) -> list[Candidate]:
+def _candidate(turn: Turn, bucket: Bucket, position: int) -> Candidate:
+    owner, price = bucket.row_of(position)
+    return Candidate(turn.state.providers[owner], Price(price))
+
+
+def _distinct(turn: Turn, bucket: Bucket, ranked: list[int], wanted: int) -> list[Candidate]:
     chosen: list[Candidate] = []
     networks: set[Hash32] = set()
-    for place in range(ranked.size):
-        one = ranked[place : place + 1]
-        provider = turn.state.providers[bucket.owners_at(one)[0]]
-        if provider.network not in networks:
-            networks.add(provider.network)
-            chosen.append(Candidate(provider, Price(int(bucket.prices_at(one)[0]))))
+    for position in ranked:
+        one = _candidate(turn, bucket, position)
+        if one.provider.network not in networks:
+            networks.add(one.provider.network)
+            chosen.append(one)
             if len(chosen) == wanted:
                 break
     return chosen
@@ -133,15 +138,27 @@ def _distinct(turn: Turn, bucket: Bucket, ranked: Positions, wanted: int) -> lis
 
 def _weights(turn: Turn, job: Job, bucket: Bucket, found: Positions, chance: int) -> Positions:
     """What each one's price is multiplied by, in ppm."""
-    mixed = (bucket.numbers_at(found) + np.uint64(chance)) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0x94D049BB133111EB)
-    weights: Positions = ((mixed >> np.uint64(32)) % np.uint64(JITTER_PPM)).astype(np.int64) + PPM_ONE
-    remarkable = np.flatnonzero(bucket.bits_at(found) & np.uint64(matching.STRUCK | matching.CACHING))
+    mixed = bucket.numbers_at(found)
+    mixed += np.uint64(chance)
+    mixed *= _MIX_1
+    mixed ^= mixed >> _SHIFT_29
+    mixed *= _MIX_2
+    mixed >>= _SHIFT_32
+    mixed %= _JITTER
+    mixed += _ONE
+    weights: Positions = mixed.view(np.int64)  # far below 2^63
+    remarkable = (bucket.bits_at(found) & _REMARKABLE).nonzero()[0]
     if remarkable.size:
         wanted = frozenset(_digests_of(job.submission.spec))
         for index, owner in zip(remarkable.tolist(), bucket.owners_at(found[remarkable]), strict=True):
             weights[index] += _record_of(turn, owner, wanted)
     return weights
+
+
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # SplitMix64's
+_SHIFT_29, _SHIFT_32 = np.uint64(29), np.uint64(32)
+_JITTER, _ONE = np.uint64(JITTER_PPM), np.uint64(PPM_ONE)
+_REMARKABLE = np.uint64(matching.STRUCK | matching.CACHING)
 
 
 def _record_of(turn: Turn, owner: Address, wanted: frozenset[Hash32]) -> int:

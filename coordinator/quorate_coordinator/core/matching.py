@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from quorate_protocol.units import Address
 
 Positions = NDArray[np.int64]
+Truths = NDArray[np.bool_]
 
 # Features. A row without any is a tombstone.
 PRESENT, FREE, PRICED, STAKED, MIXED, CACHING, STRUCK = (1 << bit for bit in range(7))
@@ -26,7 +27,7 @@ KIND_BIT = 8  # and up: job kinds
 SPREAD_BITS = 24
 SPREAD_MASK = (1 << SPREAD_BITS) - 1
 PRICE_LIMIT = (1 << 40) - 1
-CHUNK_FIRST, CHUNK_MAX = 1024, 65_536
+CHUNK_FIRST, CHUNK_MAX = 256, 65_536  # rows looked at in one go; the first is enough where most rows fit
 TAIL_MIN, TAIL_MAX = 512, 8192
 FAILED_MAX = 1024
 MODELS_MAX = 1024
@@ -84,6 +85,7 @@ class Bucket:
         self._failed: dict[Needs, int] = {}  # -> highest price at which nobody was found
         self._hopeful: dict[Needs, int] = {}  # -> lowest price at which somebody may be there; taken by `hopeful`
         self._seen_at = 0  # newest moment of a search
+        self.has_staked = False  # whether anybody has a stake in this class: then only those get work
         self.version = 0  # changes when the set of living rows may have
         self._allot({name: np.zeros(0, kind) for name, kind in _COLUMNS}, 0)
 
@@ -121,6 +123,23 @@ class Bucket:
         self._vram[at], self._gpus[at], self._model[at] = row.vram, row.gpus, row.model
         if row.mixed:
             self._mixed[local] = row.mixed
+
+    def set_free(self, owner: Address, is_free: bool) -> None:
+        """Whether an owner that has a row has a free slot: what a claim and its end change, and nothing else."""
+        at = int(self._places[self._locals[owner]])
+        bits = int(self._bits[at])
+        if is_free == bool(bits & FREE):
+            return
+        if is_free and self._failed:
+            self.put(owner, self._row_at(at, bits | FREE))
+        else:
+            self._bits[at] = bits ^ FREE
+
+    def _row_at(self, at: int, bits: int) -> Row:
+        return Row(
+            int(self._key[at]), bits, int(self._until[at]), int(self._memory[at]), int(self._cores[at]), int(self._vram[at]),
+            int(self._gpus[at]), int(self._model[at]), self._mixed.get(int(self._local_column[at]), ()) if bits & MIXED else (),
+        )  # fmt: skip
 
     def remove(self, owner: Address) -> None:
         """Takes an owner's row away."""
@@ -194,14 +213,15 @@ class Bucket:
         """Positions of the first `limit` rows that fit, by price, those of one price from `start` on around the ring."""
         self._seen_at = max(self._seen_at, at)
         highest = min(price_max, PRICE_LIMIT) << SPREAD_BITS | SPREAD_MASK
-        search = _Search(needs, at, [self._locals[owner] for owner in without if owner in self._locals], self._models.get(needs.model))
-        end = int(self._key[: self._sorted].searchsorted(np.uint64(highest), "right"))
+        search = self._search(needs, at, without)
+        end = int(self._sorted_key.searchsorted(np.uint64(highest), "right"))
         found = self._scan(search, 0, end, limit)
         if found.size >= limit:
             found = self._round_the_ring(search, found[:limit], start)
+            # Whoever stands in the tail at a higher price than the last of these has nothing to look for here.
+            highest = min(highest, int(self._key[found[-1]]) | SPREAD_MASK)
         if self._used > self._sorted:
-            tail = self._fitting(search, self._sorted, self._used)
-            found = np.concatenate([found, tail[self._key[tail] <= np.uint64(highest)]])
+            found = self._with_tail(search, found, highest)
         keys = self._key[found]
         # Where several rows share a key (2^24 accounts apart) the layout decides; nothing else ever does.
         order = (keys & _UNSPREAD) | ((keys - np.uint64(start)) & _SPREAD)
@@ -210,17 +230,21 @@ class Bucket:
 
     def count(self, needs: Needs, price_max: int, at: int) -> int:
         """How many rows fit."""
-        search = _Search(needs, at, [], self._models.get(needs.model))
-        found = self._fitting(search, 0, self._used)
+        found = self._fitting(self._search(needs, at), 0, self._used)
         return int(np.count_nonzero(self.prices_at(found) <= price_max))
 
     def owners_at(self, positions: Positions) -> list[Address]:
         """Who stands there."""
         return [self.owners[local] for local in self._local_column[positions].tolist()]
 
+    def row_of(self, position: int) -> tuple[Address, int]:
+        """(owner, price) of one row."""
+        return self.owners[int(self._local_column[position])], int(self._key[position]) >> SPREAD_BITS
+
     def prices_at(self, positions: Positions) -> NDArray[np.int64]:
         """At what price."""
-        return (self._key[positions] >> np.uint64(SPREAD_BITS)).astype(np.int64)
+        prices: NDArray[np.int64] = (self._key[positions] >> _SPREAD_BITS).view(np.int64)
+        return prices
 
     def numbers_at(self, positions: Positions) -> NDArray[np.uint64]:
         """Their places in the ring of their price: a number of their own that no layout changes."""
@@ -248,8 +272,11 @@ class Bucket:
 
     def _round_the_ring(self, search: "_Search", found: Positions, start: int) -> Positions:
         """There are more than wanted: of the last price, those that come first from `start` on."""
-        keys = self._key[: self._sorted]
-        ring = int(self._key[found[-1]]) >> SPREAD_BITS << SPREAD_BITS
+        keys, last = self._sorted_key, int(found[-1])
+        ring = int(keys[last]) >> SPREAD_BITS << SPREAD_BITS
+        is_alone = (last == 0 or int(keys[last - 1]) < ring) and (last + 1 == keys.size or int(keys[last + 1]) > ring | SPREAD_MASK)
+        if is_alone:
+            return found
         low, middle, high = keys.searchsorted(np.array([ring, ring | start, ring + (1 << SPREAD_BITS)], np.uint64)).tolist()
         below = found[self._key[found] < np.uint64(ring)]
         missing = found.size - below.size
@@ -257,32 +284,51 @@ class Bucket:
         second = self._scan(search, low, middle, missing - first.size)[: missing - first.size]
         return np.concatenate([below, first, second])
 
-    def _fitting(self, search: "_Search", begin: int, end: int) -> Positions:
-        good = (self._bits[begin:end] & search.bits) == search.bits
-        good &= self._until[begin:end] > search.at
-        found: Positions = good.nonzero()[0]
-        if not found.size:
+    def _with_tail(self, search: "_Search", found: Positions, highest: int) -> Positions:
+        """And those of the unsorted tail up to a key: few, so only these are looked at."""
+        cheap: Positions = (self._key[self._sorted : self._used] <= np.uint64(highest)).nonzero()[0]
+        if not cheap.size:
             return found
+        cheap += self._sorted
+        return np.concatenate([found, cheap[self._fits(search, cheap)]])
+
+    def _fitting(self, search: "_Search", begin: int, end: int) -> Positions:
+        found: Positions = self._fits(search, slice(begin, end)).nonzero()[0]
         found += begin
-        needs = search.needs
-        found = found[(self._memory[found] >= needs.memory) & (self._cores[found] >= needs.cores)]
-        if needs.gpus and found.size:
-            found = self._with_gpus(found, search)
-        if search.without and found.size:
-            found = found[~np.isin(self._local_column[found], search.without)]
         return found
 
-    def _with_gpus(self, found: Positions, search: "_Search") -> Positions:
+    def _fits(self, search: "_Search", rows: "slice | Positions") -> Truths:
+        """For each row, whether it meets the search. Whole columns are compared: cheaper than picking rows out in between."""
         needs = search.needs
-        good = (self._gpus[found] >= needs.gpus) & (self._vram[found] >= needs.vram)
-        is_mixed = (self._bits[found] & np.uint64(MIXED)) != 0
+        good: Truths = (self._bits[rows] & search.bits) == search.bits
+        good &= self._until[rows] > search.at
+        good &= self._memory[rows] >= needs.memory
+        if needs.cores:
+            good &= self._cores[rows] >= needs.cores
+        if needs.gpus:
+            self._keep_with_gpus(good, search, rows)
+        if search.without:
+            good &= ~np.isin(self._local_column[rows], search.without)
+        return good
+
+    def _keep_with_gpus(self, good: Truths, search: "_Search", rows: "slice | Positions") -> None:
+        needs = search.needs
+        good &= self._gpus[rows] >= needs.gpus
+        good &= self._vram[rows] >= needs.vram
+        if not self._mixed:
+            if needs.model:
+                good &= self._model[rows] == search.model
+            return
+        is_mixed = (self._bits[rows] & np.uint64(MIXED)) != 0
         if needs.model:
-            good &= is_mixed | (self._model[found] == (-1 if search.model is None else search.model))
+            good &= is_mixed | (self._model[rows] == search.model)
+        local = self._local_column[rows]
         for index in (good & is_mixed).nonzero()[0].tolist():
-            gpus = self._mixed[int(self._local_column[found[index]])]
-            good[index] = _count_fitting(gpus, needs) >= needs.gpus
-        with_gpus: Positions = found[good]
-        return with_gpus
+            good[index] = _count_fitting(self._mixed[int(local[index])], needs) >= needs.gpus
+
+    def _search(self, needs: Needs, at: int, without: Sequence[Address] = ()) -> "_Search":
+        named = self._models.get(needs.model, -1)
+        return _Search(needs, at, [self._locals[owner] for owner in without if owner in self._locals], named)
 
     # ---- layout
 
@@ -304,6 +350,7 @@ class Bucket:
         self._vram, self._cores = columns["vram"].view(np.int64), columns["cores"].view(np.int32)
         self._gpus, self._model = columns["gpus"].view(np.int16), columns["model"].view(np.int32)
         self._local_column = columns["local"].view(np.int32)
+        self._sorted_key = self._key[: self._sorted]
 
     def _merge(self) -> None:
         """Sorts the tail into the rows and drops the tombstones."""
@@ -324,7 +371,7 @@ class Bucket:
         self._places[self._local_column[:rows]] = np.arange(rows)
 
 
-_UNSPREAD, _SPREAD = np.uint64((1 << 64) - 1 - SPREAD_MASK), np.uint64(SPREAD_MASK)
+_UNSPREAD, _SPREAD, _SPREAD_BITS = np.uint64((1 << 64) - 1 - SPREAD_MASK), np.uint64(SPREAD_MASK), np.uint64(SPREAD_BITS)
 _NOBODY: Positions = np.zeros(0, np.int64)
 
 
@@ -333,7 +380,7 @@ class _Search:
 
     __slots__ = ("at", "bits", "model", "needs", "without")
 
-    def __init__(self, needs: Needs, at: int, without: list[int], model: int | None) -> None:
+    def __init__(self, needs: Needs, at: int, without: list[int], model: int) -> None:
         self.needs, self.at, self.without, self.model = needs, at, without, model
         self.bits = np.uint64(needs.bits)
 

@@ -5,6 +5,7 @@ a step that was refused, a restore and a replay all end with the index that the 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from quorate_coordinator.core import matching
@@ -13,7 +14,7 @@ from quorate_protocol.audit import StakeSlot, eligible_root
 from quorate_protocol.classes import HostClass
 from quorate_protocol.merkle import merkle_root
 from quorate_protocol.offer import Hardware, Offer, SlotOffer
-from quorate_protocol.units import Address, BlockNumber, Hash32, Price, UnixSeconds
+from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
 
 if TYPE_CHECKING:
     from quorate_coordinator.core.state import HostList, Provider, State
@@ -69,8 +70,17 @@ def free_slots(state: "State", provider: "Provider", host_class: Hash32) -> int:
     slot = slot_offer(provider.offer, host_class) if provider.offer else None
     if slot is None:
         return 0
-    held = state.occupied.get(provider.owner) or ()
-    return max(0, slot.count - sum(1 for lease in held if state.leases[lease].assignment.message.host_class == host_class))
+    return max(0, slot.count - _held_in(state, state.occupied.get(provider.owner) or (), host_class))
+
+
+def _held_in(state: "State", held: tuple[Hash32, ...], host_class: Hash32) -> int:
+    return sum(1 for lease in held if state.leases[lease].assignment.message.host_class == host_class)
+
+
+def _is_free(state: "State", owner: Address, count: int, host_class: Hash32) -> bool:
+    """Whether one of so many run slots is free; leases are looked at only when there are enough to fill them."""
+    held = state.occupied.get(owner) or ()
+    return count > len(held) or count > _held_in(state, held, host_class)
 
 
 class MarketIndex:
@@ -81,21 +91,24 @@ class MarketIndex:
         self.buckets: dict[Hash32, Bucket] = {}
         self.hosts: dict[Hash32, HostClass] = {}
         self._classes: dict[Address, tuple[Hash32, ...]] = {}  # where a provider has rows
+        self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
         self._staked: dict[Hash32, _Staked] = {}
         self._kept: dict[Hash32, _Kept] = {}
         self._trust_roots: dict[Hash32, Hash32] = {}
         self._block = BlockNumber(0)
-        self._changed = (state.providers.follow(), state.occupied.follow(), state.trust.follow())
+        self._changed = (state.providers.follow(), state.trust.follow())
+        self._changed_occupied = state.occupied.follow()
         self._changed_hosts, self._changed_trust = state.hosts.follow(), state.trust.follow()
 
     def refresh(self) -> None:
         """Takes what the tables say now."""
         for changed in self._changed:
             if changed:
-                owners = tuple(changed)
-                changed.clear()  # not popped one by one: a set that was large once is slow to pop from for good
-                for owner in owners:
+                for owner in _drained(changed):
                     self._derive(owner)
+        if self._changed_occupied:
+            for owner in _drained(self._changed_occupied):
+                self._derive_free(owner)
         block = self._state.own.block
         if self._changed_hosts or block != self._block:
             self._changed_hosts.clear()
@@ -109,7 +122,7 @@ class MarketIndex:
         self.refresh()
         bucket = self.buckets.get(host_class)
         if bucket is not None:
-            self.staked(host_class)
+            bucket.has_staked = bool(self.staked(host_class))
         return bucket
 
     # ---- rows
@@ -132,29 +145,38 @@ class MarketIndex:
             for host_class in before:
                 if host_class not in now:
                     self.buckets[host_class].remove(owner)
-            self._classes[owner] = now
+            self._classes[owner] = self._class_sets.setdefault(now, now)  # one tuple for all that offer the same
+
+    def _derive_free(self, owner: Address) -> None:
+        """Of what a claim or its end changes only this."""
+        provider = self._state.providers.get(owner)
+        if provider is None or provider.offer is None:
+            return
+        for slot, host_class in zip(provider.offer.slots, self._classes[owner], strict=True):
+            self.buckets[host_class].set_free(owner, _is_free(self._state, owner, slot.count, host_class))
 
     def _row(self, bucket: Bucket, provider: "Provider", offer: Offer, slot: SlotOffer, host_class: Hash32) -> Row:
-        price = price_of(slot)
-        bits = matching.PRESENT
-        for kind in offer.kinds:
-            bits |= 1 << matching.KIND_BIT + kind
+        owner, price, hardware = provider.owner, price_of(slot), offer.hardware
+        bits = _kind_bits(offer.kinds)
         if price > 0:
             bits |= matching.PRICED
-        if free_slots(self._state, provider, host_class) > 0:
+        if _is_free(self._state, owner, slot.count, host_class):
             bits |= matching.FREE
-        if provider.owner in self._staked.get(host_class, NOBODY_STAKED).owners:
+        if owner in self._staked.get(host_class, NOBODY_STAKED).owners:
             bits |= matching.STAKED
         if offer.cached:
             bits |= matching.CACHING
-        trusts = self._state.trust.get(provider.owner)
+        trusts = self._state.trust.get(owner)
         if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
             bits |= matching.STRUCK
         until = 0 if provider.is_frozen else min(provider.alive_until, offer.expires)
-        hardware = offer.hardware
         memory, cores = max(0, min(hardware.memory_bytes, MEMORY_LIMIT)), max(0, min(hardware.cores, COUNT_LIMIT))
-        row = Row(matching.key_of(price, provider.index), bits, until, memory, cores)
-        return _with_gpus(row, bucket, hardware) if hardware.gpus else row
+        key = matching.key_of(price, provider.index)
+        if not hardware.gpus:
+            return Row(key, bits, until, memory, cores)
+        model, vram, mixed = _gpus_of(bucket, hardware)
+        bits |= matching.MIXED if mixed else 0
+        return Row(key, bits, until, memory, cores, vram, min(len(hardware.gpus), COUNT_LIMIT), model, mixed)
 
     # ---- what the chain and the record say of a class
 
@@ -209,10 +231,28 @@ class MarketIndex:
         return root
 
 
-def _with_gpus(row: Row, bucket: Bucket, hardware: Hardware) -> Row:
-    gpus = tuple((gpu.model.lower(), max(0, min(gpu.vram_bytes, MEMORY_LIMIT))) for gpu in hardware.gpus)
-    model = bucket.model_number(gpus[0][0]) if len(set(gpus)) == 1 else 0
-    vram = max(size for _, size in gpus)
-    if not model:
-        return row._replace(bits=row.bits | matching.MIXED, gpus=len(gpus), vram=vram, mixed=gpus)
-    return row._replace(gpus=min(len(gpus), COUNT_LIMIT), vram=vram, model=model)
+@lru_cache(maxsize=256)
+def _kind_bits(kinds: tuple[JobKind, ...]) -> int:
+    bits = matching.PRESENT
+    for kind in kinds:
+        bits |= 1 << matching.KIND_BIT + kind
+    return bits
+
+
+def _drained(changed: set[Address]) -> tuple[Address, ...]:
+    """What is in it; emptied whole, because a set that was large once is slow to pop from for good."""
+    owners = tuple(changed)
+    changed.clear()
+    return owners
+
+
+def _gpus_of(bucket: Bucket, hardware: Hardware) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+    """(model's number, VRAM, ()) of GPUs that are all alike, else (0, the largest VRAM, (model, VRAM) of each)."""
+    first = hardware.gpus[0]
+    if len(hardware.gpus) > 1:
+        gpus = tuple((gpu.model.lower(), max(0, min(gpu.vram_bytes, MEMORY_LIMIT))) for gpu in hardware.gpus)
+        if len(set(gpus)) > 1:
+            return 0, max(size for _, size in gpus), gpus
+    name, vram = first.model.lower(), max(0, min(first.vram_bytes, MEMORY_LIMIT))
+    model = bucket.model_number(name)
+    return (model, vram, ()) if model else (0, vram, ((name, vram),) * len(hardware.gpus))

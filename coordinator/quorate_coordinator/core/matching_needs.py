@@ -1,8 +1,9 @@
 """What a job asks of a machine, as the columns know it."""
 
+from dataclasses import replace
 from functools import lru_cache
 
-from quorate_coordinator.core.matching import FREE, KIND_BIT, PRESENT, PRICED, Needs
+from quorate_coordinator.core.matching import FREE, KIND_BIT, PRESENT, PRICED, STAKED, Needs
 from quorate_protocol.job import JobSpec, Resources
 from quorate_protocol.units import JobKind
 
@@ -19,3 +20,9 @@ def _needs(kind: JobKind, resources: Resources) -> Needs:
     if gpu is not None:
         return Needs(bits, resources.memory_bytes, 0, gpu.count, gpu.vram_bytes_min, gpu.model.lower())
     return Needs(bits, resources.memory_bytes, -(-resources.cpu_millis // 1000))
+
+
+@lru_cache(maxsize=4096)
+def staked(needs: Needs) -> Needs:
+    """The same of somebody with a stake."""
+    return replace(needs, bits=needs.bits | STAKED)
