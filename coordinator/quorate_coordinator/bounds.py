@@ -6,11 +6,13 @@ costs money, and the same account behind many addresses is still one.
 
 from dataclasses import dataclass
 
+from quorate_runtime.door import DoorBounds
+
 MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(DoorBounds):
     """Rates are token buckets: `..._per_second` in the long run, `..._burst` at once."""
 
     address_per_second: float = 100.0
@@ -18,13 +20,9 @@ class Bounds:
     account_per_second: float = 100.0
     account_burst: float = 1_000.0
     buckets_max: int = 65_536  # accounts or addresses remembered; the longest unseen goes first
-    connections_max: int = 8_192
-    address_connections_max: int = 256
     streams_max: int = 2_000
     account_streams_max: int = 32
-    head_and_idle_seconds: float = 30.0  # until a connection's next request head is whole
     body_seconds: float = 20.0  # until a request's body is in; uploads have their own
-    write_seconds: float = 30.0  # until a stream's reader has taken what was written
     # What a provider sends unasked is journaled, so it is bounded; what it answers is bounded by what it was asked.
     unasked_per_second: float = 2.0
     unasked_burst: float = 60.0

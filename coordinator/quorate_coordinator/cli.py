@@ -22,6 +22,7 @@ from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Bps, usd
 from quorate_runtime import crash, logs
 from quorate_runtime.keys import Keystore, KeystoreError
+from quorate_runtime.networks import FORWARDED, X_FORWARDED_FOR, Proxies
 from quorate_runtime.passphrase import passphrase_of
 
 app = typer.Typer(help="Run the matching service: order book, audits, settlement.", no_args_is_help=True)
@@ -46,6 +47,8 @@ class Settings:
     port: int
     public_url: str
     fee_bps: Bps
+    trusted_proxies: tuple[str, ...] = ()
+    proxy_header: str = X_FORWARDED_FOR
 
 
 def home_of(home: Path | None) -> Path:
@@ -73,12 +76,15 @@ def init(
     port: Annotated[int, typer.Option("--port")] = 7700,
     public_url: Annotated[str, typer.Option("--public-url")] = "",
     fee_bps: Annotated[int, typer.Option("--fee-bps", min=0, max=2000)] = 200,
+    trusted_proxy: Annotated[list[str] | None, typer.Option(help="Network of reverse proxies, such as 10.0.0.0/8; repeatable")] = None,
+    proxy_header: Annotated[str, typer.Option(help=f"The header they set: {X_FORWARDED_FOR} or {FORWARDED}")] = X_FORWARDED_FOR,
     home: Home = None,
     password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Make keys and settings; print what has to be funded."""
-    folder = home_of(home)
+    folder, proxies = home_of(home), tuple(trusted_proxy or ())
+    _proxies(proxies, proxy_header)
     made, chain, beacon = _read_deployment(deployment)
     try:
         is_first = not (folder / "keys" / "account.json").exists()
@@ -87,7 +93,8 @@ def init(
         keys = coordinator_keys.create(keystore)
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error
-    settings = Settings(made, chain_url or chain or CHAIN_URL, beacon_url or beacon or BEACON_URL, host, port, public_url, Bps(fee_bps))
+    settings = Settings(made, chain_url or chain or CHAIN_URL, beacon_url or beacon or BEACON_URL, host, port, public_url, Bps(fee_bps),
+                        proxies, proxy_header)  # fmt: skip
     (folder / SETTINGS).write_bytes(codec.encode(settings))
     bond = BY_NAME[made.limits].coordinator_bond
     facts = {"home": str(folder), "account": "0x" + keys.account.address.hex(), "posting": "0x" + keys.posting.address.hex(), "bond": bond}
@@ -99,6 +106,13 @@ def init(
     typer.echo(f"  posting 0x{keys.posting.address.hex()}: needs gas, and tokens for the bonds of cases")
     faucet = f"`quorate devnet fund {home or folder}`" if chain else "fund both"
     typer.echo(f"Next: {faucet}, then `quorate coordinator up{'' if home is None else f' --home {home}'}`")
+
+
+def _proxies(networks: tuple[str, ...], header: str) -> Proxies:
+    try:
+        return Proxies.of(networks, header)
+    except ValueError as error:
+        raise fail(f"--trusted-proxy, --proxy-header: {error}", 2) from error
 
 
 def _read_deployment(path: Path) -> tuple[deploy.Deployment, str, str]:
@@ -140,7 +154,7 @@ def up(
     config = Config(
         home=folder, deployment=settings.deployment, chain_url=settings.chain_url, beacon_url=settings.beacon_url, host=settings.host,
         port=settings.port if port is None else port, public_url=settings.public_url, fee_bps=settings.fee_bps,
-        store_quota_bytes=50 * GIB, ready_file=ready_file,
+        store_quota_bytes=50 * GIB, ready_file=ready_file, proxies=_proxies(settings.trusted_proxies, settings.proxy_header),
     )  # fmt: skip
     try:
         asyncio.run(_serve(Service(config, keys)))

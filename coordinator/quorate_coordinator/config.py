@@ -6,6 +6,7 @@ from pathlib import Path
 from quorate_contracts.deploy import Deployment
 from quorate_coordinator.bounds import Bounds
 from quorate_protocol.units import Bps
+from quorate_runtime.networks import Proxies
 
 GIB = 1 << 30
 
@@ -24,6 +25,7 @@ class Config:
     fee_bps: Bps = Bps(200)
     store_quota_bytes: int = 50 * GIB
     account_quota_bytes: int = 10 * GIB
+    proxies: Proxies = Proxies()  # reverse proxies whose word on who is asking is taken
     bounds: Bounds | None = None  # what one address and one account may take; None = those of the deployment's limits
     ready_file: Path | None = None  # written with the bound URL once it serves
 

@@ -1,27 +1,17 @@
 """Token buckets, by address and by account, in a table of bounded size."""
 
-import ipaddress
-import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Generic, TypeVar
 
 from quorate_coordinator.bounds import Bounds
-from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
+from quorate_runtime.http_answers import Busy
+from quorate_runtime.networks import network_of
 
 K = TypeVar("K")
 Now = Callable[[], float]
-
-
-class Busy(Refused):
-    """Too much at once; `retry_after` whole seconds say when to come again."""
-
-    def __init__(self, detail: str, retry_after_seconds: float) -> None:
-        super().__init__(Code.BUSY, detail)
-        self.retry_after = max(1, math.ceil(retry_after_seconds))
 
 
 class Buckets(Generic[K]):
@@ -60,19 +50,6 @@ class Buckets(Generic[K]):
         tokens, then = found
         # A clock that was set back gives nothing; one that was set forward fills the bucket, at most.
         return min(self._burst, tokens + max(0.0, self._now() - then) * self._per_second)
-
-
-@lru_cache(maxsize=4096)
-def network_of(remote: str | None) -> str:
-    """What counts as one address: IPv4 as it is, IPv6 by its /64, which one subscriber has whole."""
-    try:
-        address = ipaddress.ip_address((remote or "").partition("%")[0])
-    except ValueError:
-        # A Unix socket, or nothing: all of those together are one.
-        return "?"
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(address.ipv4_mapped) if address.ipv4_mapped else str(ipaddress.ip_network((address, 64), strict=False))
-    return str(address)
 
 
 @dataclass(slots=True, init=False)

@@ -25,8 +25,7 @@ from quorate_coordinator.adapters.projection import Projection
 from quorate_coordinator.adapters.registration import ensure_registered
 from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.api.auth import Auth
-from quorate_coordinator.api.door import Door, Doorman
-from quorate_coordinator.api.failures import before_handlers, failures, mark_started
+from quorate_coordinator.api.failures import before_handlers
 from quorate_coordinator.api.routes import BODY_BYTES_MAX, VERSION, Api
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.bounds import BOUNDS
@@ -48,6 +47,8 @@ from quorate_runtime.beacon import HttpBeacon
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import new_secret
+from quorate_runtime.door import Door, Doorman
+from quorate_runtime.http_answers import failures, mark_started
 from quorate_runtime.journal import Journal
 from quorate_runtime.metrics import CONTENT_TYPE, Registry
 from quorate_runtime.peers_ws import WsPeers
@@ -87,7 +88,8 @@ class Service:
         store = ContentStore(config.path("store"), config.store_quota_bytes, config.account_quota_bytes)
         stack.push_async_callback(store.close)
         rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
-        app = web.Application(middlewares=[failures, before_handlers(rates)], client_max_size=BODY_BYTES_MAX)
+        before = [config.proxies.middleware(), failures, before_handlers(rates)]
+        app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
         app.on_response_prepare.append(mark_started)
         self.app, self.rates = app, rates
         runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
@@ -182,7 +184,7 @@ class _Parts:
         add_staging_routes(app, self.store, auth.uploader, may_read=lambda request, cid: self._may_read(auth, request, cid))
         app.router.add_get("/metrics", self._metrics)
         await runner.setup()
-        site = Door(runner, config.host, config.port, Doorman(self.rates.bounds))
+        site = Door(runner, config.host, config.port, Doorman(self.rates.bounds, config.proxies))
         try:
             await site.start()
         except OSError as error:

@@ -8,14 +8,17 @@ from pathlib import Path
 
 from aiohttp import web
 
-from quorate_content.gateway import add_gateway_routes, answers_refusals
+from quorate_content.gateway import add_gateway_routes
 from quorate_content.store import ContentStore
 from quorate_node.status import Status
 from quorate_protocol import codec
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.door import Door, DoorBounds, Doorman
+from quorate_runtime.http_answers import failures, mark_started
 
 TOKEN_HEADER = "X-Quorate-Token"
 TOKEN_FILE = "control-token"
+DOOR = DoorBounds(connections_max=1_024, address_connections_max=128)
 
 
 class Gateway:
@@ -23,9 +26,10 @@ class Gateway:
 
     def __init__(self, store: ContentStore, home: Path, status: Callable[[], Status], drain: Callable[[bool], Awaitable[None]]) -> None:
         self._status, self._drain, self._token = status, drain, control_token(home)
-        self._app = web.Application(client_max_size=64 * 1024)
-        self._app.router.add_get("/v1/status", answers_refusals(self._get_status))
-        self._app.router.add_post("/v1/drain", answers_refusals(self._post_drain))
+        self._app = web.Application(middlewares=[failures], client_max_size=64 * 1024)
+        self._app.on_response_prepare.append(mark_started)
+        self._app.router.add_get("/v1/status", self._get_status)
+        self._app.router.add_post("/v1/drain", self._post_drain)
         add_gateway_routes(self._app, store)
         self._runner = web.AppRunner(self._app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
         self.url = ""
@@ -34,7 +38,7 @@ class Gateway:
         """Binds; Unavailable when the port is taken."""
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            await Door(self._runner, host, port, Doorman(DOOR)).start()
         except OSError as error:
             raise Unavailable(f"port {port} on {host} cannot be used: {error.strerror}; choose another with --port", 0) from error
         self.url = f"http://{host}:{self._runner.addresses[0][1]}"
@@ -54,7 +58,8 @@ class Gateway:
         return web.json_response({})
 
     def _check(self, request: web.Request) -> None:
-        if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, ""), self._token):
+        shown = request.headers.get(TOKEN_HEADER, "").encode(errors="replace")
+        if not hmac.compare_digest(shown, self._token.encode()):
             raise Refused(Code.NOT_YOURS, f"the token in {TOKEN_FILE} of this provider's home is needed")
 
 

@@ -1,7 +1,6 @@
-"""The targets of the coverage-guided fuzzing: each takes its own seeds and their cuts, and a short campaign where atheris is installed."""
+"""The targets of the coverage-guided fuzzing: each takes its own seeds and their cuts, and a campaign finds a bug that was planted."""
 
 import importlib.util
-import os
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,6 @@ import pytest
 from fuzz.guided import run
 from fuzz.guided_seeds import seeds
 from fuzz.guided_targets import TARGETS
-from fuzzing import COUNTS
-
-RUNS = 300
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -21,14 +17,6 @@ def test_seeds_their_cuts_and_their_noise_are_typed(target: str) -> None:
         for at in range(0, len(data) + 1, step):
             TARGETS[target](data[:at])
             TARGETS[target](data[:at] + b"\xff" + data[at + 1 :])
-
-
-@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_short_campaign_finds_nothing_untyped(target: str) -> None:
-    found = run(target, RUNS, 30.0, seed=int(os.environ.get("QUORATE_FUZZ", "1")))
-    assert found["untyped"] == 0 and int(str(found["inputs"])) >= 0.9 * RUNS, found
-    COUNTS["guided_inputs"] += int(str(found["inputs"]))
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed")

@@ -9,9 +9,10 @@ from quorate_content.staging import ACCOUNT_UPLOADS_MAX, UPLOADS_MAX, Pace, Plac
 from quorate_coordinator.adapters import logbook
 from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.bounds import MAINNET_BOUNDS
-from quorate_coordinator.rates import Buckets, network_of
+from quorate_coordinator.rates import Buckets
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
+from quorate_runtime.networks import FORWARDED, Proxies, network_of
 
 
 def test_buckets_fill_again_and_their_table_is_bounded() -> None:
@@ -27,10 +28,40 @@ def test_buckets_fill_again_and_their_table_is_bounded() -> None:
 
 
 def test_one_subscriber_is_one_address() -> None:
-    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:2") != network_of("2001:db8:0:1::1")
+    assert network_of("2001:db8::1") == network_of("2001:db8:0:ffff::2") != network_of("2001:db8:1::1")
     assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"
-    assert network_of("fe80::1%eth0") == "fe80::/64"
+    assert network_of("fe80::1%eth0") == "fe80::/48"
     assert network_of(None) == network_of("nonsense") == "?"
+
+
+@pytest.mark.parametrize(
+    ("remote", "headers", "origin"),
+    [
+        ("198.51.100.9", ["203.0.113.1"], "198.51.100.9"),  # no proxy of ours: its header is its own invention
+        ("10.0.0.2", ["203.0.113.1"], "203.0.113.1"),
+        ("10.0.0.2", ["1.1.1.1, 203.0.113.1"], "203.0.113.1"),  # what stands further left was written by the asker
+        ("10.0.0.2", ["1.1.1.1", "203.0.113.1, 10.0.0.7"], "203.0.113.1"),  # two proxies, two header lines
+        ("::ffff:10.0.0.2", ["[2001:db8::1]:443"], "2001:db8::1"),
+        ("10.0.0.2", ["203.0.113.1:51000"], "203.0.113.1"),
+        ("10.0.0.2", [], "10.0.0.2"),
+        ("10.0.0.2", ["unknown, _hidden"], "10.0.0.2"),
+        ("10.0.0.2", ["203.0.113.1, rubbish"], "10.0.0.2"),
+        ("10.0.0.2", ["10.0.0.3, 10.0.0.4"], "10.0.0.3"),
+        ("10.0.0.2", ["9.9.9.9, " * 100_000 + "203.0.113.1"], "203.0.113.1"),
+    ],
+)
+def test_behind_a_proxy_the_rightmost_untrusted_address_counts(remote: str, headers: list[str], origin: str) -> None:
+    assert Proxies.of(("10.0.0.0/8",)).origin(remote, headers) == origin
+
+
+def test_the_header_that_a_proxy_does_not_set_is_not_read() -> None:
+    proxies = Proxies.of(("10.0.0.0/8",), FORWARDED)
+    assert proxies.origin("10.0.0.2", ['for=1.1.1.1, For="[2001:db8::7]:99";proto=https;by=10.0.0.2']) == "2001:db8::7"
+    assert proxies.origin("10.0.0.2", ["for=unknown"]) == "10.0.0.2"
+    with pytest.raises(ValueError, match="X-Real-IP"):
+        Proxies.of((), "X-Real-IP")
+    with pytest.raises(ValueError, match="10.0.0.1/8"):
+        Proxies.of(("10.0.0.1/8",))
 
 
 def test_a_provider_whose_frames_are_refused_has_to_slow_down() -> None:

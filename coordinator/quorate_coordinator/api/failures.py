@@ -1,70 +1,13 @@
-"""What is put before every handler, and the one place where errors become answers: typed, bounded, without a trace of ours."""
+"""What is put before every handler of the coordinator: who is asking, how often, and bodies that are small and whole."""
 
 import asyncio
-import json
-import logging
-from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from quorate_coordinator.rates import Busy, Rates
-from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
-
-log = logging.getLogger(__name__)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-STARTED = web.RequestKey("started", bool)
-
-OF_STATUS: dict[int, Code] = {404: Code.UNKNOWN, 405: Code.UNSUPPORTED, 413: Code.OVERSIZE, 415: Code.UNSUPPORTED, 503: Code.BUSY}
-"""Codes of what the HTTP library refuses by itself; others are malformed."""
-
-
-def refusal_answer(code: str, sentence: str, detail: str, status: int, headers: dict[str, str] | None = None) -> web.Response:
-    """The one form of every answer of 400 and above."""
-    tree = {"code": code, "sentence": sentence, "detail": detail[:2000]}
-    return web.Response(status=status, text=json.dumps(tree), content_type="application/json", headers=headers)
-
-
-def coded(code: Code, detail: str, status: int | None = None) -> web.Response:
-    """A refusal by its code."""
-    meaning = MEANINGS[code]
-    return refusal_answer(code.value, meaning.sentence, detail, status or meaning.status)
-
-
-def internal() -> web.Response:
-    """A bug of ours: what it was stands in the log only."""
-    return refusal_answer("internal", "The coordinator failed; this is not your fault.", "it is in the coordinator's log", 500)
-
-
-@web.middleware
-async def failures(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every error of a handler becomes an answer."""
-    try:
-        return await handler(request)
-    except Busy as busy:  # the answer itself
-        meaning = MEANINGS[Code.BUSY]
-        return refusal_answer(busy.code.value, meaning.sentence, busy.detail, meaning.status, {"Retry-After": str(busy.retry_after)})
-    except Refused as refused:  # the answer itself
-        return coded(refused.code, refused.detail)
-    except Unavailable as error:  # the answer itself
-        wait = {"Retry-After": str(max(1, round(error.retry_after)))}
-        return refusal_answer("unavailable", "Try again later.", str(error), 503, wait)
-    except web.HTTPException as error:  # the answer itself, in our form
-        if error.status < 400:
-            raise
-        return coded(OF_STATUS.get(error.status, Code.MALFORMED), error.reason, error.status)
-    except ConnectionError:
-        raise  # whoever asked is gone
-    except Exception:
-        log.exception("%s %s failed", request.method, request.path[:200])
-        if request.get(STARTED):
-            raise ConnectionResetError("the answer had begun") from None
-        return internal()
-
-
-async def mark_started(request: web.Request, _: web.StreamResponse) -> None:
-    """Signal `on_response_prepare`: from here on no other answer can be given."""
-    request[STARTED] = True
+from quorate_coordinator.rates import Rates
+from quorate_protocol.refusals import Code
+from quorate_runtime.http_answers import Handler, coded
 
 
 def before_handlers(rates: Rates) -> Middleware:

@@ -14,12 +14,12 @@ from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.routes import job_id_of
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.state import Decided, Ended, State
-from quorate_coordinator.rates import Busy
 from quorate_protocol import codec
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
 from quorate_protocol.views import JobEvent
+from quorate_runtime.http_answers import Busy
 
 POLL_SECONDS = 0.2
 KEEPALIVE_POLLS = 50
