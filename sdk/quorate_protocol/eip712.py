@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from quorate_protocol.codec import camel, memo
 from quorate_protocol.hashing import keccak256, word
+from quorate_protocol.kept import Kept
 from quorate_protocol.units import WIRE_TYPES, Address, Hash32
 
 DOMAIN_NAME = "Quorate"
@@ -37,10 +38,15 @@ def _separator(chain_id: int, contract: Address) -> Hash32:
     return keccak256(b"".join(parts) + word(chain_id) + word(contract))
 
 
-@lru_cache(maxsize=8192)
 def digest(domain: Domain, message: object) -> Hash32:
     """What is signed: keccak256(0x1901 || separator || struct hash). Kept, because a message is checked, stored and named by it."""
-    return keccak256(b"\x19\x01" + domain.separator() + struct_hash(message))
+    return _digests(domain.separator())(message)
+
+
+@lru_cache(maxsize=16)
+def _digests(separator: Hash32) -> Kept[object, Hash32]:
+    head = b"\x19\x01" + separator
+    return Kept(lambda message: keccak256(head + struct_hash(message)))
 
 
 def struct_hash(message: object) -> Hash32:
@@ -78,20 +84,40 @@ def _solidity(hint: Any, nested: dict[str, str]) -> str:
 
 @memo
 def _hasher(kind: Any) -> Callable[[Any], Hash32]:
-    type_hash = keccak256(type_string(kind).encode())
+    """hashStruct of one dataclass, written and compiled once: a type hash and one word a field, joined."""
     hints = get_type_hints(kind)
-    members = [(f.name, _member(hints[f.name])) for f in fields(kind)]
-
-    def run(message: Any) -> Hash32:
-        return keccak256(type_hash + b"".join(member(getattr(message, name)) for name, member in members))
-
+    names: dict[str, Any] = {"keccak": keccak256, "type_hash": keccak256(type_string(kind).encode()), "join": b"".join, "pad": bytes(12)}
+    words = ["type_hash", *(_word(hints[f.name], f"message.{f.name}", names) for f in fields(kind))]
+    length = 32 * (1 + len(fields(kind)))
+    lines = [
+        "def hash_struct(message):",
+        f"    data = join(({', '.join(words)},))",
+        f"    assert len(data) == {length}, 'a member is not as wide as its type'",
+        "    return keccak(data)",
+    ]
+    exec(compile("\n".join(lines), f"<hash of {kind.__name__}>", "exec"), names)  # of our own declared types only
+    run: Callable[[Any], Hash32] = names["hash_struct"]
     return run
+
+
+def _word(hint: Any, place: str, names: dict[str, Any]) -> str:
+    """Expression of one member's word or words; what it calls is put into `names`."""
+    solidity = _solidity(hint, {})
+    if solidity == "address":
+        return f"pad, {place}"
+    if solidity == "bytes32":
+        return place
+    if solidity == "bool" or (solidity.startswith("uint") and not solidity.endswith("]")):
+        return f"{place}.to_bytes(32, 'big')"
+    name = f"member_{len(names)}"
+    names[name] = _member(hint)
+    return f"{name}({place})"
 
 
 def _member(hint: Any) -> Callable[[Any], bytes]:
     if get_origin(hint) is tuple:
         each = _member(get_args(hint)[0])
-        return lambda items: keccak256(b"".join(each(item) for item in items))
+        return lambda items: keccak256(b"".join([each(item) for item in items]))
     if is_dataclass(hint):
         return _hasher(hint)
     return word

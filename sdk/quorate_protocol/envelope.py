@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Generic, TypeVar
 
 from quorate_protocol import codec, codec_text, codec_values, eip712
+from quorate_protocol.kept import Kept
 from quorate_protocol.messages import MESSAGE_TYPES, Message
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Signature
@@ -107,14 +107,13 @@ def _reader_of(expected: type) -> codec_values.Reader:
     return run
 
 
-@lru_cache(maxsize=4096)
 def _text(envelope: AnyEnvelope) -> str:
-    """Kept, because the same envelope goes into the journal, over the wire and into the receipt."""
     message = envelope.message
     body = codec_text.writer_of(type(message))(message)
     return f'{{"body":{body},"sig":"0x{envelope.sig.hex()}","type":"{type(message).__name__}"}}'
 
 
 codec.CUSTOM[Envelope] = (_encoder_of, _decoder_of)
-codec_text.CUSTOM[Envelope] = _text
+# Kept, because the same envelope goes into the journal, over the wire and into the receipt.
+codec_text.CUSTOM[Envelope] = Kept(_text)
 codec_values.CUSTOM[Envelope] = _reader_of

@@ -4,30 +4,31 @@ H(...) of PROTOCOL is keccak256 over the ABI encoding of a tuple: 32-byte words,
 Vyper's `keccak256(abi_encode(...))` computes.
 """
 
+import ctypes
 from collections.abc import Callable
 from hashlib import sha256 as _sha256
 from threading import local
-from typing import Protocol
 
 from Crypto.Hash import keccak as _keccak
-from Crypto.Util._raw_api import VoidPointer, create_string_buffer, get_raw_buffer
+from Crypto.Util._file_system import pycryptodome_filename
 
 from quorate_protocol.units import Hash32
 
-
-class _Library(Protocol):
-    """Functions of pycryptodome's C library, which its public class wraps; each returns 0 or an error."""
-
-    def keccak_init(self, state: object, capacity_bytes: int, rounds: int) -> int: ...
-
-    def keccak_reset(self, state: object) -> int: ...
-
-    def keccak_absorb(self, state: object, data: bytes, length: int) -> int: ...
-
-    def keccak_digest(self, state: object, out: object, length: int, padding: int) -> int: ...
+_STATE, _SIZE, _BYTE = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_ubyte
 
 
-_LIBRARY: _Library = getattr(_keccak, "_raw_keccak_lib", None)  # type: ignore[assignment]  # see `_fastest`
+def _library() -> ctypes.PyDLL:
+    """Functions of pycryptodome's C library, which its public class wraps; each returns 0 or an error.
+
+    Called with the interpreter's lock held: the class lets go of it in each of its four calls for a hash of a microsecond, and
+    whenever another thread is at work it then waits for that thread to hand it back.
+    """
+    library = ctypes.PyDLL(pycryptodome_filename(["Crypto", "Hash"], "_keccak.abi3.so"))
+    library.keccak_init.argtypes = [_STATE, _SIZE, _BYTE]
+    library.keccak_reset.argtypes = [_STATE]
+    library.keccak_absorb.argtypes = [_STATE, ctypes.c_char_p, _SIZE]
+    library.keccak_digest.argtypes = [_STATE, _STATE, _SIZE, _BYTE]
+    return library
 
 
 class _Sponge(local):
@@ -37,29 +38,26 @@ class _Sponge(local):
     runs between them (a signal handler, a finaliser): from then on this thread makes a state for each hash, as everybody else does.
     """
 
-    state: object = None
-    out: object = None
     is_busy: bool = False
+
+    def __init__(self) -> None:
+        library = _library()
+        self._reset, self._absorb, self._digest = library.keccak_reset, library.keccak_absorb, library.keccak_digest
+        self._state, self._buffer = _STATE(), ctypes.create_string_buffer(32)
+        self._out, self._width, self._padding = _STATE(ctypes.addressof(self._buffer)), _SIZE(32), _BYTE(1)
+        assert library.keccak_init(ctypes.byref(self._state), 64, 24) == 0, "no memory for a hash"
 
     def hash(self, data: bytes) -> bytes:
         """keccak256."""
         if self.is_busy or type(data) is not bytes:
             return _keccak_anew(data)
         self.is_busy = True
-        if self.state is None:
-            self._make()
-        length = len(data)
-        failed = _LIBRARY.keccak_reset(self.state) or _LIBRARY.keccak_absorb(self.state, data, length)
-        failed = failed or _LIBRARY.keccak_digest(self.state, self.out, 32, 1)
+        failed = self._reset(self._state) or self._absorb(self._state, data, len(data))
+        failed = failed or self._digest(self._state, self._out, self._width, self._padding)
         assert not failed, f"keccak: error {failed}"
-        digest = bytes(get_raw_buffer(self.out))
+        digest: bytes = self._buffer.raw
         self.is_busy = False
         return digest
-
-    def _make(self) -> None:
-        state = VoidPointer()
-        assert _LIBRARY.keccak_init(state.address_of(), 64, 24) == 0, "no memory for a hash"
-        self.state, self.out = state.get(), create_string_buffer(32)  # type: ignore[call-arg]
 
 
 def _keccak_anew(data: bytes) -> bytes:
@@ -68,12 +66,12 @@ def _keccak_anew(data: bytes) -> bytes:
 
 def _fastest() -> Callable[[bytes], bytes]:
     """A sponge; the library's public class where its functions are not, or no longer, those that are known here."""
-    sponge = _Sponge()
     try:
+        sponge = _Sponge()
         is_good = all(sponge.hash(data) == _keccak_anew(data) and not sponge.is_busy for data in (b"", b"abc", bytes(200), b""))
-    except (AttributeError, TypeError, ValueError):
-        # Another version, or one built without cffi.
-        is_good = False
+    except (AttributeError, TypeError, ValueError, OSError, AssertionError):
+        # Another version, or one built otherwise.
+        return _keccak_anew
     return sponge.hash if is_good else _keccak_anew
 
 

@@ -24,10 +24,9 @@ from quorate_protocol import offer as offers
 from quorate_protocol.cids import document_cid
 from quorate_protocol.classes import HostClass, determinism_class, job_class
 from quorate_protocol.commitment import commitment, result_digest
-from quorate_protocol.eip712 import Domain
-from quorate_protocol.eip712 import digest as kept_digest
+from quorate_protocol.eip712 import Domain, struct_hash
 from quorate_protocol.envelope import AnyEnvelope, Envelope, Sign, signer
-from quorate_protocol.hashing import hash_tuple, sha256
+from quorate_protocol.hashing import hash_tuple, keccak256, sha256
 from quorate_protocol.job import input_root
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import Accept, Assignment, Commit, Heartbeat, Order, Reveal, Session, Voucher
@@ -71,8 +70,10 @@ TICK_SECONDS = 0.5
 VOUCHER_SECONDS = 0.25
 
 
-digest: Callable[[Domain, object], Hash32] = kept_digest.__wrapped__
-"""As in another process: what a party computes must not be at hand when the coordinator needs it."""
+def digest(domain: Domain, message: object) -> Hash32:
+    """`eip712.digest`, as in another process: what a party computes must not be at hand when the coordinator needs it."""
+    return keccak256(b"\x19\x01" + domain.separator() + struct_hash(message))
+
 
 M = TypeVar("M")
 

@@ -1,0 +1,36 @@
+"""Results kept by the identity of the frozen value that they were computed from.
+
+`functools.lru_cache` hashes a message field by field at each look, which costs as much as what is kept saves. Equal values that
+are not one object are computed again, to the same result. The newest values are held, so that no identity is ever another's.
+"""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Kept(Generic[K, V]):
+    """A function of one frozen value. Between `newest` and twice as many results are held: the older generation goes at once."""
+
+    __slots__ = ("_compute", "_newest", "_old", "_young")
+
+    def __init__(self, compute: Callable[[K], V], newest: int = 4096) -> None:
+        self._compute, self._newest = compute, newest
+        self._young: dict[int, tuple[K, V]] = {}
+        self._old: dict[int, tuple[K, V]] = {}
+
+    def __call__(self, value: K) -> V:
+        """The result."""
+        found = self._young.get(id(value))
+        if found is not None:
+            return found[1]
+        found = self._old.get(id(value)) or (value, self._compute(value))
+        if len(self._young) >= self._newest:
+            self._young, self._old = {}, self._young
+        self._young[id(value)] = found
+        return found[1]
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
