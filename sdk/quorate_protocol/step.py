@@ -35,7 +35,7 @@ class Effect(Protocol):
 
     @property
     def key(self) -> str:
-        """Idempotency key, unique over the life of the journal: a key that was journaled once is never queued again."""
+        """Idempotency key: one that was journaled is not queued again as long as the journal keeps its event (10,000 more at least)."""
 
     @property
     def lane(self) -> str:

@@ -2,25 +2,35 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
-from quorate_protocol.units import Hash32, UnixSeconds
-from quorate_runtime.journal_port import Appended, JournalDamaged, JournalError, KeyedEffect, Pending, Record, Snapshot, Stored
+from quorate_runtime.journal_batch import Done, Event, Place, unpack
+from quorate_runtime.journal_outbox import OutboxIndex
+from quorate_runtime.journal_port import JournalDamaged, JournalError, Pending, Snapshot, Stored
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 had a row an event and a row an effect, and kept both for ever
 SNAPSHOTS_KEPT = 2
 BUSY_SECONDS = 10.0
 SCHEMA = """
-CREATE TABLE events (offset INTEGER PRIMARY KEY, version INTEGER NOT NULL, at INTEGER NOT NULL,
-                     random BLOB NOT NULL, payload BLOB NOT NULL, checksum INTEGER NOT NULL);
-CREATE TABLE outbox (key TEXT PRIMARY KEY, offset INTEGER NOT NULL, version INTEGER NOT NULL, payload BLOB NOT NULL,
-                     done INTEGER NOT NULL DEFAULT 0);
-CREATE INDEX outbox_pending ON outbox (done) WHERE done = 0;
+CREATE TABLE batches (id INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
+                      payload BLOB NOT NULL, checksum INTEGER NOT NULL);
+CREATE INDEX batches_last ON batches (last);
+CREATE TABLE carried (offset INTEGER NOT NULL, place INTEGER NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL,
+                      payload BLOB NOT NULL, PRIMARY KEY (offset, place)) WITHOUT ROWID;
 CREATE TABLE snapshots (offset INTEGER PRIMARY KEY, version INTEGER NOT NULL, payload BLOB NOT NULL, checksum INTEGER NOT NULL);
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """What a snapshot makes superfluous: events up to `until`, but for those of their effects that are still pending."""
+
+    until: int
+    carried: list[tuple[Place, Pending]]
 
 
 def database(folder: Path) -> Path:
@@ -75,63 +85,80 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def last_offset(connection: sqlite3.Connection) -> int:
-    """Newest offset, 0 when empty."""
-    return int(connection.execute("SELECT coalesce(max(offset), 0) FROM events").fetchone()[0])
+    """Newest offset, 0 when empty. A batch of marks alone stands at the newest event's; the newest snapshot's events may be gone."""
+    return int(connection.execute("SELECT max(coalesce(max(last), 0), (SELECT coalesce(max(offset), 0) FROM snapshots)) FROM batches")
+               .fetchone()[0])  # fmt: skip
 
 
-def write_event(connection: sqlite3.Connection, offset: int, record: Record, effects: Sequence[KeyedEffect]) -> Appended:
-    """Inserts an event and those of its effects whose keys are new."""
+def snapshot_offsets(connection: sqlite3.Connection) -> list[int]:
+    """Offsets of the snapshots that are kept, oldest first."""
+    return [row[0] for row in connection.execute("SELECT offset FROM snapshots ORDER BY offset")]
+
+
+def write_batch(connection: sqlite3.Connection, first: int, last: int, payload: bytes) -> None:
+    """Inserts the events `first` to `last` and whatever marks stand among them; `last` is `first` - 1 for marks alone."""
     connection.execute(
-        "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
-        (offset, record.version, record.at, record.random, record.payload, _checksum(offset, record)),
+        "INSERT INTO batches (first, last, payload, checksum) VALUES (?, ?, ?, ?)", (first, last, payload, _checksum(first, last, payload))
     )
-    fresh = frozenset(
-        key
-        for key, payload in effects
-        if connection.execute(
-            "INSERT INTO outbox (key, offset, version, payload) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            (key, offset, record.version, payload),
-        ).rowcount
-    )
-    return Appended(offset, fresh)
 
 
-def write_done(connection: sqlite3.Connection, keys: Sequence[str]) -> None:
-    """The key stays, so that it is never queued again; what the effect said is dropped."""
-    connection.executemany("UPDATE outbox SET done = 1, payload = x'' WHERE key = ?", ((key,) for key in keys))
-
-
-def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot) -> None:
-    """Inserts a snapshot and drops all but the newest few."""
+def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Drop | None) -> None:
+    """Inserts a snapshot; drops all but the newest few, and what only they needed."""
     row = (snapshot.offset, snapshot.version, snapshot.payload, crc32(snapshot.payload))
     connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", row)
     connection.execute(
         "DELETE FROM snapshots WHERE offset NOT IN (SELECT offset FROM snapshots ORDER BY offset DESC LIMIT ?)", (SNAPSHOTS_KEPT,)
     )
+    if drop is None:
+        return
+    connection.execute("DELETE FROM carried")
+    rows = ((*place, item.key, item.version, item.payload) for place, item in drop.carried)
+    connection.executemany("INSERT INTO carried VALUES (?, ?, ?, ?, ?)", rows)
+    connection.execute("DELETE FROM batches WHERE id < (SELECT min(id) FROM batches WHERE last > ?)", (drop.until,))
 
 
 def read_events(folder: Path, after: int) -> Iterator[Stored]:
-    """Events with larger offsets, in order, each checked."""
+    """Events with larger offsets, in order, each batch checked. `JournalDamaged` when the first of them is not there."""
     path = database(folder)
     expected = after
     with _reading(path), closing(_connect(path)) as connection:
-        rows = connection.execute("SELECT * FROM events WHERE offset > ? ORDER BY offset", (after,))
-        for offset, version, at, random, payload, checksum in rows:
-            expected += 1
-            record = Record(version, UnixSeconds(at), Hash32(random), payload)
-            if offset != expected:
-                raise _damaged(path, f"event {expected} is missing")
-            if _checksum(offset, record) != checksum:
-                raise _damaged(path, f"event {offset} does not have its checksum")
-            yield Stored(offset, record)
+        for offset, part in _parts(path, connection, after):
+            if isinstance(part, Event) and offset > after:
+                expected += 1
+                if offset != expected:
+                    raise _damaged(path, f"event {expected} is missing" + _dropped(connection, expected))
+                yield Stored(offset, part.record)
 
 
-def read_pending(folder: Path) -> Sequence[Pending]:
-    """Effects not done, in the order in which they were decided."""
-    path = database(folder)
-    with _reading(path), closing(_connect(path)) as connection:
-        rows = connection.execute("SELECT key, offset, version, payload FROM outbox WHERE done = 0 ORDER BY rowid")
-        return [Pending(*row) for row in rows]
+def read_outbox(connection: sqlite3.Connection, folder: Path) -> OutboxIndex:
+    """Effects not done, and the keys of all events that are kept."""
+    path, index = database(folder), OutboxIndex()
+    with _reading(path):
+        rows = connection.execute("SELECT offset, place, key, version, payload FROM carried ORDER BY offset, place")
+        index.restore(((offset, place), Pending(key, offset, version, payload)) for offset, place, key, version, payload in rows)
+        for offset, part in _parts(path, connection, 0):
+            index.replay(offset, part)
+    return index
+
+
+def _parts(path: Path, connection: sqlite3.Connection, after: int) -> Iterator[tuple[int, Event | Done]]:
+    """Parts of all batches that hold, or stand after, an event behind `after`; with the offset of the newest event so far."""
+    rows = connection.execute(
+        "SELECT id, first, last, payload, checksum FROM batches WHERE id >= (SELECT min(id) FROM batches WHERE last > ?) ORDER BY id",
+        (after,),
+    )
+    expected: int | None = None
+    for number, first, last, payload, checksum in rows:
+        if first != (expected or first):
+            raise _damaged(path, f"event {expected} is missing")
+        if _checksum(first, last, payload) != checksum:
+            raise _damaged(path, f"batch {number} (events {first} to {last}) does not have its checksum")
+        offset = first - 1
+        for part in unpack(payload):
+            offset += isinstance(part, Event)
+            yield offset, part
+        assert offset == last, f"batch {number} holds as many events as it says"
+        expected = last + 1
 
 
 def read_snapshot(folder: Path) -> Snapshot | None:
@@ -155,6 +182,12 @@ def _reading(path: Path) -> Iterator[None]:
         raise _damaged(path, str(error)) from error
 
 
+def _dropped(connection: sqlite3.Connection, offset: int) -> str:
+    newest = snapshot_offsets(connection)
+    is_old = bool(newest) and offset <= newest[0]
+    return f", as it must be after the snapshot at event {newest[0]}: use the program's version that wrote that" if is_old else ""
+
+
 def _damaged(path: Path, what: str) -> JournalDamaged:
     return JournalDamaged(
         f"{path}: {what}. Nothing was changed. Restore the folder from a backup; "
@@ -162,6 +195,5 @@ def _damaged(path: Path, what: str) -> JournalDamaged:
     )
 
 
-def _checksum(offset: int, record: Record) -> int:
-    head = f"{offset} {record.version} {record.at} {len(record.payload)} ".encode()
-    return crc32(record.payload, crc32(record.random, crc32(head)))
+def _checksum(first: int, last: int, payload: bytes) -> int:
+    return crc32(payload, crc32(f"{first} {last} {len(payload)} ".encode()))

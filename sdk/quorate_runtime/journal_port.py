@@ -31,7 +31,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """A durable append. `fresh` are the keys that no earlier event had: only these effects are to be performed."""
+    """A durable append. `fresh` are the keys that no event had which is still kept: only these effects are to be performed."""
 
     offset: int
     fresh: frozenset[str]
@@ -81,7 +81,10 @@ class JournalPort(Protocol):
         """Queues one event with its effects; done, in order of calls, when they are on disk. `JournalFailed` ends everything."""
 
     def replay(self, after: int) -> Iterator[Stored]:
-        """Durable events with larger offsets, in order; `JournalDamaged` at the first gap or wrong checksum."""
+        """Durable events with larger offsets, in order; `JournalDamaged` at the first gap or wrong checksum.
+
+        Events before the older of the two newest snapshots may be gone.
+        """
 
     def pending_effects(self) -> Sequence[Pending]:
         """Effects not marked done, in the order in which they were decided."""
@@ -90,7 +93,7 @@ class JournalPort(Protocol):
         """Never hands these effects out again. May be written a little later than asked, together with an append."""
 
     def save_snapshot(self, snapshot: Snapshot) -> Future[None]:
-        """Keeps the state after an offset that was appended before."""
+        """Keeps the state after an offset that was appended before; drops what only older snapshots needed."""
 
     def load_snapshot(self) -> Snapshot | None:
         """The newest snapshot."""

@@ -225,8 +225,10 @@ async def test_flipped_wal_bytes_end_the_prefix_and_are_never_read_as_events(tmp
 
 
 async def filled(folder: Path) -> Path:
+    """A journal of 200 events in ten batches at least."""
     journal = Journal.open(folder)
-    await asyncio.gather(*(journal.append(record(n, 200)) for n in range(1, 201)))
+    for start in range(1, 201, 20):
+        await asyncio.gather(*(journal.append(record(n, 200)) for n in range(start, start + 20)))
     await journal.save_snapshot(Snapshot(200, 1, b"state"))
     await journal.close()
     return folder / "journal.db"
@@ -258,9 +260,9 @@ async def test_a_missing_main_file_beside_its_wal_is_told(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("UPDATE events SET payload = x'00' WHERE offset = 77", "event 77 does not have its checksum"),
-        ("UPDATE events SET at = at + 1 WHERE offset = 78", "event 78 does not have its checksum"),
-        ("DELETE FROM events WHERE offset = 79", "event 79 is missing"),
+        ("UPDATE batches SET payload = x'00' WHERE first <= 77 AND last >= 77", "does not have its checksum"),
+        ("UPDATE batches SET last = last + 1 WHERE first <= 78 AND last >= 78", "does not have its checksum"),
+        ("DELETE FROM batches WHERE first <= 79 AND last >= 79", "event [0-9]+ is missing"),
         ("UPDATE snapshots SET payload = x'00'", "snapshot at event 200"),
     ],
 )
@@ -270,11 +272,12 @@ async def test_changed_rows_are_told(tmp_path: Path, statement: str, what: str) 
     connection.execute(statement)
     connection.commit()
     connection.close()
-    journal = Journal.open(tmp_path / "j")
     with pytest.raises(JournalDamaged, match=what):
-        journal.load_snapshot()
-        list(journal.replay(0))
-    await journal.close()
+        journal = Journal.open(tmp_path / "j")
+        try:
+            journal.load_snapshot()
+        finally:
+            await journal.close()
 
 
 async def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
@@ -286,9 +289,39 @@ async def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
         Journal.open(tmp_path / "j")
     await asyncio.sleep(0)
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 1")
+    connection.execute(f"PRAGMA user_version = {journal_files.SCHEMA_VERSION}")
     connection.close()
     await Journal.open(tmp_path / "j").close()  # the lock was let go
+
+
+async def test_snapshots_bound_the_file_the_keys_and_the_replay(tmp_path: Path) -> None:
+    """What a soak would grow: 40 snapshots of 100 events each, every effect performed but one in a hundred."""
+    journal = Journal.open(tmp_path / "j")
+    sizes, pages = [], []
+    for start in range(1, 4001, 100):
+        await asyncio.gather(*(journal.append(record(n), [(f"k{n}", b"x" * 500)]) for n in range(start, start + 100)))
+        await journal.mark_done([f"k{n}" for n in range(start + 1, start + 100)])
+        await journal.save_snapshot(Snapshot(start + 99, 1, b"state"))
+        sizes.append(journal._outbox.keys)
+        connection = sqlite3.connect(tmp_path / "j" / "journal.db")
+        pages.append(connection.execute("PRAGMA page_count").fetchone()[0])
+        connection.close()
+    assert sizes[-1] - sizes[9] == 30, "only keys that are still pending are added"
+    assert pages[-1] < 2 * pages[9]
+    await journal.close()
+    again = Journal.open(tmp_path / "j")
+    assert again.last_offset == 4000
+    assert [p.key for p in again.pending_effects()] == [f"k{n}" for n in range(1, 4001, 100)]
+    assert {len(p.payload) for p in again.pending_effects()} == {500}
+    assert [s.offset for s in again.replay(3900)] == list(range(3901, 4001)), "the older snapshot can still be replayed from"
+    with pytest.raises(JournalDamaged, match="event 1 is missing, as it must be after the snapshot at event 3900"):
+        list(again.replay(0))
+    assert (await again.append(record(4001), [("k1", b""), ("k3999", b""), ("k2", b"")])).fresh == {"k2"}
+    await again.mark_done(["k1", "k2"])
+    await again.close()
+    final = Journal.open(tmp_path / "j")
+    assert [p.key for p in final.pending_effects()] == [f"k{n}" for n in range(101, 4001, 100)]
+    await final.close()
 
 
 async def test_a_second_process_on_one_folder_is_refused_with_the_holder(tmp_path: Path) -> None:
