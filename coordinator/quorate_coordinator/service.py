@@ -25,6 +25,7 @@ from quorate_coordinator.adapters.projection import Projection
 from quorate_coordinator.adapters.registration import ensure_registered
 from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.early import refuse_early
 from quorate_coordinator.api.failures import before_handlers
 from quorate_coordinator.api.routes import BODY_BYTES_MAX, VERSION, Api
 from quorate_coordinator.api.streams import Streams
@@ -88,7 +89,7 @@ class Service:
         store = ContentStore(config.path("store"), config.store_quota_bytes, config.account_quota_bytes)
         stack.push_async_callback(store.close)
         rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
-        before = [config.proxies.middleware(), failures, before_handlers(rates)]
+        before = [config.proxies.middleware(), failures, before_handlers(rates), refuse_early(self.ready.is_set)]
         app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
         app.on_response_prepare.append(mark_started)
         self.app, self.rates = app, rates

@@ -91,10 +91,8 @@ class Load:
         while (left := drained_by - time.monotonic()) > 0:
             try:
                 view = await asyncio.wait_for(run.wait(), left)
-            except UnavailableError:
-                await asyncio.sleep(RETRY_SECONDS)  # not re-raised: it is away for a moment
-            except TimeoutError:
-                return  # not re-raised: told by `lost`
+            except (UnavailableError, TimeoutError):
+                await asyncio.sleep(RETRY_SECONDS)  # not re-raised: it is away for a moment, or the time is over
             else:
                 self.told.ended[run.job_id] = time.monotonic()
                 self.told.verdicts[view.verdict.message.outcome.name.lower() if view.verdict is not None else view.phase] += 1
