@@ -14,6 +14,7 @@ from quorate_protocol.eip712 import Domain, digest, struct_hash
 from quorate_protocol.envelope import AnyEnvelope, Envelope, Recover, check_signature_form
 from quorate_protocol.hashing import hash_list, sha256
 from quorate_protocol.job import JobSpec
+from quorate_protocol.limits import DRAW_TRIES
 from quorate_protocol.messages import (
     Accept,
     Ack,
@@ -151,6 +152,7 @@ def _checks(receipt: Receipt, recover: Recover, verify_round: VerifyRound) -> It
     yield from _signatures(receipt, domain, recover)
     yield from _orders(receipt, domain)
     yield from _executions(receipt, domain)
+    yield from _terms(receipt)
     yield from _draws(receipt, domain, verify_round)
     yield from _verdict(receipt)
 
@@ -218,6 +220,24 @@ def _executions(receipt: Receipt, domain: Domain) -> Iterator[Check]:
             yield Check(f"hash:reveal[{number}]", same and opened == commit.commitment, "reveal opens the commitment")
 
 
+def _terms(receipt: Receipt) -> Iterator[Check]:
+    """Every execution was of this order, at no more than it allows, and no party had two of them (PROTOCOL §4, §5 Draw)."""
+    order, ack, spec = receipt.order.message, receipt.ack.message, receipt.spec
+    for number, item in enumerate(receipt.executions):
+        message = item.assignment.message
+        named = (message.coordinator, message.spec_hash, message.host_class, message.max_duration)
+        ordered = (order.coordinator, order.spec_hash, ack.host_class, spec.max_duration)
+        good = named == ordered and message.price_per_hour <= order.max_price_per_hour
+        yield Check(f"terms[{number}]", good, "the assignment is of this order, at no higher price")
+    classes = {item.commit.message.class_id for item in receipt.executions}
+    yield Check("class", len(classes) <= 1, "all executions are of one determinism class")
+    owners = {item.assignment.message.provider for item in receipt.executions}
+    known = {slot.owner: slot for slot in receipt.taken_from_chain.eligible if slot.owner in owners}
+    payouts, networks = ({slot.payout for slot in known.values()}, {slot.network for slot in known.values()})
+    good = len(owners) == len(receipt.executions) and len(payouts) == len(networks) == len(known)
+    yield Check("parties", good, "owners, payouts and networks are distinct")
+
+
 def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Iterator[Check]:
     randomness = {}
     for number, beacon in enumerate(receipt.beacons):
@@ -244,6 +264,8 @@ def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         drawn = [slots[index].owner for index in (audit.slot_index(seed, i, length) for i in message.slots) if index in slots]
         expected = sorted(owners[1:] if message.batch == 0 else owners)
         yield Check(f"draw[{number}]", sorted(drawn) == expected and len(drawn) == len(message.slots), "drawn slots are the auditors")
+        tries = len(set(message.slots)) == len(message.slots) and all(attempt < DRAW_TRIES for attempt in message.slots)
+        yield Check(f"tries[{number}]", tries, f"distinct tries of the draw, below {DRAW_TRIES}")
         is_rate_whole = receipt.ack.message.rule is not Label.QUORUM_2 or message.audit_ppm == PPM_ONE
         yield Check(f"rate[{number}]", is_rate_whole and (audited or not message.slots), f"auditPpm {message.audit_ppm}")
     if receipt.witness is not None and receipt.executions:
