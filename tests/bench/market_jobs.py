@@ -14,9 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from quorate_coordinator.adapters.archive_file import FileArchive
+from quorate_coordinator.adapters.archivist import Archivist
+from quorate_coordinator.adapters.history import History
+from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.effects import Effect, PostEpoch, Send
+from quorate_coordinator.core.effects import ArchiveRuns, Effect, PostEpoch, Send
 from quorate_coordinator.core.state import Trusts
 from quorate_coordinator.core.turn import Rules
 from quorate_protocol import codec, job, order, wire
@@ -159,6 +163,7 @@ class Market:
     sessions: list[Party]
     providers: dict[Address, Party]
     actor: Actor[ev.Event, Effect] = field(init=False)
+    archivist: Archivist = field(init=False)
     group: asyncio.TaskGroup = field(init=False)
     reveals: dict[Hash32, Reveal] = field(default_factory=dict)
     verdicts: dict[Hash32, "asyncio.Future[None]"] = field(default_factory=dict)
@@ -214,6 +219,8 @@ class Market:
                 self.block += 1
                 note = ev.EpochPosted(number, root.hash)
                 await self.actor.submit(ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), (note,)))
+            case ArchiveRuns():
+                await self.archivist(effect)
             case _:
                 pass
 
@@ -222,9 +229,11 @@ class Market:
             case wire.AssignmentSent(assignment, spec):
                 self.group.create_task(self._run(party, assignment.message, spec))
             case wire.CommitSetSent(assignment_hash):
-                reveal = self.reveals.pop(assignment_hash)
+                # Again, if the set comes again: a coordinator that was slow has signed it anew.
+                reveal = self.reveals[assignment_hash]
                 self.group.create_task(self.frame(party, wire.encode(wire.RevealSent(reveal))))
-            case wire.VerdictSent(_, verdict):
+            case wire.VerdictSent(assignment_hash, verdict):
+                self.reveals.pop(assignment_hash, None)
                 waiting = self.verdicts.pop(verdict.message.job_id, None)
                 if waiting is not None:
                     waiting.set_result(None)
@@ -308,7 +317,7 @@ class Market:
         """As the service does."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            if self.core.needs_tick():
+            if self.core.needs_tick(int(time.time())):
                 await self.actor.submit(ev.Tick())
 
     async def beacon(self) -> None:
@@ -365,6 +374,8 @@ async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | Non
     """Plays `setup.jobs` jobs, `setup.outstanding` at a time."""
     market, journal = Market.of(setup), Journal.open(folder)
     market.actor = Actor(market.core, journal, SystemClock(), CODEC, market.perform, new_secret)
+    history = History(market.core.state, FileArchive(folder / "archive.sqlite"))
+    market.archivist = Archivist(history, Outputs(market.core.state, history.archive), market.actor.submit)
     await market.actor.start()
     orders = iter(market.orders())
     async with asyncio.TaskGroup() as group:
@@ -388,6 +399,7 @@ async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | Non
         for daemon in daemons:
             daemon.cancel()
     await journal.close()
+    history.archive.close()
     took.sort()
     return Figures(
         jobs_s=setup.jobs / seconds,

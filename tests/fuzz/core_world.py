@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import ledger
 from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.effects import Effect, OpenCase, PostEpoch
+from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, PostEpoch
 from quorate_coordinator.core.state import Job
 from quorate_coordinator.core.turn import Rules, Turn
 from quorate_protocol import job as jobs
@@ -38,6 +38,7 @@ from quorate_protocol.units import (
     Comparator,
     DeclineReason,
     ExitStatus,
+    Hash32,
     JobKind,
     Milliseconds,
     Nonce,
@@ -96,6 +97,7 @@ class World:
         self.at, self.steps, self.block = GENESIS + 10_000, 0, 5
         self.refused, self.accepted = 0, 0
         self.purposes: list[str] = []
+        self.leaving: list[tuple[Hash32, ...]] = []
         self.deaf: set[Address] = set()  # do nothing on an ordinary day
         self.mute: set[Address] = set()  # do not reveal
         self.cases: list[tuple[int, Address]] = []
@@ -120,7 +122,16 @@ class World:
             assert CODEC.decode_effect(CODEC.version, CODEC.encode_effect(effect)) == effect
             if isinstance(effect, OpenCase | PostEpoch):
                 self.purposes.append(effect.key)
+            if isinstance(effect, ArchiveRuns):
+                self.leaving.append(effect.jobs)
+        if self.steps % 3:
+            self.archive()
         return True
+
+    def archive(self) -> None:
+        """What waits for the archive is written there, at once or a little later."""
+        while self.leaving:
+            assert self.send(ev.RunsArchived(self.leaving.pop()))
 
     def notes(self, *notes: ev.ChainNote) -> bool:
         """A further block with these notes."""

@@ -20,7 +20,6 @@ from quorate_protocol import lease as leases
 from quorate_protocol.envelope import Envelope, seal
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import Accept, Commit, Decline, FreeSlots, Heartbeat, Reveal, Session, Stop, Voucher, Witness
-from quorate_protocol.refusals import Refused
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     Amount,
@@ -346,10 +345,6 @@ class CoreMachine(RuleBasedStateMachine):
             queries.account_view(state, owner.address)
         for client in self.world.clients:
             queries.account_view(state, client.address)
-        try:
-            queries.job_of(state, Hash32(bytes(32)))
-        except Refused:
-            return
 
     def key_of(self, lease: leases.Lease | None, by: int, is_own: bool) -> KeySigner:
         """The right key, or anybody's."""

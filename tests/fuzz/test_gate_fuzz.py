@@ -17,6 +17,7 @@ from quorate_coordinator.adapters.gate import Gate
 from quorate_coordinator.adapters.logbook import LogBook
 from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.adapters.tolerance import Tolerance
+from quorate_coordinator.archive import MemoryArchive
 from quorate_coordinator.bounds import DEVNET_BOUNDS
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import orders
@@ -74,7 +75,7 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     await actor.start()
     running = asyncio.create_task(actor.run())
     store = ContentStore(tmp_path / "store", 64 << 20)
-    outputs = Outputs(world.core.state)
+    outputs = Outputs(world.core.state, MemoryArchive())
     tolerance = Tolerance(DEVNET_BOUNDS, clock.now)
     yield Stand(world, Gate(DOMAIN, DEVNET, world.core, actor, store, clock, LogBook(), outputs, tolerance), outputs)
     assert not running.done(), "the actor died"
@@ -116,7 +117,7 @@ async def test_a_flood_of_refused_frames_is_slowed_down_for_its_sender_alone(sta
 
 
 def test_one_client_does_not_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orders, "JOBS_KEPT_PER_CLIENT", 3)
+    monkeypatch.setattr(orders, "JOBS_PER_CLIENT_MAX", 3)
     world = World(DEVNET, 5)
     assert all(world.order(0, nonce, {}, {}) for nonce in range(1, 4))
     assert not world.order(0, 4, {}, {}), "all of its places are taken"
@@ -127,8 +128,9 @@ def test_one_client_does_not_take_all_places(monkeypatch: pytest.MonkeyPatch) ->
     assert lease.job_id == second
     assert world.send(ev.StopReceived(seal(DOMAIN, Stop(second, UnixSeconds(world.at)), key.sign), key.address))
     assert world.order(0, 5, {}, {}), "what is over makes room, although an older one is under way"
-    kept = world.core.state.clients[world.clients[0].address].jobs
-    assert len(kept) == 3 and first in kept and third in kept and second not in kept
+    live = world.core.state.live
+    assert world.core.state.clients[world.clients[0].address].under_way == 3
+    assert first in live and third in live and second not in live
 
 
 async def test_an_output_is_read_by_its_client_and_its_provider_alone(stand: Stand) -> None:
@@ -147,6 +149,6 @@ async def test_an_output_is_read_by_its_client_and_its_provider_alone(stand: Sta
         await stand.commit(second, world.owner_of(second), digest)
     assert refused.value.code is Code.EQUIVOCATION, "committing to somebody else's ciphertext must not open it"
     assert not stand.outputs.may_read(digest, other)
-    again = Outputs(world.core.state)
+    again = Outputs(world.core.state, MemoryArchive())
     again.load()
     assert again.by_digest == stand.outputs.by_digest == {digest: first.hash}, "the same after a restart"

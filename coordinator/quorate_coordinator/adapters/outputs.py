@@ -4,10 +4,12 @@ Receipts are public and hold the salt that opens a ciphertext, so the ciphertext
 then kept by the gate as commits come in.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from quorate_coordinator.archive import RunArchive, readers_of
+from quorate_coordinator.core.archived import ArchivedRun, committed_output
 from quorate_coordinator.core.state import State
-from quorate_protocol import lease as leases
 from quorate_protocol.lease import Lease
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32
@@ -15,9 +17,10 @@ from quorate_protocol.units import Address, Hash32
 
 @dataclass(slots=True)
 class Outputs:
-    """Ciphertext digest -> lease that committed to it, one each."""
+    """Ciphertext digest -> lease that committed to it, one each: of the state's leases here, of others in the archive."""
 
     state: State
+    archive: RunArchive
     by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
 
     def load(self) -> None:
@@ -31,7 +34,8 @@ class Outputs:
         """Binds a ciphertext to the lease that commits to it. Salts make each unlike every other, so a second
         lease with the same one wants to read what is not its client's: `Refused(EQUIVOCATION)`.
         """
-        holder = self.by_digest.setdefault(digest, lease)
+        over = self.archive.readers(digest)
+        holder = self.by_digest.setdefault(digest, lease) if over is None else over.lease
         if holder != lease:
             raise Refused(Code.EQUIVOCATION, "commit: encryptedOutput belongs to another execution; seal the output with a salt of its own")
 
@@ -45,15 +49,17 @@ class Outputs:
         """Whether this account may read what has this digest; what is nobody's output is everybody's."""
         holder = self.by_digest.get(digest)
         lease = self.state.leases.get(holder) if holder is not None else None
-        return lease is None or account in (lease.provider, self._client(lease))
+        if lease is not None:
+            return account in (lease.provider, self._client(lease))
+        over = self.archive.readers(digest)
+        return over is None or account in (over.provider, over.client)
+
+    def forget(self, runs: Sequence[ArchivedRun]) -> None:
+        """The archive has these now."""
+        for run in runs:
+            for digest, readers in readers_of(run):
+                if self.by_digest.get(digest) == readers.lease:
+                    del self.by_digest[digest]
 
     def _client(self, lease: Lease) -> Address:
         return self.state.jobs[lease.job_id].submission.order.message.client
-
-
-def committed_output(lease: Lease) -> Hash32 | None:
-    """Digest of the ciphertext that a lease is bound to."""
-    phase = lease.phase
-    if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent):
-        return phase.commit.message.encrypted_output
-    return None

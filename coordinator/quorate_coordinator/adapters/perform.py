@@ -1,6 +1,7 @@
 """Performs the core's effects: frames to providers, documents into the store, transactions to the chain."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from quorate_content.store import ContentStore
@@ -9,7 +10,7 @@ from quorate_contracts.bindings.court import CaseExecution, case_bond
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.adapters.registration import ask
-from quorate_coordinator.core.effects import Effect, Evidence, OpenCase, PostEpoch, Send, StoreDocument
+from quorate_coordinator.core.effects import ArchiveRuns, Effect, Evidence, OpenCase, PostEpoch, Send, StoreDocument
 from quorate_protocol import wire
 from quorate_protocol.limits import Limits
 from quorate_protocol.ports import Clock, Peers
@@ -38,6 +39,7 @@ class Performer:
     store: ContentStore
     sender: Sender
     clock: Clock
+    archivist: Callable[[ArchiveRuns], Awaitable[None]]
 
     async def __call__(self, effect: Effect) -> None:
         """Performs one effect; harmless to repeat."""
@@ -50,6 +52,8 @@ class Performer:
                 await self._post(effect)
             case OpenCase():
                 await self._open_case(effect)
+            case ArchiveRuns():
+                await self.archivist(effect)
 
     async def _send(self, effect: Send) -> None:
         # A provider that comes back within the retry's growing pause is served at once, not at the end of the pause.

@@ -1,22 +1,24 @@
 """What people query: SQL tables that are a projection of the state, with an offset, rebuilt at will. The journal decides, never these.
 
-Rows are upserted from snapshots of what changed; losing the file loses nothing.
+Rows are upserted from what changed in the state and what came into the archive; losing the file loses nothing.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from sqlalchemy import BigInteger, Integer, MetaData, String, Table, delete, select
 from sqlalchemy import Column as SqlColumn
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.exc import DatabaseError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.exc import DatabaseError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from quorate_coordinator.adapters import migrations
+from quorate_coordinator.archive import RunArchive
 from quorate_coordinator.core.state import Decided, Job, State
-from quorate_protocol.units import Address
+from quorate_protocol.units import Address, Hash32
 
 log = logging.getLogger(__name__)
 metadata = MetaData()
@@ -46,13 +48,15 @@ providers = Table(
 )
 progress = Table("progress", metadata, SqlColumn("name", String(16), primary_key=True), SqlColumn("event_seq", BigInteger, nullable=False))
 ONLY = "runs"
+PAGE = 500
 
 
 @dataclass(slots=True)
 class Projection:
-    """One SQLite file. `refresh` writes what changed since the offset; `rebuild` starts anew."""
+    """One SQLite file. `refresh` writes what changed since the last time; `rebuild` starts anew."""
 
     engine: AsyncEngine
+    changed: tuple[set[Hash32], set[Address]] | None = None  # jobs and providers; None before the first refresh
 
     @classmethod
     async def open(cls, path: Path) -> "Projection":
@@ -91,30 +95,42 @@ class Projection:
             found = (await connection.execute(select(progress.c.event_seq).where(progress.c.name == ONLY))).scalar()
         return int(found or 0)
 
-    async def refresh(self, state: State) -> int:
-        """Upserts runs with events since the offset, and all providers; returns the new offset."""
-        since, newest = await self.offset(), int(state.own.event_seq)
-        if newest == since:
-            return newest
-        rows = [run_row(job) for job in _changed(state, since)]
-        owners = [provider_row(state, owner) for owner in state.providers]
-        async with self.engine.begin() as connection:
-            for table, values in ((runs, rows), (providers, owners)):
-                if values:
-                    statement = insert(table)
-                    keys = [column.name for column in table.primary_key]
-                    changes = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in keys}
-                    await connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes), values)
-            mark = insert(progress).values(name=ONLY, event_seq=newest)
-            await connection.execute(mark.on_conflict_do_update(index_elements=["name"], set_={"event_seq": newest}))
+    async def refresh(self, state: State, archive: RunArchive) -> int:
+        """Upserts what changed since the last time in the state, and what the archive got since the offset; returns the new offset.
+
+        The first one of a process takes everything in the state: what changed before is not known any more.
+        """
+        since, newest = await self.offset(), int(state.event_seq)
+        if since > newest:
+            return await self.rebuild(state, archive)  # of another journal, or of a newer state of this one
+        if self.changed is None:
+            self.changed = state.jobs.follow(), state.providers.follow()
+        jobs, owners = set(self.changed[0]), set(self.changed[1])
+        self.changed[0].clear()
+        self.changed[1].clear()
+        try:
+            await self._write(_rows(state, archive, since, jobs), [provider_row(state, owner) for owner in owners], newest)
+        except SQLAlchemyError:
+            self.changed[0].update(jobs)
+            self.changed[1].update(owners)
+            raise
         return newest
 
-    async def rebuild(self, state: State) -> int:
-        """Empties the tables and fills them from the state."""
+    async def _write(self, rows: Iterable[dict[str, object]], owners: list[dict[str, object]], newest: int) -> None:
+        async with self.engine.begin() as connection:
+            await _upsert(connection, providers, owners)
+            for page in batched(rows, PAGE):
+                await _upsert(connection, runs, page)
+            mark = insert(progress).values(name=ONLY, event_seq=newest)
+            await connection.execute(mark.on_conflict_do_update(index_elements=["name"], set_={"event_seq": newest}))
+
+    async def rebuild(self, state: State, archive: RunArchive) -> int:
+        """Empties the tables and fills them from state and archive."""
         async with self.engine.begin() as connection:
             for table in (runs, providers, progress):
                 await connection.execute(delete(table))
-        return await self.refresh(state)
+        self.changed = None
+        return await self.refresh(state, archive)
 
     async def recent(self, client: str, limit: int = 100) -> list[dict[str, object]]:
         """A client's newest runs (account as hex without 0x)."""
@@ -127,10 +143,31 @@ def _engine(path: Path) -> AsyncEngine:
     return create_async_engine(f"sqlite+aiosqlite:///{path}")
 
 
-def _changed(state: State, since: int) -> Iterable[Job]:
-    for job_id, events in state.events.items():
-        if events and events[-1].seq > since:
-            yield state.jobs[job_id]
+async def _upsert(connection: AsyncConnection, table: Table, values: Sequence[dict[str, object]]) -> None:
+    if values:
+        statement = insert(table)
+        keys = [column.name for column in table.primary_key]
+        changes = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in keys}
+        await connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes), list(values))
+
+
+def _rows(state: State, archive: RunArchive, since: int, changed: set[Hash32]) -> Iterator[dict[str, object]]:
+    """What the archive got, then what the state has: a run that is in both looks the same in both."""
+    while page := archive.since(since, PAGE):
+        since = page[-1][0]
+        for _, row in page:
+            yield {**row}
+    for job_id in changed:
+        job = state.jobs.get(job_id)
+        if job is not None:
+            yield run_row(job)
+
+
+def batched(rows: Iterable[dict[str, object]], size: int) -> Iterator[list[dict[str, object]]]:
+    """Rows in lists of at most `size`."""
+    left = iter(rows)
+    while page := list(islice(left, size)):
+        yield page
 
 
 def run_row(job: Job) -> dict[str, object]:

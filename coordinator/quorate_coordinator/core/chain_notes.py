@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import assert_never
 
-from quorate_coordinator.core import epochs
+from quorate_coordinator.core import epochs, faults
 from quorate_coordinator.core.events import (
     AccountIndexed,
     AllocationChanged,
@@ -145,7 +145,10 @@ def _case_decided(turn: Turn, note: CaseDecided) -> None:
         _freeze(turn, case.accused, is_frozen=False)
     for job_id in case.jobs:
         result = f"convicted, {note.slashed} micro-USD slashed" if note.is_convicted else "not convicted"
-        turn.note(turn.state.jobs[job_id], "judged", f"case {note.case_id}: {result}")
+        job = turn.state.jobs.get(job_id)
+        if job is not None:  # told again after a reorganisation, it may be archived
+            turn.note(job, "judged", f"case {note.case_id}: {result}")
+    faults.forget_old_cases(turn)
 
 
 def _change_case(turn: Turn, case_id: Nonce, **changes: object) -> Case | None:

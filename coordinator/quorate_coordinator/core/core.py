@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import assert_never
 
-from quorate_coordinator.core import book, chain_notes, closing, draws, epochs, held, ledger, orders, placing
+from quorate_coordinator.core import book, chain_notes, closing, draws, epochs, held, ledger, orders, placing, retirement
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.matching_queue import JobQueue
@@ -24,6 +24,7 @@ class Coordinator:
         self.rules = rules
         self.state = State()
         self.queue = JobQueue(self.state, rules.limits)
+        self.leaving = retirement.Leaving(self.state)
         self._check = check
 
     def step(self, item: Input[ev.Event]) -> Outcome[Effect]:
@@ -52,9 +53,10 @@ class Coordinator:
         """Beacon rounds that jobs wait for."""
         return self.queue.rounds()
 
-    def needs_tick(self) -> bool:
-        """Whether time alone can change anything: an idle coordinator journals nothing."""
-        return bool(self.state.live or self.state.held or self.state.unstated or self.state.own.is_dirty)
+    def needs_tick(self, at: int | None = None) -> bool:
+        """Whether time alone can change anything by `at` (None: ever): an idle coordinator journals nothing."""
+        state = self.state
+        return bool(state.live or state.held or state.unstated or state.own.is_dirty) or self.leaving.is_due(at)
 
     def _handle(self, turn: Turn, event: ev.Event) -> object:
         match event:
@@ -95,10 +97,13 @@ class Coordinator:
                 orders.on_session(turn, session)
             case ev.TransactionRefused():
                 chain_notes.on_refused(turn, event)
+            case ev.RunsArchived():
+                retirement.on_archived(turn, event)
             case ev.Restarted():
                 _for_live(turn, lambda job: closing.reclose(turn, job) if isinstance(job.phase, Revealing) else None)
             case ev.Tick():
                 on_tick(turn, self.queue)
+                retirement.archive_due(turn, self.leaving)
             case _:
                 assert_never(event)
         return None

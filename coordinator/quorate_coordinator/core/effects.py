@@ -88,4 +88,17 @@ class OpenCase:
         return "chain"
 
 
-Effect = Send | StoreDocument | PostEpoch | OpenCase
+@dataclass(frozen=True, slots=True)
+class ArchiveRuns:
+    """Write these runs, which are over, into the archive as the state has them, and say so by `RunsArchived`."""
+
+    key: str
+    jobs: tuple[Hash32, ...]
+
+    @property
+    def lane(self) -> str:
+        """One transaction after the other."""
+        return "archive"
+
+
+Effect = Send | StoreDocument | PostEpoch | OpenCase | ArchiveRuns

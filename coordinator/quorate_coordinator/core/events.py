@@ -264,6 +264,13 @@ class TransactionRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class RunsArchived:
+    """These runs are in the archive, durably: nothing of them is needed here any more."""
+
+    jobs: tuple[Hash32, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Restarted:
     """The process came up again; what it had closed must be told anew."""
 
@@ -289,6 +296,7 @@ Event = (
     | ChainReorganised
     | SessionReceived
     | TransactionRefused
+    | RunsArchived
     | Restarted
     | Tick
 )

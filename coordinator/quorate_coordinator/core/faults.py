@@ -10,9 +10,11 @@ from quorate_coordinator.core.turn import Turn
 from quorate_protocol import trust as trusts
 from quorate_protocol.lease import Lease, Revealed
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULTS_FOR_CASE
-from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Comparator, Hash32
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Comparator, Hash32, UnixSeconds
 
 FAULTS_KEPT = 64
+CASES_KEPT = 256
+CASE_SECONDS = 10  # what opening a case takes, so that the court does not find its evidence too old
 
 
 def judge(turn: Turn, job: Job, passed: list[Lease], faulted: list[Lease]) -> None:
@@ -66,11 +68,39 @@ def open_case_if_due(turn: Turn, accused: Address) -> None:
 
 
 def _can_be_heard(turn: Turn, fault: Fault) -> bool:
-    job, lease = turn.state.jobs[fault.job_id], turn.state.leases[fault.lease]
-    order, assignment = job.submission.order.message, lease.assignment.message
-    young = turn.at < assignment.accept_by + assignment.max_duration + turn.rules.limits.case_evidence_age - 10
-    exact = order.comparator is Comparator.EXACT and order.caseable
-    return young and exact and not fault.is_case_used and isinstance(lease.phase, Revealed)
+    job = turn.state.jobs.get(fault.job_id)
+    return job is not None and turn.at < _heard_until(turn, job, fault)  # what is archived is too old
+
+
+def _heard_until(turn: Turn, job: Job, fault: Fault) -> UnixSeconds:
+    """From when on no case can name this fault; 0 when none ever could."""
+    lease, order = turn.state.leases[fault.lease], job.submission.order.message
+    if fault.is_case_used or order.comparator is not Comparator.EXACT or not order.caseable or not isinstance(lease.phase, Revealed):
+        return UnixSeconds(0)
+    assignment = lease.assignment.message
+    return UnixSeconds(assignment.accept_by + assignment.max_duration + turn.rules.limits.case_evidence_age - CASE_SECONDS)
+
+
+def heard_until(turn: Turn, job: Job) -> UnixSeconds:
+    """From when on no new case can name an execution of a job."""
+    found = [UnixSeconds(0)]
+    for digest in job.leases:
+        for fault in turn.state.faults.get(turn.state.leases[digest].provider) or ():
+            if fault.lease == digest:
+                found.append(_heard_until(turn, job, fault))
+    return max(found)
+
+
+def in_court(turn: Turn) -> frozenset[Hash32]:
+    """Jobs that an undecided case of ours names."""
+    return frozenset(job_id for case in turn.state.cases.values() if case.is_convicted is None for job_id in case.jobs)
+
+
+def forget_old_cases(turn: Turn) -> None:
+    """Decided cases are shown for a while: the newest so many."""
+    decided = [case.key for case in turn.state.cases.values() if case.is_convicted is not None]
+    for key in decided[:-CASES_KEPT]:
+        del turn.state.cases[key]
 
 
 def _class_of(turn: Turn, fault: Fault) -> Hash32:

@@ -41,7 +41,7 @@ def _look_again(turn: Turn, job: Job, wanted: int) -> None:
     assert isinstance(job.phase, Decided) and not job.phase.is_final, "only a provisional job is looked at again"
     later = Round(draws.round_at(turn, turn.at) + ROUNDS_AHEAD)
     del turn.state.held[job.id]
-    turn.state.live[job.id] = True
+    turn.set_live(job, True)
     phase = AwaitingRound(len(job.batches), wanted, later, ())
     turn.put(job, phase=phase, held_verdict=job.phase.verdict)
     turn.note(job, "re-examined", "its provider was faulted elsewhere" if wanted else "the hold is over: the beacon decides on an audit")
@@ -80,8 +80,7 @@ def _primary(turn: Turn, job: Job) -> Lease:
 
 
 def _finish(turn: Turn, job: Job) -> None:
-    if job.id in turn.state.live:
-        del turn.state.live[job.id]
+    turn.set_live(job, False)
     ledger.release(turn, job)
 
 

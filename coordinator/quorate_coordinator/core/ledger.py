@@ -4,6 +4,7 @@ A credit is `held` until its job is final and the client's voucher covers it, th
 fee + fund, which `check` asserts.
 """
 
+from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
@@ -36,17 +37,18 @@ def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
     bounded = replace(order, budget=_room(turn, job))
     split = settlement.split(bounded, ack.rule, ack.fee_bps, credits) if credits else settlement.NOTHING
     release_reservation(turn, job)
+    turn.set_live(job, False)
     client = turn.state.clients[order.client]
     charged = Amount(client.charged + split.charged)
     turn.state.clients[order.client] = replace(client, charged=charged, open_charges=(*client.open_charges, job.id))
     own = turn.state.own
     turn.books(fee_held=Amount(own.fee_held + split.fee), fund_held=Amount(own.fund_held + split.fund))
     turn.put(turn.state.jobs[job.id], split=split, charged_up_to=charged)
-    if job.id in turn.state.live:
-        del turn.state.live[job.id]
     for item in split.credits:
         credit(turn, turn.state.leases[item.assignment_hash], item.amount)
     turn.note(job, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
+    if charged <= client.vouched:
+        _cover(turn, order.client)  # nothing was charged, and no further voucher may come
 
 
 def credit(turn: Turn, lease: Lease, amount: Amount) -> None:
@@ -137,15 +139,16 @@ def on_voucher(turn: Turn, event: VoucherReceived) -> None:
 
 
 def _cover(turn: Turn, account: Address) -> None:
+    """Charges are covered in the order in which they were made: only those that are, and the first that is not, are looked at."""
     client = turn.state.clients[account]
-    still_open = []
+    covered = 0
     for job_id in client.open_charges:
         job = turn.state.jobs[job_id]
-        if job.charged_up_to <= client.vouched:
-            release(turn, turn.put(job, is_covered=True))
-        else:
-            still_open.append(job_id)
-    turn.state.clients[account] = replace(turn.state.clients[account], open_charges=tuple(still_open))
+        if job.charged_up_to > client.vouched:
+            break
+        release(turn, turn.put(job, is_covered=True))
+        covered += 1
+    turn.state.clients[account] = replace(turn.state.clients[account], open_charges=client.open_charges[covered:])
 
 
 def release(turn: Turn, job: Job) -> None:
@@ -153,6 +156,7 @@ def release(turn: Turn, job: Job) -> None:
     if job.is_released or not job.is_covered or not isinstance(job.phase, Decided) or not job.phase.is_final:
         return
     turn.put(job, is_released=True)
+    turn.state.finished[job.id] = turn.at
     for item in job.split.credits:
         provider = turn.state.providers[turn.state.leases[item.assignment_hash].provider]
         moved = replace(provider, held=Amount(provider.held - item.amount), final=Amount(provider.final + item.amount))
@@ -168,7 +172,7 @@ def release(turn: Turn, job: Job) -> None:
         fee_held=Amount(own.fee_held - split.fee),
         fund=Amount(own.fund + split.fund),
         fund_held=Amount(own.fund_held - split.fund),
-        is_dirty=True,
+        is_dirty=own.is_dirty or split.charged > 0,
     )
     turn.note(job, "final", "covered by the client's voucher")
 
@@ -181,8 +185,13 @@ def check(turn: Turn) -> None:
     kept = own.fee + own.fee_held + own.fund + own.fund_held
     refunds = sum(client.refund + client.refund_held for client in state.clients.values())
     assert charged == credited + kept + refunds, f"I1: charged {charged}, credited {credited}, kept {kept}, refunds {refunds}"
+    reserved: Counter[Address] = Counter()
+    for job in state.jobs.values():
+        reserved[job.submission.order.message.client] += job.reserved
+    under_way = Counter(state.jobs[job_id].submission.order.message.client for job_id in state.live)
     for client in state.clients.values():
-        reserved = sum(state.jobs[job_id].reserved for job_id in client.jobs)
-        assert client.reserved == reserved and client.vouched <= client.charged <= client.allocation, (
+        account = client.account
+        assert client.reserved == reserved[account] and client.vouched <= client.charged <= client.allocation, (
             "I4: a client owes more than it signed"
         )
+        assert client.under_way == under_way[account], "a client has as many jobs under way as are live"

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from quorate_coordinator.core import book
 from quorate_coordinator.core.effects import StoreDocument
+from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import Client, Job, Matching
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import settlement
 from quorate_protocol.classes import determinism_class, job_class
 from quorate_protocol.commitment import secret_hash
 from quorate_protocol.envelope import Envelope
-from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.job import image_digest
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
 from quorate_protocol.messages import Ack, Order, Session
@@ -20,7 +20,9 @@ from quorate_protocol.trust import Trust
 from quorate_protocol.units import Address, Amount, Hash32, Label, Sequence, usd
 
 LIVE_JOBS_MAX = 100_000
-JOBS_KEPT_PER_CLIENT = 4096  # also how many of one client may be under way: a 24th of all places
+JOBS_MAX = 400_000  # with those that are over and not archived yet
+JOBS_PER_CLIENT_MAX = 4096  # under way: a 24th of all places
+OPEN_CHARGES_MAX = 4096  # finished jobs of a client that its voucher does not cover
 SESSIONS_KEPT = 4
 
 
@@ -32,11 +34,10 @@ def on_order(turn: Turn, submission: Submission) -> Job:
     if known is not None:
         return known
     client = _client(turn, order)
-    nonce_key = hash_tuple(order.client, order.nonce)
-    if turn.state.nonces.get(nonce_key) or (client.voucher and order.nonce < client.voucher.message.nonce_floor):
-        raise Refused(Code.REPLAYED, f"order: nonce {order.nonce} was used")
-    if len(turn.state.live) >= LIVE_JOBS_MAX:
-        raise Refused(Code.BUSY, "order: too many jobs are under way here")
+    nonces = turn.state.nonces.get(order.client) or UsedNonces()
+    if nonces.is_used(order.nonce) or (client.voucher and order.nonce < client.voucher.message.nonce_floor):
+        raise Refused(Code.REPLAYED, f"order: nonce {order.nonce} was used, or lies below those used last")
+    _check_room(turn, client)
     if rate_fee(turn) > order.max_fee_bps:
         raise Refused(Code.PRICE_TOO_HIGH, f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(turn)}")
     host_class, rule = choose_class(turn, submission)
@@ -45,12 +46,12 @@ def on_order(turn: Turn, submission: Submission) -> Job:
     job = _new_job(turn, submission, job_id, host_class, rule, worst)
     turn.put(job)
     turn.state.live[job_id] = True
-    turn.state.nonces[nonce_key] = True
+    turn.state.nonces[order.client] = nonces.using(order.nonce)
     turn.state.clients[order.client] = replace(
         client,
         reserved=Amount(client.reserved + worst),
         sessions=_with_session(client, submission.session),
-        jobs=_with_job(turn, client, job_id),
+        under_way=client.under_way + 1,
     )
     turn.emit(StoreDocument(f"spec-{job_id.hex()}", submission.spec.encode()))
     turn.note(job, "acked", f"rule {rule.name.lower().replace('_', '-')}, at most {usd(worst)} USD is charged")
@@ -75,6 +76,16 @@ def _client(turn: Turn, order: Order) -> Client:
     if client is None:
         raise Refused(Code.OVER_ALLOCATION, f"client 0x{order.client.hex()} has allocated nothing to this coordinator")
     return client
+
+
+def _check_room(turn: Turn, client: Client) -> None:
+    """Everything that a client can make this coordinator keep is bounded."""
+    if len(turn.state.live) >= LIVE_JOBS_MAX or len(turn.state.jobs) >= JOBS_MAX:
+        raise Refused(Code.BUSY, "order: too many jobs are under way here")
+    if client.under_way >= JOBS_PER_CLIENT_MAX:
+        raise Refused(Code.BUSY, f"order: {JOBS_PER_CLIENT_MAX} of this client's jobs are under way; wait for one of them")
+    if len(client.open_charges) >= OPEN_CHARGES_MAX:
+        raise Refused(Code.BUSY, f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a voucher first")
 
 
 def _check_funds(submission: Submission, client: Client, worst: int) -> None:
@@ -141,17 +152,6 @@ def trust_of(turn: Turn, job: Job, owner: Address) -> Trust:
 def trust_class_of(job: Job) -> Hash32:
     """The class in which a job earns trust."""
     return job_class(job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.host_class)
-
-
-def _with_job(turn: Turn, client: Client, job_id: Hash32) -> tuple[Hash32, ...]:
-    """A client's jobs with one more, newest last: the oldest that is over makes room, and a client with none of those has to wait."""
-    kept = client.jobs
-    if len(kept) >= JOBS_KEPT_PER_CLIENT:
-        gone = next((index for index, known in enumerate(kept) if known not in turn.state.live), None)
-        if gone is None:
-            raise Refused(Code.BUSY, f"order: {JOBS_KEPT_PER_CLIENT} of this client's jobs are under way; wait for one of them")
-        kept = kept[:gone] + kept[gone + 1 :]
-    return (*kept, job_id)
 
 
 def _with_session(client: Client, session: Envelope[Session]) -> tuple[Envelope[Session], ...]:

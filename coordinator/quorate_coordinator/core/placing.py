@@ -160,9 +160,10 @@ def _after_commit(turn: Turn, job: Job, lease: Lease) -> None:
         return
     if phase.batch == 0 and phase.beacon is None:
         assert isinstance(lease.phase, leases.Committed)
-        turn.state.commits[turn.digest(lease.phase.commit.message)] = job.id
+        commit_hash = turn.digest(lease.phase.commit.message)
+        turn.state.commits[commit_hash] = job.id
         first = draws.first_usable_round(turn, lease.phase.commit.message.beacon_round)
-        turn.put(job, phase=AwaitingRound(0, 0, first, phase.places))
+        turn.put(job, phase=AwaitingRound(0, 0, first, phase.places), commits=(*job.commits, commit_hash))
         return
     closing.close_if_complete(turn, job)
 
@@ -222,8 +223,8 @@ def end(turn: Turn, job: Job, reason: str) -> None:
     """A job ends with nothing charged."""
     release_reservation(turn, job)
     ended = turn.put(turn.state.jobs[job.id], phase=Ended(reason))
-    if job.id in turn.state.live:
-        del turn.state.live[job.id]
+    turn.set_live(job, False)
+    turn.state.finished[job.id] = turn.at
     turn.note(ended, "ended", reason)
 
 

@@ -1,6 +1,7 @@
 """Read-only views over the state, for the API. Pure: (state, ...) -> view."""
 
 from quorate_coordinator.core import book
+from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import Client, Decided, Job, Provider, State
 from quorate_coordinator.core.turn import Rules, Turn
 from quorate_protocol import lease as leases
@@ -14,7 +15,6 @@ from quorate_protocol.units import (
     ZERO_HASH,
     Address,
     Amount,
-    Hash32,
     Label,
     Nonce,
     Price,
@@ -96,14 +96,6 @@ def _output(state: State, job: Job) -> SealedOutput | None:
     return None
 
 
-def job_of(state: State, job_id: Hash32) -> Job:
-    """A job, or Refused(UNKNOWN)."""
-    job = state.jobs.get(job_id)
-    if job is None:
-        raise Refused(Code.UNKNOWN, f"run 0x{job_id.hex()}")
-    return job
-
-
 def offer_views(state: State, now: UnixSeconds, limit: int, after: Address | None = None) -> list[OfferView]:
     """At most `limit` offers, live or not, in the order of registration, those after the provider `after`."""
     views: list[OfferView] = []
@@ -141,8 +133,7 @@ def account_view(state: State, account: Address) -> AccountView:
     """A client's money here."""
     client = state.clients.get(account) or Client(account)
     floor = client.voucher.message.nonce_floor if client.voucher else Nonce(0)
-    used = [state.jobs[job_id].submission.order.message.nonce for job_id in client.jobs]
-    following = Nonce(max([*used, floor], default=0) + 1)
+    following = max(Nonce(floor + 1), (state.nonces.get(account) or UsedNonces()).next())
     return AccountView(account, client.allocation, client.reserved, client.charged, client.vouched, floor, following)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from quorate_coordinator.core.effects import Evidence, PaidVoucher
 from quorate_coordinator.core.matching_index import MarketIndex
+from quorate_coordinator.core.nonces import UsedNonces
 from quorate_protocol.audit import Drawn, StakeSlot
 from quorate_protocol.classes import HostClass
 from quorate_protocol.envelope import Envelope
@@ -82,7 +83,7 @@ class Client:
     refund_held: Amount = Amount(0)
     sessions: tuple[Envelope[Session], ...] = ()
     open_charges: tuple[Hash32, ...] = ()  # jobs charged and not yet covered by a voucher, in order
-    jobs: tuple[Hash32, ...] = ()  # newest last, bounded
+    under_way: int = 0  # its jobs among the live ones
 
 
 # ------------------------------------------------------------------------------------------------------------------ jobs
@@ -194,6 +195,7 @@ class Job:
     beacons: tuple[BeaconUsed, ...] = ()
     witness: Envelope[Witness] | None = None
     refused_by: tuple[Address, ...] = ()
+    commits: tuple[Hash32, ...] = ()  # digests of its primaries' Commits
     stop: Envelope[Stop] | None = None  # its client wants no more of it: never matched again; what was cut short is not compared
     split: Split = NOTHING
     charged_up_to: Amount = Amount(0)  # the client's cumulative charge after this job
@@ -254,7 +256,6 @@ class Books:
     fund_held: Amount = Amount(0)
     block: BlockNumber = BlockNumber(0)
     block_time: UnixSeconds = UnixSeconds(0)
-    event_seq: Sequence = Sequence(0)
     verdict_seq: Sequence = Sequence(0)
     epoch: int = 0  # last built
     last_epoch_at: UnixSeconds = UnixSeconds(0)
@@ -263,6 +264,7 @@ class Books:
 
 
 ONLY = "books"
+LINES = "lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +286,11 @@ class State(Tables):
         self.jobs: Table[Hash32, Job] = Table(Hash32, Job)
         self.live: Table[Hash32, bool] = Table(Hash32, bool)
         self.held: Table[Hash32, bool] = Table(Hash32, bool)
+        self.finished: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # jobs that are over, and when they may leave
         self.leases: Table[Hash32, Lease] = Table(Hash32, Lease)
         self.accepts: Table[Hash32, Envelope[Accept]] = Table(Hash32, Envelope[Accept])
         self.occupied: Table[Address, tuple[Hash32, ...]] = Table(Address, tuple[Hash32, ...])
-        self.nonces: Table[Hash32, bool] = Table(Hash32, bool)
+        self.nonces: Table[Address, UsedNonces] = Table(Address, UsedNonces)
         self.trust: Table[Address, Trusts] = Table(Address, Trusts)
         self.unstated: Table[Address, bool] = Table(Address, bool)  # providers whose credit is newer than their Statement
         self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
@@ -296,9 +299,14 @@ class State(Tables):
         self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # digest of a primary's Commit -> its job
         self.epochs: Table[int, EpochRecord] = Table(int, EpochRecord)
         self.events: Table[Hash32, tuple[JobEvent, ...]] = Table(Hash32, tuple[JobEvent, ...])
-        self.client_events: Table[Address, tuple[JobEvent, ...]] = Table(Address, tuple[JobEvent, ...])
         self.books: Table[str, Books] = Table(str, Books)
+        self.counters: Table[str, int] = Table(str, int)  # apart from the books: one of them moves with every line of history
         self.market = MarketIndex(self)  # derived
+
+    @property
+    def event_seq(self) -> Sequence:
+        """Of the newest line of any job's history."""
+        return Sequence(self.counters.get(LINES) or 0)
 
     @property
     def own(self) -> Books:

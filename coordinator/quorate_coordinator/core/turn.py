@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.state import ONLY, Books, Job, State
+from quorate_coordinator.core.state import LINES, ONLY, Books, Job, State
 from quorate_protocol import eip712
 from quorate_protocol.envelope import Envelope, Sign, seal
 from quorate_protocol.hashing import hash_tuple, keccak256
@@ -16,7 +16,6 @@ from quorate_protocol.views import JobEvent
 
 M = TypeVar("M", bound=Message)
 EVENTS_PER_JOB_MAX = 256
-EVENTS_PER_CLIENT_MAX = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +85,25 @@ class Turn:
 
     def note(self, job: Job, name: str, text: str, commit: Envelope[Commit] | None = None) -> None:
         """Adds a line to a job's history, which its client follows."""
-        seq = Sequence(self.state.own.event_seq + 1)
-        self.books(event_seq=seq)
-        event = JobEvent(seq, self.at, job.id, name, text, commit)
-        client = job.submission.order.message.client
+        event = JobEvent(Sequence(self.count(LINES)), self.at, job.id, name, text, commit)
         self.state.events[job.id] = _with(self.state.events.get(job.id) or (), event, EVENTS_PER_JOB_MAX)
-        self.state.client_events[client] = _with(self.state.client_events.get(client) or (), event, EVENTS_PER_CLIENT_MAX)
+
+    def count(self, name: str) -> int:
+        """Counts one more; the count."""
+        counted = (self.state.counters.get(name) or 0) + 1
+        self.state.counters[name] = counted
+        return counted
+
+    def set_live(self, job: Job, is_live: bool) -> None:
+        """Counts a job among those under way, or no longer; once."""
+        if (job.id in self.state.live) == is_live:
+            return
+        if is_live:
+            self.state.live[job.id] = True
+        else:
+            del self.state.live[job.id]
+        client = self.state.clients[job.submission.order.message.client]
+        self.state.clients[client.account] = replace(client, under_way=client.under_way + (1 if is_live else -1))
 
 
 def _with(log: tuple[JobEvent, ...], event: JobEvent, most: int) -> tuple[JobEvent, ...]:

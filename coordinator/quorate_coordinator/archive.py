@@ -1,0 +1,126 @@
+"""Where runs go that have left the state: a port, and its form in memory for tests. `adapters/archive_file.py` keeps them on disk.
+
+It is the only place that has them, so it is no projection: nothing rebuilds it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from quorate_coordinator.core.archived import ArchivedRun
+from quorate_protocol.units import Address, Hash32
+
+Row = Mapping[str, str | int | None]
+RUNS_PER_LOOK = 512  # of one client, that a stream which comes back after a long time catches up with
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Who may read a sealed output, and of which lease it is."""
+
+    lease: Hash32
+    provider: Address
+    client: Address
+
+
+class RunArchive(Protocol):
+    """Runs that are over. Look-ups are short and come from the thread of the event loop; `keep` may come from another one."""
+
+    def keep(self, runs: Sequence[ArchivedRun]) -> None:
+        """Writes them, all or none; they are durable when it returns. A run that is there already is replaced."""
+
+    def run(self, job_id: Hash32) -> ArchivedRun | None:
+        """One run."""
+
+    def runs_of(self, client: Address, limit: int) -> list[ArchivedRun]:
+        """A client's newest."""
+
+    def runs_after(self, client: Address, line: int) -> list[ArchivedRun]:
+        """A client's runs with a line after `line`, those with the newest, at most `RUNS_PER_LOOK`."""
+
+    def newest_line(self, client: Address) -> int:
+        """Sequence number of the newest line of a client's runs; 0 when there are none."""
+
+    def since(self, line: int, limit: int) -> list[tuple[int, Row]]:
+        """(newest line, row for the tables that people query) of runs whose newest line is after `line`, the oldest first."""
+
+    def readers(self, output: Hash32) -> Readers | None:
+        """Of the ciphertext with this digest."""
+
+    def count(self) -> int:
+        """How many runs there are."""
+
+    def close(self) -> None:
+        """Lets go of what it has open."""
+
+
+@dataclass(slots=True)
+class MemoryArchive:
+    """As the one on disk, without a disk."""
+
+    by_id: dict[Hash32, ArchivedRun] = field(default_factory=dict)
+    outputs: dict[Hash32, Readers] = field(default_factory=dict)
+
+    def keep(self, runs: Sequence[ArchivedRun]) -> None:
+        """As `RunArchive`."""
+        for run in runs:
+            self.by_id[run.run.job_id] = run
+            self.outputs.update(readers_of(run))
+
+    def run(self, job_id: Hash32) -> ArchivedRun | None:
+        """As `RunArchive`."""
+        return self.by_id.get(job_id)
+
+    def runs_of(self, client: Address, limit: int) -> list[ArchivedRun]:
+        """As `RunArchive`."""
+        mine = (run for run in self.by_id.values() if run.run.client == client)
+        return sorted(mine, key=lambda run: (run.run.created_at, run.last_line), reverse=True)[:limit]
+
+    def runs_after(self, client: Address, line: int) -> list[ArchivedRun]:
+        """As `RunArchive`."""
+        mine = (run for run in self.by_id.values() if run.run.client == client and run.last_line > line)
+        return sorted(mine, key=lambda run: run.last_line, reverse=True)[:RUNS_PER_LOOK]
+
+    def newest_line(self, client: Address) -> int:
+        """As `RunArchive`."""
+        return max((run.last_line for run in self.by_id.values() if run.run.client == client), default=0)
+
+    def since(self, line: int, limit: int) -> list[tuple[int, Row]]:
+        """As `RunArchive`."""
+        found = sorted((run for run in self.by_id.values() if run.last_line > line), key=lambda run: run.last_line)
+        return [(run.last_line, row_of(run)) for run in found[:limit]]
+
+    def readers(self, output: Hash32) -> Readers | None:
+        """As `RunArchive`."""
+        return self.outputs.get(output)
+
+    def count(self) -> int:
+        """As `RunArchive`."""
+        return len(self.by_id)
+
+    def close(self) -> None:
+        """As `RunArchive`."""
+
+
+def row_of(over: ArchivedRun) -> Row:
+    """What `adapters/projection.py` shows of a run, taken apart once, when it is written."""
+    run = over.run
+    return {
+        "job_id": run.job_id.hex(),
+        "client": run.client.hex(),
+        "name": run.name,
+        "phase": run.phase,
+        "rule": run.rule.name.lower(),
+        "outcome": run.verdict.message.outcome.name.lower() if run.verdict is not None else None,
+        "executions": sum(execution.role != "unknown" for execution in run.executions),
+        "charged": str(run.charged),
+        "created_at": run.created_at,
+        "receipt_cid": run.receipt_cid,
+    }
+
+
+def readers_of(run: ArchivedRun) -> Iterator[tuple[Hash32, Readers]]:
+    """(ciphertext, who may read it) of every output that was committed to."""
+    for lease in run.leases:
+        if lease.output is not None:
+            yield lease.output, Readers(lease.hash, lease.provider, run.run.client)

@@ -1,0 +1,239 @@
+"""The coordinator's core with scripted providers and clients in virtual time: for tests of whole jobs."""
+
+from dataclasses import dataclass, field
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import ledger
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import Effect, Send
+from quorate_coordinator.core.state import Decided, Job
+from quorate_coordinator.core.turn import Rules
+from quorate_protocol import job, wire
+from quorate_protocol.beacon import round_at
+from quorate_protocol.cids import document_cid
+from quorate_protocol.classes import HostClass, determinism_class
+from quorate_protocol.commitment import commitment, result_digest
+from quorate_protocol.eip712 import Domain, digest
+from quorate_protocol.envelope import seal
+from quorate_protocol.hashing import hash_tuple, sha256
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import Accept, Assignment, Commit, Order, Reveal, Session, Voucher
+from quorate_protocol.offer import Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.order import Submission
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.step import Input
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Bps,
+    Comparator,
+    ExitStatus,
+    Hash32,
+    JobKind,
+    Milliseconds,
+    Nonce,
+    Price,
+    Round,
+    Seconds,
+    Sequence,
+    Small,
+    UnixSeconds,
+    VerifyTier,
+)
+from quorate_runtime.bls import keygen, public_key, sign_round
+from quorate_runtime.crypto import KeySigner
+
+DOMAIN = Domain(31337, Address(b"\x11" * 20))
+HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+GENESIS = 1_000
+BLS = keygen(b"unit-test-beacon-seed-32-bytes!!")
+INFO = BeaconInfo(public_key(BLS), DEVNET.beacon_period, GENESIS)
+COORDINATOR = KeySigner(b"\x01" * 32)
+STATEMENT = KeySigner(b"\x02" * 32)
+
+
+@dataclass
+class Party:
+    """A scripted provider: runs everything at once; a liar shifts the output, a mute one never reveals."""
+
+    number: int
+    lies: bool = False
+    is_mute: bool = False
+    is_deaf: bool = False
+    owner: Address = field(init=False)
+    key: KeySigner = field(init=False)
+    commits: dict[Hash32, Reveal] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.owner = KeySigner(bytes([100 + self.number]) * 32).address
+        self.key = KeySigner(bytes([50 + self.number]) * 32)
+
+
+class Market:
+    """Coordinator core, providers and clients with one virtual clock."""
+
+    def __init__(self, *parties: Party) -> None:
+        rules = Rules(
+            DOMAIN, COORDINATOR.address, STATEMENT.address, STATEMENT.sign, DEVNET, Bps(200), GENESIS, INFO.public_key, ("http://127.0.0.1:1",)
+        )
+        self.core = Coordinator(rules, ledger.check)
+        self.parties = {party.owner: party for party in parties}
+        self.at = GENESIS + 1_000
+        self.steps = 0
+        self.chain: list[Effect] = []
+        self.pending: list[Send] = []
+        self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
+        self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
+        self.log: list[Input[ev.Event]] = []
+        self._register()
+
+    def send(self, event: ev.Event) -> object:
+        """One event at the present moment; its effects are performed at once."""
+        self.steps += 1
+        item = Input(UnixSeconds(self.at), hash_tuple("random", self.steps), event)
+        outcome = self.core.step(item)
+        self.log.append(item)
+        for effect in outcome.effects:
+            self._perform(effect)
+        return outcome.reply
+
+    def _register(self) -> None:
+        notes: list[ev.ChainNote] = [ev.AccountIndexed(COORDINATOR.address, 1)]
+        for index, party in enumerate(self.parties.values()):
+            network = hash_tuple("net", index)
+            notes.append(ev.ProviderRegistered(party.owner, index + 2, party.key.address, party.owner, network))
+            notes.append(ev.SlotOpened(HOST.id(), index, party.owner, BlockNumber(1)))
+        notes += [ev.AllocationChanged(client.address, Amount(50_000_000)) for client in self.clients]
+        self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
+        for party in self.parties.values():
+            slot = SlotOffer(HOST, Small(1), Price(0), Price(90_000 if party.lies else 100_000), Price(0))
+            hardware = Hardware(8, 1 << 36, 1 << 40)
+            kinds = (JobKind.TASK,)
+            offer = Offer(
+                party.owner,
+                Sequence(1),
+                UnixSeconds(self.at + 900),
+                (slot,),
+                hardware,
+                "noop",
+                Small(0),
+                kinds,
+                "eu",
+                ZERO_HASH,
+                ZERO_HASH,
+                (),
+            )
+            self.send(ev.OfferReceived(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)), party.key.address))
+
+    def _perform(self, effect: Effect) -> None:
+        if isinstance(effect, Send):
+            self.pending.append(effect)
+        else:
+            self.chain.append(effect)
+
+    def deliver(self) -> None:
+        """Providers answer everything that waits for them."""
+        while self.pending:
+            effect = self.pending.pop(0)
+            party = self.parties[effect.peer]
+            if party.is_deaf:
+                continue
+            match effect.frame:
+                case wire.AssignmentSent(assignment, spec, _):
+                    self._run(party, assignment.message, spec)
+                case wire.CommitSetSent(assignment_hash, _) if not party.is_mute:
+                    self.send(ev.RevealReceived(party.commits[assignment_hash], has_opened=True))
+                case _:
+                    pass
+
+    def _run(self, party: Party, assignment: Assignment, spec: job.JobSpec) -> None:
+        hashed = digest(DOMAIN, assignment)
+        at = UnixSeconds(self.at)
+        self.send(
+            ev.AcceptReceived(seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.key.sign), party.key.address)
+        )
+        output = sha256(spec.encode() + (bytes([party.number]) if party.lies else b""))
+        salt = hash_tuple("salt", party.owner, hashed)
+        reveal = Reveal(hashed, party.owner, ExitStatus(0), output, salt)
+        party.commits[hashed] = reveal
+        class_id = determinism_class(assignment.host_class, job.image_digest(spec.image), HOST.environment())
+        value = commitment(hashed, party.owner, salt, result_digest(ExitStatus(0), output))
+        commit = Commit(hashed, class_id, value, sha256(salt + output), Milliseconds(36_000), Round(round_at(INFO, self.at) + 3))
+        self.send(ev.CommitReceived(seal(DOMAIN, commit, party.key.sign), party.key.address, is_stored=True))
+
+    def beat(self) -> None:
+        """One second passes: heartbeats, time, rounds, answers, vouchers."""
+        self.at += 1
+        for owner, provider in list(self.core.state.providers.items()):
+            if not self.parties[owner].is_deaf:
+                from quorate_protocol.messages import Heartbeat
+
+                beat = Heartbeat(owner, Sequence(provider.heartbeat_seq + 1), (), UnixSeconds(self.at))
+                self.send(ev.HeartbeatReceived(seal(DOMAIN, beat, self.parties[owner].key.sign), self.parties[owner].key.address))
+        self.send(ev.Tick())
+        self.deliver()
+        for wanted in self.core.rounds_wanted():
+            if wanted <= round_at(INFO, self.at):
+                signature = sign_round(BLS, wanted)
+                self.send(ev.RoundAppeared(wanted, signature, sha256(signature)))
+        self.deliver()
+        for i, client in enumerate(self.clients):
+            state = self.core.state.clients[client.address]
+            if state.charged > state.vouched:
+                voucher = Voucher(client.address, COORDINATOR.address, state.charged, Nonce(0))
+                self.send(ev.VoucherReceived(seal(DOMAIN, voucher, self.sessions[i].sign), self.sessions[i].address))
+
+    def order(self, who: int, nonce: int, **changes: object) -> Hash32:
+        """A small job of client `who`."""
+        fields: dict[str, object] = {"max_price_per_hour": Price(200_000), "budget": Amount(1_000_000), "max_executions": Small(7)}
+        fields |= changes
+        spec = a_spec(f"job-{nonce}")
+        message = Order(
+            client=self.clients[who].address,
+            coordinator=COORDINATOR.address,
+            spec_hash=spec.digest(),
+            input_root=ZERO_HASH,
+            audit_premium_bps=Bps(500),
+            max_fee_bps=Bps(500),
+            verify_tier=VerifyTier.STANDARD,
+            comparator=Comparator.EXACT,
+            caseable=True,
+            host_class=ZERO_HASH,
+            witness=Address(bytes(20)),
+            accept_unwitnessed=False,
+            accept_unverified=False,
+            sealed_key_hash=ZERO_HASH,
+            max_recipients=Small(0),
+            expiry=UnixSeconds(self.at + 600),
+            nonce=Nonce(nonce),
+            **fields,  # type: ignore[arg-type]
+        )
+        session = Session(
+            self.clients[who].address, self.sessions[who].address, COORDINATOR.address, Amount(40_000_000), UnixSeconds(self.at + 3600)
+        )
+        submission = Submission(
+            seal(DOMAIN, message, self.sessions[who].sign), seal(DOMAIN, session, self.clients[who].sign), spec
+        )
+        self.send(ev.OrderReceived(submission))
+        return digest(DOMAIN, message)
+
+    def job(self, job_id: Hash32) -> Job:
+        """A job's state."""
+        return self.core.state.jobs[job_id]
+
+    def until_decided(self, *job_ids: Hash32, seconds: int = 120) -> None:
+        """Beats until all these jobs have a verdict."""
+        for _ in range(seconds):
+            if all(isinstance(self.job(job_id).phase, Decided) for job_id in job_ids):
+                return
+            self.beat()
+        raise AssertionError([type(self.job(job_id).phase).__name__ for job_id in job_ids])
+
+
+def a_spec(name: str) -> job.JobSpec:
+    image = document_cid(b"image")
+    return job.JobSpec(
+        JobKind.TASK, name, image, 10, ("python3", "-c", "pass"), "", (), "/scratch", (), job.Resources(), Seconds(60), job.Compare()
+    )
