@@ -1,10 +1,9 @@
-"""`quorate coordinator init|up|status`: the operator's commands. The only place that reads flags and environment."""
+"""`quorate coordinator init|up|health|status`: the operator's commands. The only place that reads flags and environment."""
 
 import asyncio
 import json
 import logging
 import os
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -23,11 +22,14 @@ from quorate_protocol.units import Bps, usd
 from quorate_runtime import crash, logs
 from quorate_runtime.keys import Keystore, KeystoreError
 from quorate_runtime.networks import FORWARDED, X_FORWARDED_FOR, Proxies
+from quorate_runtime.notify import Notifier
 from quorate_runtime.passphrase import passphrase_of
+from quorate_runtime.stopping import serve_until_signal
 
 app = typer.Typer(help="Run the matching service: order book, audits, settlement.", no_args_is_help=True)
 EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 4
+LEAVE_SECONDS = 5  # for what was taken to be done with
 SETTINGS = "coordinator.json"
 CHAIN_URL, BEACON_URL = "http://127.0.0.1:8545", "http://127.0.0.1:8546"
 
@@ -135,15 +137,21 @@ def up(
     port: Annotated[int | None, typer.Option("--port", help="Port to serve on; 0 = any")] = None,
     ready_file: Annotated[Path | None, typer.Option("--ready-file", help="Written with the URL once it serves")] = None,
     log_json: Annotated[bool, typer.Option("--log-json")] = False,
+    log_file: Annotated[
+        Path | None, typer.Option("--log-file", help="Log there, turned over at 16 MiB, five old files kept [default: stderr]")
+    ] = None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C."""
+    """Serve until SIGTERM or Ctrl-C. Twice ends it at once."""
     folder = home_of(home)
     try:
         settings = codec.decode(Settings, (folder / SETTINGS).read_bytes())
     except OSError as error:
         raise fail(f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator init` first", 2) from error
     crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
-    logs.setup(is_json=log_json)
+    try:
+        logs.setup(is_json=log_json, file=log_file)
+    except OSError as error:
+        raise fail(f"--log-file {log_file}: {error.strerror}", 2) from error
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line a request would be most of the log
     try:
         passphrase = passphrase_of(password_file, os.environ, "coordinator")
@@ -157,7 +165,7 @@ def up(
         store_quota_bytes=50 * GIB, ready_file=ready_file, proxies=_proxies(settings.trusted_proxies, settings.proxy_header),
     )  # fmt: skip
     try:
-        asyncio.run(_serve(Service(config, keys)))
+        asyncio.run(_serve(Service(config, keys, notifier=Notifier(os.environ))))
     except* Refused as group:
         raise fail(str(group.exceptions[0]), EXIT_REFUSED) from group
     except* Unavailable as group:
@@ -165,15 +173,26 @@ def up(
 
 
 async def _serve(service: Service) -> None:
-    """Runs until a signal; everything acknowledged is in the journal, so stopping is just stopping."""
-    task = asyncio.ensure_future(service.run())
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        await task
-    except asyncio.CancelledError:
-        typer.echo("coordinator: stopped", err=True)  # asked for by the signal
+    """Runs until a signal; everything acknowledged is in the journal, and what was begun has a moment to end."""
+    if await serve_until_signal(service.run(), service.leave, LEAVE_SECONDS):
+        typer.echo("coordinator: stopped", err=True)
+
+
+@app.command()
+def health(
+    url: Annotated[str, typer.Option("--url", help="Where it serves")] = "http://127.0.0.1:7700",
+    as_json: AsJson = False,
+) -> None:
+    """Whether it can work: exit 0, or 3 with each cause by its name, or 4 when nothing answers."""
+    found = _asked(url)
+    problems = found["problems"]
+    assert isinstance(problems, list), "a list in the coordinator's own document"
+    if as_json:
+        typer.echo(json.dumps({"ready": not problems, "problems": problems}))
+    else:
+        for item in problems or [{"name": "ready", "text": url}]:
+            typer.echo(f"{item['name']}: {item['text']}")
+    raise typer.Exit(EXIT_REFUSED if problems else 0)
 
 
 @app.command()
@@ -182,14 +201,19 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Is it alive, and how far has it followed the chain."""
-    try:
-        health = asyncio.run(_health(url))
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise fail(f"nothing answers at {url} ({error}); is it up?", EXIT_UNAVAILABLE) from error
+    found = _asked(url)
     if as_json:
-        typer.echo(json.dumps(health))
+        typer.echo(json.dumps(found))
     else:
-        typer.echo(f"{url}: ok={health['ok']} block={health['block']} live jobs={health['live']}")
+        typer.echo(f"{url}: ok={found['ok']} block={found['block']} live jobs={found['live']}")
+
+
+def _asked(url: str) -> dict[str, object]:
+    """What it says of its health; the program's end when nothing answers."""
+    try:
+        return asyncio.run(_health(url))
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        raise fail(f"nothing answers at {url} ({error}); is it up?", EXIT_UNAVAILABLE) from error
 
 
 async def _health(url: str) -> dict[str, object]:

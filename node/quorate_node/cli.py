@@ -1,10 +1,9 @@
-"""`quorate node check|init|up|status|drain`: the owner's commands. The only place that reads flags and environment."""
+"""`quorate node check|init|up|health|status|drain`: the owner's commands. The only place that reads flags and environment."""
 
 import asyncio
 import json
 import logging
 import os
-import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -31,16 +30,20 @@ from quorate_runtime import crash, logs
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal_port import JournalError
 from quorate_runtime.keys import Keystore, KeystoreError
+from quorate_runtime.notify import Notifier
 from quorate_runtime.passphrase import passphrase_of
+from quorate_runtime.stopping import serve_until_signal
 
 app = typer.Typer(help="Run the provider: check the machine, stake, execute jobs, earn.", no_args_is_help=True)
 EXIT_USAGE = 2
 EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 4
 CONTROL_SECONDS = 5.0
+LEAVE_SECONDS = 3  # to tell the coordinators
 
 Home = Annotated[Path | None, typer.Option("--home", help="Folder of this provider [default: $QUORATE_HOME/node or XDG]")]
 PasswordFile = Annotated[Path | None, typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)")]
+LogFile = Annotated[Path | None, typer.Option("--log-file", help="Log there, turned over at 16 MiB, five old files kept [default: stderr]")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON line on stdout")]
 
 
@@ -195,39 +198,57 @@ def up(
     port: Annotated[int | None, typer.Option("--port", help="Gateway port; 0 = any")] = None,
     stop_on_exit: Annotated[bool, typer.Option("--stop-on-exit", help="End running jobs too (they go on otherwise)")] = False,
     noop_ms: Annotated[int, typer.Option("--noop-ms", hidden=True)] = 0,
+    drain_seconds: Annotated[int, typer.Option("--drain-seconds", min=0, help="At the end wait so long for what runs")] = 0,
     log_json: Annotated[bool, typer.Option("--log-json")] = False,
+    log_file: LogFile = None,
     home: Home = None,
     password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C; registers and stakes first when the owner's key is here and funded."""
+    """Serve until SIGTERM or Ctrl-C; registers and stakes first when the owner's key is here and funded. Twice ends it at once."""
     folder = home_of(home)
     crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
-    logs.setup(is_json=log_json or as_json)
+    try:
+        logs.setup(is_json=log_json or as_json, file=log_file)
+    except OSError as error:
+        fail(Refused(Code.UNSUPPORTED, f"--log-file {log_file}: {error.strerror}"), as_json)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line a request would be most of the log
     try:
         settings = stored.read(folder)
         keys = _keys(folder, settings, password_file, is_new=False)
-        asyncio.run(_serve(settings.config(folder, executor, port, stop_on_exit, noop_ms), keys))
+        asyncio.run(_serve(settings.config(folder, executor, port, stop_on_exit, noop_ms, drain_seconds), keys))
     except (Refused, Unavailable, KeystoreError, JournalError, BaseExceptionGroup) as error:
         fail(error, as_json)
 
 
 async def _serve(config: Config, keys: ProviderKeys) -> None:
-    """Until a signal. What was acknowledged is in the journal, so stopping is just stopping."""
+    """Until a signal. What was acknowledged is in the journal, so stopping is just stopping, once coordinators know of it."""
     clock = SystemClock()
     executor = await choose(config, keys.account.hex(), clock)
     if executor.sandbox is Sandbox.PROCESS:
         typer.echo(BANNER, err=True)
-    task = asyncio.ensure_future(ProviderDaemon(config, keys, executor, clock).run())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    daemon = ProviderDaemon(config, keys, executor, clock, notifier=Notifier(os.environ))
     try:
-        await task
-    except asyncio.CancelledError:
-        typer.echo("node: stopped", err=True)  # asked for by the signal
+        if await serve_until_signal(daemon.run(), daemon.leave, max(LEAVE_SECONDS, config.drain_seconds)):
+            typer.echo("node: stopped", err=True)
     finally:
         await executor.close()
+
+
+@app.command()
+def health(home: Home = None, as_json: AsJson = False) -> None:
+    """Whether it can work: exit 0, or 3 with each cause by its name, or 4 when nothing answers."""
+    try:
+        tree = asyncio.run(_control(home_of(home), "GET", "/v1/status"))
+    except (Refused, Unavailable) as error:
+        fail(error, as_json)
+    problems = tree["problems"]
+    if as_json:
+        typer.echo(json.dumps({"ready": not problems, "problems": problems}))
+    else:
+        for item in problems or [{"name": "ready", "text": f"provider {tree['provider']}"}]:
+            typer.echo(f"{item['name']}: {item['text']}")
+    raise typer.Exit(EXIT_REFUSED if problems else 0)
 
 
 @app.command()

@@ -44,6 +44,7 @@ class Config:
     public_url: str = ""  # how others reach the gateway; empty = http://host:port as bound
     store_quota_bytes: int = 20 * GIB
     stop_on_exit: bool = False
+    drain_seconds: int = 0  # at the end, how long to wait for what runs; 0 = jobs go on without the daemon
     claim_least: Amount = Amount(1)  # smaller credits wait for a later epoch
     chain_url: str = ""  # empty = what the first coordinator names
     noop_milliseconds: int = 0  # noop executor only: how long a task takes

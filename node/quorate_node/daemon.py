@@ -31,6 +31,8 @@ from quorate_node.gateway import Gateway
 from quorate_node.herald import Advert, Herald
 from quorate_node.inbox import Inbox
 from quorate_node.keys import ProviderKeys
+from quorate_node.leaving import Leaving
+from quorate_node.lookout import Lookout
 from quorate_node.performer import Performer
 from quorate_node.registration import check_coordinator, missing, stand, standing
 from quorate_node.status import Status, status_of, write_status
@@ -45,8 +47,11 @@ from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import new_secret, recover
+from quorate_runtime.health import Board
 from quorate_runtime.journal import Journal
+from quorate_runtime.notify import NOBODY, Notifier
 from quorate_runtime.peers_ws import WsDialer
+from quorate_runtime.sessions import plain_session
 
 STAND_RETRY_SECONDS = 5.0
 MEMORY_SHARE = (9, 10)  # of the machine for jobs
@@ -65,17 +70,27 @@ class ProviderDaemon:
     url: str = ""
     is_standing: asyncio.Event = field(default_factory=asyncio.Event)
     core: ProviderCore | None = None
+    board: Board = field(default_factory=Board)
+    notifier: Notifier = NOBODY
+    leaving: Leaving | None = None
 
     async def run(self) -> None:
         """Serves until cancelled. Unavailable or Refused when it cannot begin."""
         async with AsyncExitStack() as stack:
             self.config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-            session = await stack.enter_async_context(aiohttp.ClientSession())
+            session = await stack.enter_async_context(plain_session())
             infos = [await discover(session, url, self._kept(url)) for url in self.config.coordinators]
             await self.executor.check()
             hardware = detect_hardware(self.config.home)
             parts = await _Parts.make(self, stack, session, infos, hardware)
             await parts.serve(stack)
+
+    async def leave(self) -> None:
+        """No new work from here on; with `drain_seconds`, until nothing runs. Whoever waits sets the bound, then cancels `run`."""
+        self.notifier.stopping("no new work is taken")
+        self.board.put("stopping", "the provider was told to stop")
+        if self.leaving is not None:
+            await (self.leaving.drain() if self.config.drain_seconds else self.leaving.announce())
 
     def _kept(self, url: str) -> Path:
         place = urlsplit(url)
@@ -159,6 +174,7 @@ class _Parts:
             daemon, core, contracts, client, coordinators, workbench, None, actor, herald, courtroom, dialers, terms  # type: ignore[arg-type]
         )  # fmt: skip
         parts.gateway = Gateway(store, config.home, parts.status, parts.drain)
+        daemon.leaving = Leaving(core, actor, herald, clock, config.path("stopping"))
         stack.push_async_callback(parts.gateway.close)
         return parts
 
@@ -175,6 +191,8 @@ class _Parts:
         cashier = loops.Cashier(
             self.core, self.actor, self.coordinators, self.courtroom, self.client, self.contracts, config.claim_least, clock
         )
+        chain_url = config.chain_url or next(iter(self.coordinators.values())).info.chain_url
+        lookout = Lookout(daemon.board, daemon.executor, self.client, chain_url, self.coordinators, self.dialers, config.home, clock)
         _logger.info("provider 0x%s serves at %s", daemon.keys.account.hex(), daemon.url)
         async with asyncio.TaskGroup() as group:
             group.create_task(self.actor.run(), name="actor")
@@ -182,11 +200,16 @@ class _Parts:
                 await self.actor.submit(events.Configured(self.told))
             for event in failed:
                 await self.actor.submit(event)
+            assert daemon.leaving is not None, "made with the parts"
+            await daemon.leaving.end()
+            daemon.notifier.ready("serving; not on offer yet")
             group.create_task(loops.tick(self.core, self.actor, clock), name="ticks")
             group.create_task(loops.write_status(self._write_status, clock), name="status")
             group.create_task(self._stand_and_serve(group), name="standing")
             group.create_task(docket.run(), name="court")
             group.create_task(cashier.run(), name="money")
+            group.create_task(lookout.run(), name="lookout")
+            group.create_task(daemon.notifier.watch(clock), name="watchdog")
 
     async def _attach(self) -> tuple[events.Failed, ...]:
         """Compares journal and executor before anything new can start."""
@@ -222,6 +245,7 @@ class _Parts:
         if stood:
             await self._stand()
         self.daemon.is_standing.set()
+        self.daemon.notifier.status("on offer")
         _logger.info("on offer: waiting for jobs")
         group.create_task(loops.beat(self.core, self.herald, clock), name="heartbeats")
         group.create_task(loops.advertise(self.core, self.actor, clock), name="offers")
@@ -253,6 +277,7 @@ class _Parts:
                             found = await stand(self.client, self.contracts, keys, owner, *wanted, daemon.config.public_url or daemon.url)
                         _logger.info("registered, with %d stake slots in host class %s", found.open_slots, wanted[0].hex()[:16])
                         marker.write_text(mark)
+                        daemon.board.put("stake")
                         return
                 except Unavailable as error:
                     # Not re-raised: what stood before still does, most likely; else it is tried again.
@@ -262,6 +287,8 @@ class _Parts:
                 except Refused as error:
                     text = str(error)  # not re-raised: told below, and tried again
                 if text != told:
+                    daemon.board.put("stake", text)
+                    daemon.notifier.status(f"not on offer yet: {text}")
                     _logger.warning("not on offer yet: %s", text)
                     told = text
                 await daemon.clock.sleep(STAND_RETRY_SECONDS)
@@ -282,7 +309,7 @@ class _Parts:
     def status(self) -> Status:
         """As it stands."""
         connected = tuple(address for address, dialer in self.dialers.items() if dialer.connected())
-        return status_of(self.core, self.daemon.keys.operator.address, self.daemon.url, connected)
+        return status_of(self.core, self.daemon.keys.operator.address, self.daemon.url, connected, self.daemon.board.problems())
 
     def _write_status(self) -> None:
         write_status(self.daemon.config.path("status.json"), self.status())

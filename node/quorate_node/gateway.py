@@ -1,4 +1,6 @@
-"""The provider's HTTP face: its cache as a trustless gateway for everybody; status and drain for its owner, on the token in its home."""
+"""The provider's HTTP face: its cache as a trustless gateway for everybody, and whether it is ready; status and drain for its owner, on
+the token in its home.
+"""
 
 import hmac
 import os
@@ -28,6 +30,7 @@ class Gateway:
         self._status, self._drain, self._token = status, drain, control_token(home)
         self._app = web.Application(middlewares=[failures], client_max_size=64 * 1024)
         self._app.on_response_prepare.append(mark_started)
+        self._app.router.add_get("/v1/ready", self._get_ready)
         self._app.router.add_get("/v1/status", self._get_status)
         self._app.router.add_post("/v1/drain", self._post_drain)
         add_gateway_routes(self._app, store)
@@ -47,6 +50,11 @@ class Gateway:
     async def close(self) -> None:
         """Ends it."""
         await self._runner.cleanup()
+
+    async def _get_ready(self, request: web.Request) -> web.Response:
+        """For whoever watches from outside: 200, or 503 with the names of what is wrong. The sentences are for the owner."""
+        names = [problem.name for problem in self._status().problems]
+        return web.json_response({"ready": not names, "problems": names}, status=503 if names else 200)
 
     async def _get_status(self, request: web.Request) -> web.Response:
         self._check(request)

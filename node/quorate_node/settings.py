@@ -31,13 +31,16 @@ class Settings:
     listen_port: int
     public_url: str
 
-    def config(self, home: Path, executor: ExecutorKind | None, port: int | None, stop_on_exit: bool, noop_milliseconds: int = 0) -> Config:
+    def config(
+        self, home: Path, executor: ExecutorKind | None, port: int | None, stop_on_exit: bool, noop_milliseconds: int = 0,
+        drain_seconds: int = 0,
+    ) -> Config:  # fmt: skip
         """The daemon's configuration; flags win over the file."""
         return Config(
             home=home, coordinators=self.coordinators, executor=executor or self.executor, is_devnet=self.is_devnet, slots=self.slots,
             price=self.price, price_floor=self.price_floor, images=self.images, region=self.region, listen_host=self.listen_host,
             listen_port=self.listen_port if port is None else port, public_url=self.public_url, stop_on_exit=stop_on_exit,
-            noop_milliseconds=noop_milliseconds,
+            noop_milliseconds=noop_milliseconds, drain_seconds=drain_seconds,
         )  # fmt: skip
 
 

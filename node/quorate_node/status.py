@@ -8,6 +8,7 @@ from quorate_node.core.phases import Declined
 from quorate_node.core.provider import ProviderCore
 from quorate_protocol import codec
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
+from quorate_runtime.health import Problem
 
 SHOWN_MAX = 50
 
@@ -57,9 +58,12 @@ class Status:
     declined: tuple[DeclineStatus, ...]
     jury: tuple[int, ...]
     earnings: tuple[EarningStatus, ...]
+    problems: tuple[Problem, ...] = ()  # nothing that would keep it from working, when empty
 
 
-def status_of(core: ProviderCore, operator: Address, gateway: str, connected: tuple[Address, ...]) -> Status:
+def status_of(
+    core: ProviderCore, operator: Address, gateway: str, connected: tuple[Address, ...], problems: tuple[Problem, ...] = ()
+) -> Status:
     """The status of a core. Pure, but for the process id."""
     terms, live = core.terms, core.live()[:SHOWN_MAX]
     declined = [core.executions[lease].phase for lease in list(core.declined)[-SHOWN_MAX:]]
@@ -80,6 +84,7 @@ def status_of(core: ProviderCore, operator: Address, gateway: str, connected: tu
             EarningStatus(address, item.message.final, item.message.held, core.claimed.get(address) or Amount(0))
             for address, item in core.statements.items()
         ),
+        problems=problems,
     )
 
 

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from quorate_devnet.ready import write_ready
+from quorate_devnet.ready import write_private, write_ready
 from quorate_protocol.beacon import round_at
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import Round, Seconds
@@ -26,6 +27,7 @@ from quorate_runtime import bls
 from quorate_runtime.beacon import SCHEME
 
 ROUND_DIGITS_MAX = 18
+GENESIS = 1_700_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +114,26 @@ async def _run(config: BeaconConfig, ready_file: Path | None) -> None:
         await stop.wait()
 
 
+def _kept_seed(path: Path) -> bytes:
+    """Of an earlier start, else a new one."""
+    if not path.exists():
+        write_private(path, os.urandom(32).hex())
+    return bytes.fromhex(path.read_text())
+
+
 def main() -> None:
     """Reads the flags and runs."""
     parser = argparse.ArgumentParser(prog="python -m quorate_devnet.beacon", description="A drand-format beacon for development.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8546, help="0 picks a free one")
-    parser.add_argument("--seed", type=bytes.fromhex, required=True, help="at least 16 bytes of hex")
-    parser.add_argument("--genesis", type=int, required=True, help="unix seconds of round 1")
+    seed = parser.add_mutually_exclusive_group(required=True)
+    seed.add_argument("--seed", type=bytes.fromhex, help="at least 16 bytes of hex")
+    seed.add_argument("--seed-file", type=Path, help="hex as well; made where it is not there, and the same rounds come after a restart")
+    parser.add_argument("--genesis", type=int, default=GENESIS, help="unix seconds of round 1")
     parser.add_argument("--period", type=int, default=2, help="seconds between rounds")
     parser.add_argument("--ready-file", type=Path, help='written as {"url": ..., "public_key": ...} once the beacon answers')
     options = parser.parse_args()
+    options.seed = options.seed or _kept_seed(options.seed_file)
     if len(options.seed) < 16 or options.period < 1:
         parser.error("the seed has at least 16 bytes and the period at least one second")
     config = BeaconConfig(options.seed, options.genesis, Seconds(options.period), options.host, options.port)

@@ -1,4 +1,4 @@
-"""`quorate devnet up|down|demo|status|fund`: a whole market on this machine."""
+"""`quorate devnet up|down|demo|status|deploy|fund`: a whole market on this machine."""
 
 import asyncio
 import json
@@ -98,6 +98,23 @@ def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
         return
     for line in _lines(facts, folder):
         typer.echo(line)
+
+
+@app.command()
+def deploy(
+    chain_url: Annotated[str, typer.Option("--chain-url", help="A devnet chain whose development accounts hold coins.")],
+    beacon_url: Annotated[str, typer.Option("--beacon-url", help="The beacon that the contracts will know.")],
+    out: Annotated[Path, typer.Option("--out", help="Where devnet.json goes; kept when it is there and the chain knows its contracts.")],
+) -> None:
+    """The contracts alone, for a market whose parts run elsewhere: containers, several machines."""
+    from quorate_devnet.deployment import deploy_once
+    from quorate_protocol.refusals import Refused, Unavailable
+
+    try:
+        made = asyncio.run(deploy_once(chain_url, beacon_url, out))
+    except (Refused, Unavailable) as error:  # the program's end: a sentence and a code
+        raise _fail(str(error), EXIT_UNAVAILABLE) from error
+    typer.echo(f"contracts on chain {made.chain_id}: {out}")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""How a devnet process tells its parent that it answers."""
+"""Small files of devnet processes: how one tells its parent that it answers, and what nobody else may read."""
 
 import json
 import os
@@ -15,3 +15,10 @@ def write_ready(path: Path | None, facts: Mapping[str, str]) -> None:
     part = path.with_name(path.name + ".part")
     part.write_text(text + "\n")
     os.replace(part, path)
+
+
+def write_private(path: Path, text: str) -> None:
+    """A file that only its owner can read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)

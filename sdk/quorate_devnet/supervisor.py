@@ -29,6 +29,7 @@ from quorate_devnet.engine import engine_answers
 from quorate_devnet.genesis import Funds, Newcomer
 from quorate_devnet.places import Lock, free_port, write_devnet_file
 from quorate_devnet.processes import Family
+from quorate_devnet.ready import write_private
 from quorate_node import keys as provider_keys
 from quorate_node.adapters.bwrap import check_bwrap
 from quorate_node.adapters.hostclass import detect_cpu_class
@@ -69,12 +70,18 @@ class Devnet:
         """Ends `coordinator` or `provider-N` with -9."""
         self.family.kill(name)
 
-    async def restart(self, name: str) -> None:
-        """Starts it again on its own folder, and waits until it serves."""
-        path = self.config.folder / "ready" / f"{name}.json"
-        path.unlink(missing_ok=True)
+    def start(self, name: str) -> None:
+        """Starts it again on its own folder."""
+        self._ready(name).unlink(missing_ok=True)
         _start_role(self.family, self.config, name)
-        await self.family.ready(name, path, READY_SECONDS)
+
+    async def restart(self, name: str) -> None:
+        """Starts it again, and waits until it serves."""
+        self.start(name)
+        await self.family.ready(name, self._ready(name), READY_SECONDS)
+
+    def _ready(self, name: str) -> Path:
+        return self.config.folder / "ready" / f"{name}.json"
 
 
 @contextlib.asynccontextmanager
@@ -149,7 +156,8 @@ class _Start:
         config, ready = self.config, self.config.folder / "ready"
         kind = "quorate_devnet.chain" if config.chain is ChainKind.OWN else "quorate_devnet.run_anvil"
         chain_port, beacon_port, _ = config.ports()
-        self.family.start("chain", kind, ["--port", str(chain_port), "--ready-file", str(ready / "chain.json")])
+        control = ["--test-control"] if config.crash_folder else []
+        self.family.start("chain", kind, ["--port", str(chain_port), "--ready-file", str(ready / "chain.json"), *control])
         beacon = ["--port", str(beacon_port), "--seed", os.urandom(32).hex(), "--genesis", str(int(time.time()) - 60), "--ready-file"]
         self.family.start("beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")])
         for name in ("coordinator", *(f"provider-{index}" for index in range(config.providers))):
@@ -259,13 +267,6 @@ def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
             return ExecutorChoice.PROCESS
         return ExecutorChoice.BWRAP
     return choice
-
-
-def write_private(path: Path, text: str) -> None:
-    """A file that only its owner can read."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
 
 
 def devnet_facts(devnet: Devnet) -> dict[str, object]:

@@ -6,15 +6,21 @@ variables, so that everything that happens on behalf of a lease names it, tasks 
 
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import TextIO
 
 LINE_CHARS_MAX = 8192
+FILE_BYTES = 16 << 20
+FILES_KEPT = 5
 REDACTED = "[redacted]"
 SECRET_WORDS = "passphrase|password|passwd|secret|token|authorization|api[_-]?key|private[_-]?key|mnemonic|salt"
 _SECRET_NAME = re.compile(SECRET_WORDS, re.IGNORECASE)
@@ -38,15 +44,36 @@ def about(*, lease: str = "", job: str = "") -> Iterator[None]:
             variable.reset(token)
 
 
-def setup(is_json: bool, level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Sends all log lines to a stream (standard error when None), replacing what was set up before."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+def setup(is_json: bool, level: str = "INFO", stream: TextIO | None = None, file: Path | None = None) -> None:
+    """Sends all log lines to a stream (standard error when None), or to a file instead, replacing what was set up before.
+
+    The file is turned over at FILE_BYTES, and FILES_KEPT older ones stay: `node.log.1` is the newest of them. OSError when it cannot
+    be written.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr) if file is None else _rotating(file)
     handler.setFormatter(JsonFormatter() if is_json else HumanFormatter())
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())
+
+
+def _rotating(path: Path) -> logging.Handler:
+    """Readable by its owner alone, the older ones too: lines name jobs and accounts."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return _PrivateRotation(path, maxBytes=FILE_BYTES, backupCount=FILES_KEPT, encoding="utf-8")
+
+
+class _PrivateRotation(RotatingFileHandler):
+    """The library opens the file that follows with the process's umask."""
+
+    def _open(self) -> TextIOWrapper:
+        return TextIOWrapper(open(self.baseFilename, "ab", opener=_private), encoding=self.encoding, errors=self.errors)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def redact(text: str) -> str:

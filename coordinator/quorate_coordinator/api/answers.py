@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from quorate_protocol.epoch import Leaf, Proof
 from quorate_protocol.units import Hash32
 from quorate_protocol.views import CaseView, OfferView, RunView
+from quorate_runtime.health import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,13 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """GET /v1/health. `live`: jobs under way."""
+    """GET /v1/health. `live`: jobs under way. `ok`: there is no problem."""
 
     ok: bool
     block: int
     chain_lag_seconds: int
     live: int
+    problems: tuple[Problem, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ FROM = Query("after", "^0x[0-9a-f]{40}$", "rows after the one of this provider")
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/openapi.json", "This document.", JSON),
     Operation("GET", "/v1/info", "Addresses, keys, fee and limits of this deployment.", InfoView),
-    Operation("GET", "/v1/health", "Alive, and how far the chain was followed.", Health),
+    Operation("GET", "/v1/health", "Alive, how far the chain was followed, and what is wrong.", Health),
+    Operation("GET", "/v1/ready", "Whether it can work; 503 names what is wrong.", Done),
     Operation("GET", "/v1/offers", "Offers known here, live or not, in pages.", Offers, queries=(PAGE, FROM)),
     Operation("POST", "/v1/plan", "What an order for this spec would meet now.", PlanView, PlanRequest),
     Operation("POST", "/v1/sessions", "Makes a session key known before the first order.", Done, Envelope[Session]),
@@ -73,7 +74,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "/v1/witnesses", "Countersigns a commit before its beacon round.", Done, Envelope[Witness]),
     Operation("POST", "/v1/vouchers", "Signs for the cumulative debt.", Done, Envelope[Voucher]),
     Operation("GET", "/v1/receipts/{job}", "The receipt that anybody can check.", ReceiptFile),
-    Operation("GET", "/v1/accounts/{address}", "A client's money here.", AccountView),
+    Operation("GET", "/v1/accounts/{address}", "A client's money here, to itself alone.", AccountView, needs_token=True),
     Operation("GET", "/v1/providers/{address}", "A provider's standing and money.", ProviderView),
     Operation("GET", "/v1/cases", "Court cases known here.", Cases),
     Operation("GET", "/v1/epochs", "Epochs that proofs are kept for.", EpochsKept),

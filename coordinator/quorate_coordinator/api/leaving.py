@@ -1,0 +1,23 @@
+"""What a coordinator that was told to stop still answers: questions, and the providers that are connected; nothing new."""
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from quorate_protocol.refusals import Unavailable
+
+RETRY_SECONDS = 5.0
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def refuse_new(is_leaving: Callable[[], bool]) -> Middleware:
+    """The middleware. It stands inside the one that turns errors into answers."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method not in ("GET", "HEAD") and is_leaving():
+            raise Unavailable("the coordinator is stopping; it takes this when it is back", RETRY_SECONDS)
+        return await handler(request)
+
+    return guard

@@ -1,0 +1,27 @@
+# The matching service: `quorate coordinator up` as a user without rights.
+#
+#   docker build -f docker/coordinator.Dockerfile -t quorate-coordinator .
+#
+# BASE is any image with Python 3.11 to 3.13 and its venv module. Wheels in docker/wheels are taken first; with
+# PIP_OPTIONS=--no-index nothing else is, so the build needs no network (.ci/make-images).
+ARG BASE=python:3.12-slim
+
+FROM ${BASE} AS build
+ARG PIP_OPTIONS=""
+COPY . /src
+RUN python3 -m venv /opt/quorate \
+    && /opt/quorate/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --find-links /src/docker/wheels ${PIP_OPTIONS} \
+        --constraint /src/constraints.txt "/src[coordinator]"
+
+FROM ${BASE}
+RUN echo "quorate:x:10001:10001:Quorate:/var/lib/quorate:/usr/sbin/nologin" >> /etc/passwd && echo "quorate:x:10001:" >> /etc/group \
+    && mkdir -p -m 0700 /var/lib/quorate/coordinator && chown -R 10001:10001 /var/lib/quorate
+COPY --from=build /opt/quorate /opt/quorate
+ENV PATH=/opt/quorate/bin:/usr/local/bin:/usr/bin:/bin QUORATE_HOME=/var/lib/quorate PYTHONUNBUFFERED=1
+USER 10001:10001
+VOLUME /var/lib/quorate/coordinator
+EXPOSE 7700
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["quorate", "coordinator", "health"]
+ENTRYPOINT ["quorate", "coordinator"]
+CMD ["up"]

@@ -1,0 +1,29 @@
+# The provider's daemon: `quorate node up` as a user without rights, jobs in bubblewrap or, with its socket, in the host's engine.
+#
+#   docker build -f docker/node.Dockerfile -t quorate-node .
+#
+# BASE is any image with Python 3.11 to 3.13 and its venv module. Wheels in docker/wheels are taken first; with
+# PIP_OPTIONS=--no-index nothing else is, so the build needs no network (.ci/make-images).
+ARG BASE=python:3.12-slim
+
+FROM ${BASE} AS build
+ARG PIP_OPTIONS=""
+COPY . /src
+RUN python3 -m venv /opt/quorate \
+    && /opt/quorate/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --find-links /src/docker/wheels ${PIP_OPTIONS} \
+        --constraint /src/constraints.txt "/src[node]"
+
+FROM ${BASE}
+RUN command -v bwrap >/dev/null \
+    || (apt-get -qq update && apt-get -qq install --yes --no-install-recommends bubblewrap >/dev/null && rm -rf /var/lib/apt/lists/*)
+RUN echo "quorate:x:10001:10001:Quorate:/var/lib/quorate:/usr/sbin/nologin" >> /etc/passwd && echo "quorate:x:10001:" >> /etc/group \
+    && mkdir -p -m 0700 /var/lib/quorate/node && chown -R 10001:10001 /var/lib/quorate
+COPY --from=build /opt/quorate /opt/quorate
+ENV PATH=/opt/quorate/bin:/usr/local/bin:/usr/bin:/bin QUORATE_HOME=/var/lib/quorate PYTHONUNBUFFERED=1
+USER 10001:10001
+VOLUME /var/lib/quorate/node
+EXPOSE 7710
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["quorate", "node", "health"]
+ENTRYPOINT ["quorate", "node"]
+CMD ["up"]

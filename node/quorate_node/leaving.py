@@ -1,0 +1,44 @@
+"""How a provider goes: no new work from the first signal on, and time for what runs if its owner gives any.
+
+Without a bound for draining jobs go on by themselves, and the next daemon on this home attaches to them. Where they cannot (a container
+that ends takes its bubblewrap jobs along) the owner gives `--drain-seconds`.
+"""
+
+from pathlib import Path
+
+from quorate_node.core import events
+from quorate_node.core.provider import ProviderCore
+from quorate_node.herald import Herald
+from quorate_node.inbox import Submits
+from quorate_protocol.messages import FreeSlots
+from quorate_protocol.ports import Clock
+from quorate_protocol.units import Small
+
+POLL_SECONDS = 0.2
+
+
+class Leaving:
+    """Drains, and remembers on disk that it was not the owner who asked for it: the next start takes work again."""
+
+    def __init__(self, core: ProviderCore, actor: Submits, herald: Herald, clock: Clock, marker: Path) -> None:
+        self._core, self._actor, self._herald, self._clock, self._marker = core, actor, herald, clock, marker
+
+    async def announce(self) -> None:
+        """Coordinators hear of no free slot, so that nobody is sent here any more."""
+        await self._herald.send_heartbeat(tuple(FreeSlots(item.host_class, Small(0)) for item in self._core.free_slots()))
+
+    async def drain(self) -> None:
+        """Until nothing runs here. Whoever waits sets the bound."""
+        if not self._core.facts.is_draining:
+            self._marker.touch()
+            await self._actor.submit(events.DrainRequested(True))
+        await self.announce()
+        while self._core.live():
+            await self._clock.sleep(POLL_SECONDS)
+        await self.end()
+
+    async def end(self) -> None:
+        """Takes back what `drain` did, also after a crash in the middle of it; what the owner asked for stays."""
+        if self._marker.exists():
+            await self._actor.submit(events.DrainRequested(False))
+            self._marker.unlink()
