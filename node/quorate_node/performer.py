@@ -204,7 +204,14 @@ class Performer:
             _logger.debug("log lines of %s were dropped: %s", lease.hex(), error)
 
     async def _collect(self, effect: effects.Collect) -> None:
-        output = await self._bench.collect(effect.lease.hex(), effect.exit_status)
+        try:
+            output = await self._bench.collect(effect.lease.hex(), effect.exit_status)
+        except Unavailable:
+            if await self._bench.executor.state(effect.lease.hex()) is not TaskState.ABSENT:
+                raise
+            # Not re-raised: what it wrote went with the engine or the machine, and will not come back.
+            await self.submit(events.Failed(effect.lease, "its outputs vanished"))
+            return
         if output.note:
             _logger.warning("%s: %s", effect.lease.hex(), output.note)
             await self._send_log(effect.coordinator, effect.lease, (output.note[:1000] + "\n").encode())
