@@ -67,6 +67,7 @@ class Chain:
         self._seen: dict[str, int] = {}  # reader -> news taken
         self._all_news: list[node_events.Event] = []
         self._executed: dict[str, Refused | None] = {}
+        self._credits: dict[tuple[int, Address], Amount] = {}
 
     # -------------------------------------------------------------------------------------------------- genesis
 
@@ -169,12 +170,19 @@ class Chain:
     def newest_final(self, account: Address) -> tuple[int, Amount] | None:
         """(number, credit) of an account in the newest epoch whose challenge time is over."""
         final = self._final_epoch()
-        found = self.proof_of(final.number, account) if final else None
-        return (final.number, found[0].final) if final and found else None
+        if final is None:
+            return None
+        key = (final.number, account)
+        if key not in self._credits:
+            found = self.proof_of(final.number, account)
+            if found is None:
+                return None  # nothing to claim, or the coordinator is away
+            self._credits[key] = found[0].final
+        return final.number, self._credits[key]
 
     def _final_epoch(self) -> Posted | None:
-        old = [item for item in self.epochs if item.at + self.limits.challenge_window <= self.schedule.now]
-        return old[-1] if old else None
+        end = self.schedule.now - self.limits.challenge_window
+        return next((item for item in reversed(self.epochs) if item.at <= end), None)
 
     def claim(self, effect: node_effects.SendClaim, owner: Address, finish: Finish) -> None:
         """Epochs.claim."""

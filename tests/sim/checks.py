@@ -1,5 +1,6 @@
 """Independent checkers for I1 to I10. They keep books of their own, from messages and documents, with formulas of their own."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
@@ -12,7 +13,8 @@ from quorate_protocol.beacon import round_time
 from quorate_protocol.classes import job_class
 from quorate_protocol.commitment import result_digest
 from quorate_protocol.eip712 import digest
-from quorate_protocol.lease import Closed, Committed
+from quorate_protocol.lease import Closed, Committed, Lease, Revealed
+from quorate_protocol.limits import Limits
 from quorate_protocol.messages import CommitSet
 from quorate_protocol.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.refusals import Refused
@@ -22,10 +24,11 @@ from quorate_protocol.units import Address, Comparator, Hash32, JobKind, Label, 
 from quorate_protocol.units import Outcome as JobOutcome
 from quorate_runtime.crypto import recover
 from sim import workload
+from sim.conduct import Conduct
 from sim.coordinator import FEE_BPS, CoordinatorDaemon
 from sim.coverage import Coverage, Watched, phase_name
 from sim.parties import BEACON, DOMAIN, HOST, is_beacon_signature, key
-from sim.plan import Behaviour
+from sim.plan import LYING, Behaviour
 from sim.provider import Provider
 
 VERIFIABLE = ("pure", "fails", "times-out", "memory")
@@ -47,8 +50,8 @@ class Books:
 class Checks:
     """The watcher of one world."""
 
-    def __init__(self, coverage: Coverage) -> None:
-        self.coverage = coverage
+    def __init__(self, coverage: Coverage, limits: Limits) -> None:
+        self.coverage, self.conduct = coverage, Conduct(limits, coverage)
         self.coordinator: CoordinatorDaemon
         self.providers: dict[str, Provider] = {}
         self.books = Books()
@@ -83,8 +86,9 @@ class Checks:
             return
         Watched.watch(self.coordinator.core.state.leases, phase_name)
         Watched.watch(self.coordinator.core.state.jobs, phase_name)
+        known, archived = self.coordinator.leases(), {lease.hash for kept in self.coordinator.archive.values() for lease in kept.leases}
         for frame in self.coordinator.taken.values():
-            self._is_remembered(self.coordinator.core, frame)
+            self._is_remembered(frame, known, archived)
 
     def _tables(self, process: str) -> "list[Watched[Hash32, object]]":
         if process == "coordinator":
@@ -97,6 +101,7 @@ class Checks:
 
     def _coordinator_stepped(self, event: object, outcome: Outcome[Effect]) -> None:
         core = self.coordinator.core
+        self.conduct.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
         if isinstance(event, ev.CommitReceived):
             self.commits.setdefault(digest(DOMAIN, event.commit.message), self.coordinator.schedule.now)
         if isinstance(event, ev.RevealReceived):
@@ -112,29 +117,34 @@ class Checks:
                     self._rates.setdefault((job.id, event.round), rate_of(core, job))
         for effect in outcome.effects:
             self._effect(core, effect)  # type: ignore[arg-type]
+        self.conduct.stepped(core, self.coordinator.at)
         self._see_moves(core)
-        self._compare_books(core)
+        if not isinstance(event, ev.HeartbeatReceived | ev.OfferReceived):
+            self._compare_books(core)
 
     def _effect(self, core: Coordinator, effect: CoordinatorEffect) -> None:
         match effect:
             case Send(frame=wire.CommitSetSent(assignment_hash, commit_set)):
                 self._closed.add(assignment_hash)
+                self.conduct.closed(core.state.jobs[commit_set.message.job_id], commit_set.message, assignment_hash)
                 self._check_rate(core, commit_set.message)
                 for entry in commit_set.message.ordered:
                     assert entry.commit_hash in self.commits, "I8: a batch was closed before all its commitments were in"
-            case Send(frame=wire.AssignmentSent()):
-                self._assigned(core, digest(DOMAIN, effect.frame.assignment.message))
+            case Send(frame=wire.AssignmentSent() as frame):
+                self._assigned(core, digest(DOMAIN, frame.assignment.message), frame)
             case StoreDocument(name, data) if name.startswith("receipt-doc-"):
-                self._take_receipt(data)
+                self._take_receipt(core, data)
             case OpenCase():
                 self.coverage.facts["cases"] += 1
+                self.conduct.opened_case(effect)
             case _:
                 pass
 
-    def _assigned(self, core: Coordinator, lease_hash: Hash32) -> None:
+    def _assigned(self, core: Coordinator, lease_hash: Hash32, frame: wire.AssignmentSent) -> None:
         """I2 and I9: one live primary; auditors only after a round that nobody knew when the results were bound."""
         lease = core.state.leases[lease_hash]
         job = core.state.jobs[lease.job_id]
+        self.conduct.assigned(core, lease, frame, self.coordinator.at)
         assert isinstance(job.phase, Running), "I2: an assignment of a job that has no place open"
         place = next(item for item in job.phase.places if item.lease == lease_hash)
         if place.attempt < 0:
@@ -144,6 +154,9 @@ class Checks:
         assert beacon is not None, "I9: an auditor without a beacon round"
         appeared = round_time(BEACON, beacon.round)
         assert appeared <= self.coordinator.schedule.now, "I9: an auditor was announced before its round appeared"
+        if self.coordinator.clock.now < self.coordinator.schedule.now:
+            self.coverage.facts["drawn by a clock that is behind"] += 1
+            return  # whoever takes Commits by a late clock takes them after a round that others know: docs/trust
         bound = self._last_reveal.get(job.id) if job.batches else self._commit_time(core, job.phase.places[0].lease)
         assert bound is None or appeared > bound, f"I9: round {beacon.round} was known when the results were bound"
 
@@ -162,9 +175,17 @@ class Checks:
         self._take_moves("lease", core.state.leases)
         self._take_moves("job", core.state.jobs)
 
+    def check_end(self) -> None:
+        """I3: whatever was opened in time stands in a receipt, which says who is paid for it."""
+        found = self.coordinator.leases()
+        self.conduct.check_faults(self.coordinator.core, found)
+        told = {digest(DOMAIN, item.assignment.message) for body in self.books.receipts.values() for item in body.executions}
+        missing = [lease.hash.hex() for lease in found.values() if isinstance(lease.phase, Revealed) and lease.hash not in told]
+        assert not missing, f"I3: results that no receipt names: {missing}"
+
     # -------------------------------------------------------------------------------------------------------- money
 
-    def _take_receipt(self, data: bytes) -> None:
+    def _take_receipt(self, core: Coordinator, data: bytes) -> None:
         """Rechecks a receipt as a stranger would, and books what it says."""
         body = codec.from_json(Receipt, codec.parse(data, 1 << 20))
         document = receipt.document(body)
@@ -174,6 +195,7 @@ class Checks:
         first = self.books.receipts.get(job_id)
         self.books.receipts[job_id] = body
         self._check_group(body)
+        self.conduct.judged(core, body, self.coordinator.at)
         if first is None:
             self._book(body)
         else:
@@ -184,9 +206,17 @@ class Checks:
         verdict = body.verdict.message
         owners = [item.assignment.message.provider for item in body.executions]
         assert len(set(owners)) == len(owners), "I9: one owner executed a job twice"
+        if verdict.label is Label.QUORUM_2:
+            results = [result_digest(item.reveal.exit_status, item.reveal.output_digest) for item in body.executions if item.reveal]
+            agreeing = max(Counter(results).values(), default=0)
+            is_settled = verdict.outcome is JobOutcome.ACCEPTED
+            assert is_settled == (agreeing == 2) or verdict.outcome is JobOutcome.LAPSED, f"I3: two must settle, {agreeing} agree"
         if verdict.outcome is not JobOutcome.ACCEPTED:
             return
         is_stopped = any(item.reveal and item.reveal.exit_status == workload.STOPPED for item in body.executions)
+        if self._is_won_by_ring(body):
+            self.coverage.facts["won by a ring"] += 1
+            return
         for item in body.executions:
             hashed = digest(DOMAIN, item.assignment.message)
             is_paid = hashed in verdict.group
@@ -201,6 +231,13 @@ class Checks:
                 assert is_true == is_paid or not is_sure, f"I3: {who} told {'the truth' if is_true else 'a lie'} and is paid: {is_paid}"
             if self.providers[who].planned is Behaviour.HONEST and workload.kind_of(body.spec) in VERIFIABLE and is_stopped:
                 assert is_paid, f"I3: the honest {who} was outvoted on a stopped job"
+
+    def _is_won_by_ring(self, body: Receipt) -> bool:
+        """Two who agree on a wrong result can pass it (docs/trust); one alone cannot, and nobody who is not of them gains."""
+        inside = body.verdict.message.group
+        owners = [item.assignment.message.provider for item in body.executions if digest(DOMAIN, item.assignment.message) in inside]
+        kinds = [provider.planned for provider in self.providers.values() if provider.owner in owners]
+        return len(kinds) > 1 and set(kinds) <= LYING
 
     def _book(self, body: Receipt) -> None:
         """I4: charges from signed messages alone, never above what the client signed."""
@@ -314,16 +351,18 @@ class Checks:
 
     # ----------------------------------------------------------------------------------------------------------- I6
 
-    def _is_remembered(self, core: Coordinator, frame: wire.Frame) -> None:
+    def _is_remembered(self, frame: wire.Frame, known: dict[Hash32, Lease], archived: set[Hash32]) -> None:
         """An Ok was a promise."""
         match frame:
             case wire.AcceptSent(accept):
-                assert core.state.accepts.get(accept.message.assignment_hash) is not None, "I6: an acknowledged Accept is gone"
+                hashed = accept.message.assignment_hash
+                is_there = hashed in archived or self.coordinator.core.state.accepts.get(hashed) is not None
+                assert is_there, "I6: an acknowledged Accept is gone"
             case wire.CommitSent(commit):
-                phase = core.state.leases[commit.message.assignment_hash].phase
+                phase = known[commit.message.assignment_hash].phase
                 assert getattr(phase, "commit", None) == commit, "I6: an acknowledged Commit is gone"
             case wire.RevealSent(reveal):
-                phase = core.state.leases[reveal.assignment_hash].phase
+                phase = known[reveal.assignment_hash].phase
                 assert getattr(phase, "reveal", None) == reveal, "I6: an acknowledged Reveal is gone"
             case _:
                 pass

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from quorate_protocol.eip712 import digest
@@ -26,10 +27,11 @@ from quorate_protocol.units import (
 )
 from quorate_runtime.crypto import KeySigner
 from sim import workload
+from sim.clock import Clock, clock_of
 from sim.coordinator import Look
 from sim.network import Answer, Network
 from sim.parties import DOMAIN, key
-from sim.plan import Market, Plan
+from sim.plan import JobPlan, Market, Plan
 from sim.schedule import Schedule
 
 SEND_SECONDS = 3.0
@@ -55,10 +57,10 @@ class Client:
     network: Network
     api: Api
     random: Random = field(init=False)
+    clock: Clock = field(init=False)
     account: KeySigner = field(init=False)
     session_key: KeySigner = field(init=False)
     name: str = field(init=False)
-    nonce: int = 0
     seq: Sequence = Sequence(0)
     acked: dict[Hash32, JobSpec] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
@@ -69,36 +71,37 @@ class Client:
     is_calm: bool = False
 
     def __post_init__(self) -> None:
-        self.random = Random(f"client-{self.number}/{self.plan.seed}")
-        self.account, self.session_key = key("client", self.number), key("session", self.number)
         self.name = f"client-{self.number}"
+        self.random, self.clock = self.plan.stream(self.name), clock_of(self.name, self.schedule, self.plan.clocks)
+        self.account, self.session_key = key("client", self.number), key("session", self.number)
 
-    def start(self, jobs: int) -> None:
+    def start(self) -> None:
         """Plans its orders and begins to look."""
-        for _ in range(jobs):
-            self.schedule.after(self.random.uniform(1, 30), self._order_one)
+        for job in self.plan.jobs:
+            if job.client == self.number:
+                self.schedule.after(job.at, partial(self._order_one, job))
         self.schedule.after(1, self._look)
 
     # ------------------------------------------------------------------------------------------------------- orders
 
-    def _order_one(self) -> None:
-        self.nonce += 1
-        spec = workload.make_spec(self.random, f"job-{self.number}-{self.nonce}")
-        submission = self.submission(spec, self.order(spec))
+    def _order_one(self, job: JobPlan) -> None:
+        random = self.plan.stream(f"order/{job.client}/{job.number}")
+        spec = workload.make_spec(random, f"job-{job.client}-{job.number}")
+        submission = self.submission(spec, self.order(spec, random, nonce=Nonce(job.number)))
         self.submissions.append(submission)
-        self._submit(submission)
+        self._submit(submission, job.stop_after)
 
-    def order(self, spec: JobSpec, **changes: object) -> Order:
+    def order(self, spec: JobSpec, random: Random, **changes: object) -> Order:
         """An order for a spec; `changes` spoil it."""
-        tier = self.random.choice([VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.CRITICAL])
+        tier = random.choice([VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.CRITICAL])
         fields: dict[str, object] = {
             "client": self.account.address,
             "coordinator": key("coordinator").address,
             "spec_hash": spec.digest(),
             "input_root": ZERO_HASH,
-            "max_price_per_hour": Price(self.random.choice([120_000, 200_000])),
-            "budget": Amount(1_000_000 if self.random.random() < 0.8 else 1_500),
-            "max_executions": Small(self.random.choice([2, 3, 5, 7])),
+            "max_price_per_hour": Price(random.choice([120_000, 200_000])),
+            "budget": Amount(1_000_000 if random.random() < 0.8 else 1_500),
+            "max_executions": Small(random.choice([2, 3, 5, 7])),
             "audit_premium_bps": Bps(500),
             "max_fee_bps": Bps(500),
             "verify_tier": tier,
@@ -106,12 +109,12 @@ class Client:
             "caseable": True,
             "host_class": ZERO_HASH,
             "witness": ZERO_ADDRESS,
-            "accept_unwitnessed": self.random.random() < 0.5,
+            "accept_unwitnessed": random.random() < 0.5,
             "accept_unverified": self.plan.market is Market.TINY,
             "sealed_key_hash": ZERO_HASH,
             "max_recipients": Small(0),
-            "expiry": UnixSeconds(self.schedule.now + EXPIRY_SECONDS),
-            "nonce": Nonce(self.nonce),
+            "expiry": UnixSeconds(self.clock.now + EXPIRY_SECONDS),
+            "nonce": Nonce(0),
         }
         return Order(**{**fields, **changes})  # type: ignore[arg-type]
 
@@ -125,23 +128,23 @@ class Client:
         expires = UnixSeconds(self.plan.limits.session_max)
         return Session(self.account.address, self.session_key.address, key("coordinator").address, Amount(40_000_000), expires)
 
-    def _submit(self, submission: Submission) -> None:
+    def _submit(self, submission: Submission, stop_after: float | None) -> None:
         job_id = digest(DOMAIN, submission.order.message)
 
         def answered(answer: Answer) -> None:
             if isinstance(answer, Refused):
                 self.refused.append(answer)
-            elif answer is None and self.schedule.now < submission.order.message.expiry:
-                self._submit(submission)
+            elif answer is None and self.clock.now < submission.order.message.expiry:
+                self._submit(submission, stop_after)
             elif answer is not None and job_id not in self.acked:
                 self.acked[job_id] = submission.spec
-                if self.random.random() < 0.12:
-                    self.schedule.after(self.random.uniform(0, 8), lambda: self._stop(job_id))
+                if stop_after is not None:
+                    self.schedule.after(stop_after, lambda: self._stop(job_id))
 
         self.network.request(self.name, "coordinator", lambda: self.api.take_order(submission), answered, SEND_SECONDS)
 
     def _stop(self, job_id: Hash32) -> None:
-        stop = seal(DOMAIN, Stop(job_id, self.schedule.now), self.session_key.sign)
+        stop = seal(DOMAIN, Stop(job_id, self.clock.now), self.session_key.sign)
         self._sign_off(stop, lambda: self.stopped.setdefault(job_id, self.schedule.now))
 
     # ------------------------------------------------------------------------------------------------------ looking
@@ -159,7 +162,7 @@ class Client:
             self.seq = max(self.seq, event.seq)
             if event.commit is not None and (self.is_calm or self.random.random() < 0.7):
                 commit = event.commit.message
-                witness = Witness(digest(DOMAIN, commit), commit.beacon_round, self.schedule.now)
+                witness = Witness(digest(DOMAIN, commit), commit.beacon_round, self.clock.now)
                 self._sign_off(seal(DOMAIN, witness, self.session_key.sign), lambda: None)
         for run in look.runs:
             assert run.output is None or run.verdict is not None, "I8: an output before its verdict"

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from random import Random
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import ledger, queries
 from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.effects import Effect, OpenCase, PostEpoch, Send, StoreDocument
-from quorate_coordinator.core.state import ONLY, Client, Trusts
+from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, PostEpoch, Send, StoreDocument
+from quorate_coordinator.core.state import ONLY, Client, Job, Trusts
 from quorate_coordinator.core.turn import Rules
 from quorate_protocol import epoch as trees
 from quorate_protocol import lease as leases
@@ -32,6 +31,7 @@ from quorate_runtime.crypto import recover
 from sim.chain import Chain
 from sim.network import Answer, Network, Silence
 from sim.parties import BEACON, DOMAIN, GENESIS, HOST, beacon_signature, key
+from sim.phantoms import Phantoms
 from sim.plan import Market, Plan
 from sim.process import Again, Finish, Process, Watcher
 from sim.schedule import Schedule
@@ -40,6 +40,15 @@ ANSWER_SECONDS = 3.0
 FEE_BPS = Bps(200)
 FUND = 1_000_000  # what premiums of earlier jobs have filled the audit fund of a large market with
 CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is archived of a job: its rows as they were."""
+
+    job: Job
+    leases: tuple[leases.Lease, ...]
+    lines: tuple[JobEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,11 @@ def rules_of(plan: Plan) -> Rules:
     )
 
 
+def passed_before(number: int) -> int:
+    """Audits that a provider of a large market passed before the run."""
+    return 40 + 30 * number
+
+
 def new_core(plan: Plan) -> Coordinator:
     """A core before its first event. In a large market the providers have a history, or everything would be audited."""
     core = Coordinator(rules_of(plan), ledger.check)
@@ -66,7 +80,7 @@ def new_core(plan: Plan) -> Coordinator:
         trust_class = job_class(JobKind.TASK, Comparator.EXACT, HOST.id())
         with core.state.transaction():
             for number in range(len(plan.behaviours)):
-                core.state.trust[key("owner", number).address] = Trusts({trust_class: Trust(passed=40 + 30 * number)})
+                core.state.trust[key("owner", number).address] = Trusts({trust_class: Trust(passed=passed_before(number))})
             past = key("stranger", 1).address
             amount = Amount(FUND)
             core.state.clients[past] = Client(past, allocation=amount, charged=amount, vouched=amount, posted=amount)
@@ -78,15 +92,17 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     """The one coordinator."""
 
     def __init__(self, plan: Plan, schedule: Schedule, network: Network, chain: Chain, watcher: Watcher) -> None:
-        super().__init__("coordinator", schedule, Random(f"coordinator/{plan.seed}"), watcher, CODEC, plan.crash_chance)
-        self.plan, self.network, self.chain = plan, network, chain
+        super().__init__("coordinator", plan, schedule, watcher, CODEC)
+        self.network, self.chain = network, chain
         self.core: Coordinator
         self.staging: dict[Hash32, tuple[Hash32, Hash32]] = {}  # ciphertext -> (salt, output); survives the daemon
         self.documents: dict[str, bytes] = {}  # effect key -> document
+        self.archive: dict[Hash32, Kept] = {}  # jobs that are over; survives too
         self.peers: dict[Address, tuple[str, Callable[[bytes], object]]] = {}
         self.wiretap: list[wire.Frame] = []
         self.taken: dict[bytes, wire.Frame] = {}  # frames that were answered with Ok (I6)
         self.is_beacon_silent = False
+        self.phantoms = Phantoms(self)
 
     def fresh_core(self) -> Coordinator:
         """As `Process`."""
@@ -109,8 +125,14 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.every(2, self._follow_chain)
         self.every(0.5, self._follow_beacon)
 
+    def calm_down(self) -> None:
+        """From now on its machine works."""
+        self.crash_chance, self.is_beacon_silent = 0.0, False
+        self.plan = replace(self.plan, phantom_chance=0.0)
+        self.clock.correct()
+
     def _tick(self) -> None:
-        if self.core.needs_tick():
+        if self.core.needs_tick(self.now):
             self.report(ev.Tick())
 
     def _follow_chain(self) -> None:
@@ -136,6 +158,8 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         if not self.is_up:
             raise Silence
         frame = wire.decode(data)
+        if self.phantoms.take(frame):
+            return wire.Ok()
         if isinstance(frame, wire.RevealSent):
             self._check_reveal(frame.reveal)
             self.submit(ev.RevealReceived(frame.reveal, has_opened=True))
@@ -149,7 +173,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     def _event(self, frame: wire.Frame) -> ev.Event:
         match frame:
             case wire.OfferSent(offer):
-                return ev.OfferReceived(offer, offers.validate(offer, DOMAIN, recover, self.schedule.now, self.plan.limits.offer_ttl))
+                return ev.OfferReceived(offer, offers.validate(offer, DOMAIN, recover, self.clock.now, self.plan.limits.offer_ttl))
             case wire.HeartbeatSent(heartbeat):
                 return ev.HeartbeatReceived(heartbeat, _signer(heartbeat))
             case wire.AcceptSent(accept):
@@ -187,8 +211,11 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         """POST /v1/orders"""
         if not self.is_up:
             raise Silence
-        orders.validate(submission, DOMAIN, recover, key("coordinator").address, self.schedule.now, self.plan.limits)
-        return self.submit(ev.OrderReceived(submission))
+        orders.validate(submission, DOMAIN, recover, key("coordinator").address, self.clock.now, self.plan.limits)
+        kept = self.archive.get(submission.order.digest(DOMAIN))
+        acked = kept.job.ack if kept is not None else self.submit(ev.OrderReceived(submission))
+        self.chain.specs[submission.spec.digest()] = submission.spec
+        return acked
 
     def take_session(self, session: Envelope[Session]) -> object:
         """POST /v1/sessions"""
@@ -215,10 +242,29 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         if not self.is_up:
             raise Silence
         state = self.core.state
-        seen = tuple(item for item in state.client_events.get(client) or () if item.seq > after)
-        named = {item.job_id: None for item in seen}
-        runs = tuple(queries.run_view(state, state.jobs[job_id], is_client=True) for job_id in named)
+        mine = [job for job in self.jobs() if job.submission.order.message.client == client]
+        lines = [line for job in mine for line in self.lines(job.id) if line.seq > after]
+        seen = tuple(sorted(lines, key=lambda line: line.seq))
+        named = {line.job_id for line in seen}
+        runs = tuple(queries.run_view(state, job, is_client=True) for job in mine if job.id in named and job.id in state.jobs)
         return Look(seen, runs, queries.account_view(state, client))
+
+    # ------------------------------------------------------------------------------------- what there is and there was
+
+    def jobs(self) -> list[Job]:
+        """All jobs, those that have left the state too."""
+        gone = [kept.job for job_id, kept in self.archive.items() if job_id not in self.core.state.jobs]
+        return [*gone, *self.core.state.jobs.values()]
+
+    def lines(self, job_id: Hash32) -> tuple[JobEvent, ...]:
+        """A job's history."""
+        kept = self.archive.get(job_id)
+        return self.core.state.events.get(job_id) or (kept.lines if kept else ())
+
+    def leases(self) -> dict[Hash32, leases.Lease]:
+        """All leases, likewise."""
+        gone = {lease.hash: lease for kept in self.archive.values() for lease in kept.leases}
+        return gone | dict(self.core.state.leases.items())
 
     def proof(self, number: int, account: Address) -> tuple[trees.Leaf, trees.Proof] | None:
         """GET of an epoch's proof."""
@@ -244,6 +290,18 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 self.chain.post(effect, finish)
             case OpenCase():
                 self.chain.open_case(effect, finish)
+            case ArchiveRuns():
+                self._archive(effect)
+                self.report(ev.RunsArchived(effect.jobs))
+                finish(None)
+
+    def _archive(self, effect: ArchiveRuns) -> None:
+        state = self.core.state
+        for job_id in effect.jobs:
+            job = state.jobs.get(job_id)
+            if job is not None:
+                kept = tuple(state.leases[digest] for digest in job.leases)
+                self.archive[job_id] = Kept(job, kept, state.events.get(job_id) or ())
 
     def effect_refused(self, effect: Effect, refused: Refused) -> None:
         """The core hears of refused transactions only."""
@@ -251,13 +309,15 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             self.report(ev.TransactionRefused(effect.key, str(refused)))
 
     def _send(self, effect: Send, finish: Finish) -> None:
+        if isinstance(effect.frame, wire.AssignmentSent):
+            self.phantoms.follow(effect.frame)
         name, handle = self.peers[effect.peer]
         data = wire.encode(effect.frame)
 
         def answered(answer: Answer) -> None:
             if answer is not None:
                 finish(answer if isinstance(answer, Refused) else None)
-            elif self.schedule.now > effect.expires:
+            elif self.clock.now > effect.expires:
                 finish(None)
             else:
                 finish(Again(0.3))

@@ -65,7 +65,7 @@ CODES = {
 
 
 def _all_edges() -> frozenset[str]:
-    found = set()
+    found: set[str] = set()
     for machine, table in MACHINES.items():
         for start, ends in table.items():
             found.update(f"{machine}:{start}>{end}" for end in ends.split())

@@ -46,7 +46,7 @@ class Intruder:
     random: Random = field(init=False)
 
     def __post_init__(self) -> None:
-        self.random = Random(f"intruder/{self.world.plan.seed}")
+        self.random = self.world.plan.stream("intruder")
 
     def start(self) -> None:
         """Until the liveness phase."""
@@ -131,10 +131,10 @@ def _spoilt_form(intruder: Intruder) -> Attack:
 def _heartbeat(intruder: Intruder) -> Attack:
     world = intruder.world
     victim = intruder.random.choice(world.providers)
-    beat = Heartbeat(victim.owner, Sequence(2**40), (), world.schedule.now)
-    stranger = Heartbeat(STRANGER.address, Sequence(1), (), world.schedule.now)
+    beat = Heartbeat(victim.owner, Sequence(2**40), (), world.coordinator.now)
+    stranger = Heartbeat(STRANGER.address, Sequence(1), (), world.coordinator.now)
     own = victim.operator.sign
-    late = Heartbeat(victim.owner, Sequence(2**40), (), UnixSeconds(world.schedule.now - 100))
+    late = Heartbeat(victim.owner, Sequence(2**40), (), UnixSeconds(world.coordinator.now - 100))
     high = bytearray(seal(DOMAIN, beat, own).sig)
     high[32] = 0xFF
     envelope, code = intruder.random.choice(
@@ -154,10 +154,10 @@ def _offer(intruder: Intruder) -> Attack:
     world, victim = intruder.world, intruder.random.choice(intruder.world.providers)
     expires, code, number, sign = intruder.random.choice(
         [
-            (world.schedule.now - 1, "expired", 2**40, victim.operator.sign),
-            (world.schedule.now + 10**6, "expired", 2**40, victim.operator.sign),
-            (world.schedule.now + 60, "wrong-signer", 2**40, STRANGER.sign),
-            (world.schedule.now + 60, "stale", 0, victim.operator.sign),
+            (world.coordinator.clock.now - 1, "expired", 2**40, victim.operator.sign),
+            (world.coordinator.clock.now + 10**6, "expired", 2**40, victim.operator.sign),
+            (world.coordinator.clock.now + 60, "wrong-signer", 2**40, STRANGER.sign),
+            (world.coordinator.clock.now + 60, "stale", 0, victim.operator.sign),
         ]
     )
     offer = Offer(
@@ -174,8 +174,8 @@ def _others_accept(intruder: Intruder) -> Attack:
     lease = intruder.lease_in(leases.Assigned, leases.Accepted, leases.Committed)
     if lease is None:
         return None
-    accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), intruder.world.schedule.now)
-    long = Accept(lease.hash, Seconds(10**6), Seconds(1), Seconds(0), intruder.world.schedule.now)
+    accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), intruder.world.coordinator.now)
+    long = Accept(lease.hash, Seconds(10**6), Seconds(1), Seconds(0), intruder.world.coordinator.now)
     old = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(1))
     own = intruder.operator_of(lease)
     envelope, code = intruder.random.choice(
@@ -190,12 +190,15 @@ def _others_accept(intruder: Intruder) -> Attack:
 
 
 def _others_commit(intruder: Intruder) -> Attack:
-    lease = intruder.lease_in(leases.Assigned, leases.Accepted, leases.Committed, leases.Revealed, leases.Lapsed)
+    is_wrong = intruder.random.random() < 0.4
+    others = () if is_wrong else (leases.Assigned, leases.Committed, leases.Revealed, leases.Lapsed)
+    lease = intruder.lease_in(leases.Accepted, *others)
     if lease is None:
         return None
     own, world = intruder.operator_of(lease), intruder.world
     right, wrong = intruder.commit_for(lease, True), intruder.commit_for(lease, False)
-    sign, commit, is_stored = intruder.random.choice([(STRANGER.sign, right, True), (own, right, False), (own, wrong, True)])
+    choices = [(own, wrong, True)] if is_wrong else [(STRANGER.sign, right, True), (own, right, False)]
+    sign, commit, is_stored = intruder.random.choice(choices)
     if is_stored:
         world.coordinator.staging.setdefault(commit.encrypted_output, (ZERO_HASH, ZERO_HASH))
     code = "wrong-signer" if sign == STRANGER.sign else ("wrong-class" if is_stored else "not-stored")
@@ -217,9 +220,9 @@ def _replay(intruder: Intruder) -> Attack:
     seen = intruder.world.coordinator.wiretap
     if not seen:
         return None
-    return intruder.frame(intruder.random.choice(seen)), "ok wrong-phase too-late does-not-open stale equivocation"
+    return intruder.frame(intruder.random.choice(seen)), "ok wrong-phase too-late does-not-open stale equivocation unknown"
 
 
 FRAMES: tuple[Callable[[Intruder], Attack], ...] = (
-    _garbage, _spoilt_form, _heartbeat, _offer, _others_accept, _others_commit, _reveal, _reveal, _replay,
+    _garbage, _spoilt_form, _heartbeat, _offer, _others_accept, _others_commit, _others_commit, _reveal, _reveal, _replay,
 )  # fmt: skip

@@ -21,7 +21,7 @@ FRESH = Nonce(10**9)
 
 def _order(world: World, random: Random) -> Attack:
     """An order with one thing wrong in it."""
-    client, now = random.choice(world.clients), world.schedule.now
+    client, now = random.choice(world.clients), world.coordinator.clock.now
     spec = workload.make_spec(random, "spoilt")
     changes: list[tuple[dict[str, object], str]] = [
         ({"expiry": UnixSeconds(now - 1)}, "expired"),
@@ -37,7 +37,8 @@ def _order(world: World, random: Random) -> Attack:
     if world.plan.market is Market.TINY:
         changes += [({"accept_unverified": False}, "too-few-owners no-offer over-allocation bad-amount")] * 6
     chosen, codes = random.choice(changes)
-    submission = client.submission(spec, client.order(spec, nonce=FRESH, **chosen))
+    fields = {"expiry": UnixSeconds(world.coordinator.clock.now + 60), **chosen}
+    submission = client.submission(spec, client.order(spec, random, nonce=FRESH, **fields))
     return lambda: world.coordinator.take_order(submission), codes + _unknown(world, client)
 
 
@@ -52,18 +53,19 @@ def _replayed_order(world: World, random: Random) -> Attack:
     if not client.acked:
         return None
     known = next(item for item in client.submissions if item.order.digest(DOMAIN) in client.acked)
-    if random.random() < 0.3 and world.schedule.now < known.order.message.expiry:
+    if random.random() < 0.3 and world.coordinator.clock.now < known.order.message.expiry:
         return lambda: world.coordinator.take_order(known), "ok"
-    changed = replace(known.order.message, budget=Amount(known.order.message.budget + 1), expiry=UnixSeconds(world.schedule.now + 60))
+    order, expiry = known.order.message, UnixSeconds(world.coordinator.clock.now + 60)
+    changed = replace(order, budget=Amount(order.budget + 1), expiry=expiry)
     submission = client.submission(known.spec, changed)
     return lambda: world.coordinator.take_order(submission), "replayed"
 
 
 def _forged_order(world: World, random: Random) -> Attack:
     """Signed for another chain, by a stranger, or over a session that nobody gave."""
-    client, now = random.choice(world.clients), world.schedule.now
+    client, now = random.choice(world.clients), world.coordinator.clock.now
     spec = workload.make_spec(random, "forged")
-    order: Order = client.order(spec, nonce=FRESH)
+    order: Order = client.order(spec, random, nonce=FRESH, expiry=UnixSeconds(now + 60))
     good = client.submission(spec, order)
     own = Session(STRANGER.address, STRANGER.address, order.coordinator, Amount(10**9), UnixSeconds(now + 60))
     old = replace(good.session.message, expires=UnixSeconds(now - 1))
@@ -82,9 +84,9 @@ def _forged_order(world: World, random: Random) -> Attack:
 def _poor_stranger(world: World, random: Random) -> Attack:
     """Everything is signed well, but there is no money behind it."""
     spec = workload.make_spec(random, "poor")
-    base = world.clients[0].order(spec, nonce=FRESH)
-    order = replace(base, client=STRANGER.address)
-    session = Session(STRANGER.address, STRANGER.address, order.coordinator, Amount(10**9), UnixSeconds(world.schedule.now + 60))
+    expiry = UnixSeconds(world.coordinator.clock.now + 60)
+    order = world.clients[0].order(spec, random, nonce=FRESH, client=STRANGER.address, expiry=expiry)
+    session = Session(STRANGER.address, STRANGER.address, order.coordinator, Amount(10**9), UnixSeconds(world.coordinator.clock.now + 60))
     submission = Submission(seal(DOMAIN, order, STRANGER.sign), seal(DOMAIN, session, STRANGER.sign), spec)
     if random.random() < 0.3:
         return lambda: world.coordinator.take_session(submission.session), "over-allocation"
@@ -115,7 +117,7 @@ def _voucher(world: World, random: Random) -> Attack:
 def _stop(world: World, random: Random) -> Attack:
     client, other = random.sample(world.clients, 2)
     job_id = random.choice(list(client.acked)) if client.acked and random.random() < 0.8 else Hash32(b"\x06" * 32)
-    stop = seal(DOMAIN, Stop(job_id, world.schedule.now), other.session_key.sign)
+    stop = seal(DOMAIN, Stop(job_id, world.coordinator.clock.now), other.session_key.sign)
     return lambda: world.coordinator.take_signed(stop), "not-yours unknown"
 
 
@@ -123,7 +125,7 @@ def _witness(world: World, random: Random) -> Attack:
     commits = list(world.checks.commits)
     commit_hash = random.choice(commits) if commits and random.random() < 0.9 else Hash32(b"\x08" * 32)
     signer = random.choice([STRANGER, world.clients[0].session_key])
-    message = Witness(commit_hash, Round(1), world.schedule.now)
+    message = Witness(commit_hash, Round(1), world.coordinator.clock.now)
     envelope: Envelope[Witness] = seal(DOMAIN, message, signer.sign)
     return lambda: world.coordinator.take_signed(envelope), "wrong-signer unknown too-late"
 

@@ -49,7 +49,7 @@ def _not_for_providers(world: World, provider: Provider, random: Random) -> Atta
 
 def _assignment(world: World, provider: Provider, random: Random) -> Attack:
     spec = workload.make_spec(random, "forged")
-    accept_by = UnixSeconds(world.schedule.now + 5)
+    accept_by = UnixSeconds(provider.now + 5)
     good = Assignment(
         Hash32(random.randbytes(32)), provider.coordinator, provider.owner, spec.digest(), HOST.id(), Price(10**6), spec.max_duration,
         accept_by,
@@ -60,7 +60,7 @@ def _assignment(world: World, provider: Provider, random: Random) -> Attack:
             (good, STATEMENT.sign, FOREIGN, "wrong-signer bad-signature"),
             (replace(good, coordinator=STRANGER.address), STRANGER.sign, DOMAIN, "wrong-signer"),
             (replace(good, provider=STRANGER.address), STATEMENT.sign, DOMAIN, "not-yours"),
-            (replace(good, accept_by=UnixSeconds(world.schedule.now - 1)), STATEMENT.sign, DOMAIN, "too-late"),
+            (replace(good, accept_by=UnixSeconds(provider.now - 1)), STATEMENT.sign, DOMAIN, "too-late"),
         ]
     )
     envelope = seal(domain, message, sign)
@@ -84,7 +84,7 @@ def _commit_set(world: World, provider: Provider, random: Random) -> Attack:
         return None
     lease, commit = bound
     entry = CommitEntry(lease, provider.owner, digest(DOMAIN, commit))
-    now = world.schedule.now
+    now = provider.now
     good = CommitSet(SOME, Small(0), (entry,), (SOME,), Round(1), SOME, Ppm(0), (), SOME, now)
     message, sign, codes = random.choice(
         [
@@ -105,14 +105,14 @@ def _early_set(world: World, provider: Provider, random: Random) -> Attack:
     early = [item.hash for item in provider.core.live() if isinstance(item.phase, phases.PREPARING)]
     if not early:
         return None
-    message = CommitSet(SOME, Small(0), (), (), Round(1), SOME, Ppm(0), (), SOME, world.schedule.now)
+    message = CommitSet(SOME, Small(0), (), (), Round(1), SOME, Ppm(0), (), SOME, provider.now)
     return _send(provider, wire.CommitSetSent(early[0], seal(DOMAIN, message, STATEMENT.sign))), "wrong-phase"
 
 
 def _verdict(world: World, provider: Provider, random: Random) -> Attack:
     bound = _bound(provider, random)
     lease = bound[0] if bound else SOME
-    message = Verdict(SOME, Sequence(9), Label.QUORUM_2, Outcome.ACCEPTED, Small(1), (), (lease,), SOME, world.schedule.now)
+    message = Verdict(SOME, Sequence(9), Label.QUORUM_2, Outcome.ACCEPTED, Small(1), (), (lease,), SOME, provider.now)
     return _send(provider, wire.VerdictSent(lease, seal(DOMAIN, message, STRANGER.sign))), "wrong-signer unknown"
 
 
@@ -137,14 +137,14 @@ def _statement(world: World, provider: Provider, random: Random) -> Attack:
 def _receipt(world: World, provider: Provider, random: Random) -> Attack:
     bound = _bound(provider, random)
     commit_hash = digest(DOMAIN, bound[1]) if bound else SOME
-    envelope = seal(DOMAIN, CommitReceipt(commit_hash, world.schedule.now), STRANGER.sign)
+    envelope = seal(DOMAIN, CommitReceipt(commit_hash, provider.now), STRANGER.sign)
     return _send(provider, wire.ReceiptSent(envelope)), "wrong-signer unknown"
 
 
 def _stop(world: World, provider: Provider, random: Random) -> Attack:
     """Another coordinator ends an execution that is not its own."""
     live = provider.core.live()
-    stop = seal(DOMAIN, Stop(SOME, world.schedule.now), STRANGER.sign)
+    stop = seal(DOMAIN, Stop(SOME, provider.now), STRANGER.sign)
     if not live:
         return _send(provider, wire.StopSent(ZERO_HASH, stop)), "unknown"
     return lambda: provider.submit(events.StopArrived(live[0].hash, stop, STRANGER.address)), "not-yours"

@@ -1,4 +1,8 @@
-"""What one seed draws: who takes part, how they behave, how bad the network is, when processes die."""
+"""What one seed draws: who takes part, how they behave, how bad network and clocks are, when processes die.
+
+Every part is drawn from a stream of its own, and so is what happens while it is played (`Plan.stream`), so that a part can be taken
+out and the rest stays as it was: that is what shrinking a failing seed rests on (`shrink`).
+"""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -7,6 +11,7 @@ from random import Random
 from quorate_protocol.limits import DEVNET, Limits
 
 SAFETY_SECONDS = 60
+CLOCK_AHEAD_MAX = 40  # seconds: a clock that was ahead stands still until the others have caught up, and so does who goes by it
 
 
 class Behaviour(StrEnum):
@@ -19,8 +24,14 @@ class Behaviour(StrEnum):
     DENIER = "denier"  # declines everything
     LATE = "late"  # everything takes longer than the deadlines
     COPIER = "copier"  # commits what it saw another commit
+    PEEKER = "peeker"  # runs nothing: waits until it can see somebody's result, and gives that
+    COLLUDER = "colluder"  # one of a ring that agrees on what to give instead of the truth
     EQUIVOCATOR = "equivocator"  # signs a second commit for the same assignment
     DEAF = "deaf"  # takes no frame in
+
+
+LYING = frozenset({Behaviour.LIAR, Behaviour.COLLUDER, Behaviour.PEEKER})
+"""Whose results may be wrong."""
 
 
 class Market(StrEnum):
@@ -38,19 +49,55 @@ class Weather:
     drop: float
     repeat: float
     slow: float  # up to 3 s
-    lost_for_long: float  # 3 to 40 s: beyond every deadline of the devnet
+    lost_for_long: float  # beyond every deadline of the devnet
+    longest: float = 40.0  # seconds, of the last
 
 
 CALM = Weather(0.0, 0.0, 0.0, 0.0)
+ANY = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Absence:
-    """A node that cannot be reached from `start` on, seconds after the beginning."""
+class Cut:
+    """Nothing gets from `source` to `target` from `start` on, seconds after the beginning; `ANY` is everybody."""
 
-    node: str
+    source: str
+    target: str
     start: float
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFault:
+    """A clock that is wrong: by `offset` seconds, by `drift` more each second, and from `jump_at` on by `jump` more."""
+
+    node: str
+    offset: float
+    drift: float
+    jump_at: float
+    jump: float
+
+    def error(self, elapsed: float) -> float:
+        """Seconds by which it is ahead."""
+        return self.offset + self.drift * elapsed + (self.jump if elapsed >= self.jump_at else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From `start` on for so many seconds."""
+
+    start: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """One order. What it is and says comes from its own stream."""
+
+    client: int
+    number: int
+    at: float
+    stop_after: float | None  # seconds after the Ack at which its client ends it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +108,31 @@ class Plan:
     market: Market
     limits: Limits
     behaviours: tuple[Behaviour, ...]
-    jobs: int
+    jobs: tuple[JobPlan, ...]
     weather: Weather
-    absences: tuple[Absence, ...]
+    cuts: tuple[Cut, ...]
+    clocks: tuple[ClockFault, ...]
+    outage: Window | None  # the beacon gives nothing
     crash_chance: float  # at each of the points where a process can die
+    phantom_chance: float  # that the coordinator's shell assigns a job once more, behind its core's back
     has_reorganisations: bool
     has_intruder: bool
     is_poor: bool  # clients with just enough money
+    leaver: int | None = None  # a provider that exits while jobs run
+    salt: int = 0  # other chance for the same plan
+
+    def stream(self, name: str) -> Random:
+        """The chance of one part of the market."""
+        return Random(f"{name}/{self.seed}/{self.salt}")
+
+    def ring(self) -> frozenset[int]:
+        """Providers that collude."""
+        return frozenset(number for number, kind in enumerate(self.behaviours) if kind is Behaviour.COLLUDER)
+
+    def ahead(self) -> int:
+        """By how many seconds any clock may have been ahead."""
+        errors = [clock.error(elapsed) for clock in self.clocks for elapsed in (0, SAFETY_SECONDS)]
+        return max(0, *(int(error) + 1 for error in errors)) if errors else 0
 
 
 def draw(seed: int) -> Plan:
@@ -75,28 +140,78 @@ def draw(seed: int) -> Plan:
     random = Random(f"plan/{seed}")
     market = random.choices([Market.SMALL, Market.TINY, Market.LARGE], [75, 8, 17])[0]
     count = {Market.SMALL: random.randint(3, 6), Market.TINY: 2, Market.LARGE: 8}[market]
-    bad = random.randint(0, max(1, (count - 1) // 2))
-    kinds = [random.choice([kind for kind in Behaviour if kind is not Behaviour.HONEST]) for _ in range(bad)]
-    jobs = random.randint(4, 9)
-    if random.random() < 0.35 and market is Market.SMALL and count > 3:
-        kinds[:1], jobs = [Behaviour.LIAR], random.randint(8, 12)  # enough lies for a case
-    weather = random.choice([CALM, Weather(0.05, 0.1, 0.1, 0.01), Weather(0.15, 0.2, 0.2, 0.04)])
+    kinds, jobs = _kinds(Random(f"kinds/{seed}"), market, count)
+    faults = Random(f"faults/{seed}")
     nodes = ["coordinator", *(f"provider-{number}" for number in range(count)), "client-0", "client-1"]
-    absences = tuple(
-        Absence(random.choice(nodes), random.uniform(3, SAFETY_SECONDS - 10), random.uniform(1, 30)) for _ in range(random.randint(0, 3))
-    )
     # The full rule wants a mainnet's name and eight owners; with the devnet's times a whole hold fits into a run.
     limits = replace(DEVNET, name="mainnet") if market is Market.LARGE else DEVNET
+    storms = [CALM, Weather(0.05, 0.1, 0.1, 0.01), Weather(0.15, 0.2, 0.2, 0.04), Weather(0.05, 0.15, 0.2, 0.06, longest=120.0)]
     return Plan(
         seed=seed,
         market=market,
         limits=limits,
         behaviours=(*kinds, *[Behaviour.HONEST] * (count - len(kinds))),
-        jobs=jobs,
-        weather=weather,
-        absences=absences,
-        crash_chance=random.choice([0.0, 0.002, 0.01]),
-        has_reorganisations=random.random() < 0.3,
-        has_intruder=random.random() < 0.5,
-        is_poor=random.random() < 0.15,
+        jobs=tuple(_job(seed, index) for index in range(jobs)),
+        weather=faults.choice(storms),
+        cuts=_cuts(Random(f"cuts/{seed}"), nodes),
+        clocks=_clocks(Random(f"clocks/{seed}"), nodes),
+        outage=Window(faults.uniform(5, 30), faults.uniform(4, 30)) if faults.random() < 0.2 else None,
+        crash_chance=faults.choice([0.0, 0.002, 0.01]),
+        phantom_chance=0.3 if faults.random() < 0.15 else 0.0,
+        has_reorganisations=faults.random() < 0.3,
+        has_intruder=faults.random() < 0.5,
+        is_poor=faults.random() < 0.15,
+        leaver=count - 1 if faults.random() < 0.1 and count > 3 else None,
     )
+
+
+def _kinds(random: Random, market: Market, count: int) -> tuple[list[Behaviour], int]:
+    """(who is not honest, number of jobs)."""
+    bad = random.randint(0, max(1, (count - 1) // 2))
+    lone: list[Behaviour] = [kind for kind in Behaviour if kind not in (Behaviour.HONEST, Behaviour.COLLUDER)]
+    kinds, jobs = [random.choice(lone) for _ in range(bad)], random.randint(4, 9)
+    chance = random.random()
+    if chance < 0.3 and market is Market.SMALL and count > 3:
+        kinds[:1], jobs = [Behaviour.LIAR], random.randint(8, 12)  # enough lies for a case
+    elif chance > 0.85 and market is not Market.TINY:
+        kinds[:2] = [Behaviour.COLLUDER] * 2
+        if count > 5 and random.random() < 0.4:
+            kinds[:3], jobs = [Behaviour.COLLUDER] * 3, random.randint(8, 12)
+    return kinds, jobs
+
+
+def _job(seed: int, index: int) -> JobPlan:
+    random = Random(f"job/{seed}/{index}")
+    stop = random.uniform(0, 8) if random.random() < 0.12 else None
+    return JobPlan(index % 2, index // 2 + 1, random.uniform(1, 30), stop)
+
+
+def _cuts(random: Random, nodes: list[str]) -> tuple[Cut, ...]:
+    """Partitions of one node, links that work one way only, and a coordinator that says nothing to some or to all for long."""
+    found = []
+    for _ in range(random.randint(0, 3)):
+        start, node = random.uniform(3, SAFETY_SECONDS - 10), random.choice(nodes)
+        match random.choice(["both", "both", "in", "out", "silent", "mute to one"]):
+            case "both":
+                seconds = random.uniform(1, 30)
+                found += [Cut(node, ANY, start, seconds), Cut(ANY, node, start, seconds)]
+            case "in":
+                found.append(Cut(ANY, node, start, random.uniform(1, 20)))
+            case "out":
+                found.append(Cut(node, ANY, start, random.uniform(1, 20)))
+            case "silent":
+                found.append(Cut("coordinator", ANY, random.uniform(0, 20), random.uniform(15, SAFETY_SECONDS)))
+            case _:
+                found.append(Cut("coordinator", node, 0.0, SAFETY_SECONDS))
+    return tuple(found)
+
+
+def _clocks(random: Random, nodes: list[str]) -> tuple[ClockFault, ...]:
+    if random.random() < 0.6:
+        return ()
+    found = []
+    for node in random.sample(nodes, random.randint(1, 3)):
+        offset = random.choice([0.0, random.uniform(-1.5, 1.5), random.uniform(-90, CLOCK_AHEAD_MAX / 2)])
+        jump = random.choice([0.0, random.uniform(-100, CLOCK_AHEAD_MAX / 2)])
+        found.append(ClockFault(node, offset, random.choice([0.0, random.uniform(-0.05, 0.005)]), random.uniform(5, 50), jump))
+    return tuple(found)

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from random import Random
 from typing import Generic, Protocol, TypeVar
 
 from quorate_protocol.refusals import Refused
@@ -17,9 +16,12 @@ from quorate_protocol.step import Core, Effect, Input, Outcome
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.outbox import RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS
+from sim.clock import clock_of
 from sim.network import Silence
+from sim.plan import Plan
 from sim.schedule import Schedule
 
+SNAPSHOT_EVERY = 150  # records
 E = TypeVar("E")
 F = TypeVar("F", bound=Effect)
 
@@ -62,11 +64,10 @@ class Disk:
 class Process(Generic[E, F]):
     """One daemon. Subclasses perform effects and take frames in."""
 
-    def __init__(
-        self, name: str, schedule: Schedule, random: Random, watcher: Watcher, codec: CanonicalCodec[E, F], crash_chance: float
-    ) -> None:
-        self.name, self.schedule, self.random, self.watcher = name, schedule, random, watcher
-        self.crash_chance = crash_chance
+    def __init__(self, name: str, plan: Plan, schedule: Schedule, watcher: Watcher, codec: CanonicalCodec[E, F]) -> None:
+        self.name, self.plan, self.schedule, self.watcher = name, plan, schedule, watcher
+        self.random, self.clock = plan.stream(name), clock_of(name, schedule, plan.clocks)
+        self.crash_chance = plan.crash_chance
         self.disk = Disk()
         self.life = 0  # callbacks of earlier lives must not reach this one
         self.is_up = False
@@ -141,6 +142,16 @@ class Process(Generic[E, F]):
         if not self.is_up:
             self.boot()
 
+    @property
+    def at(self) -> UnixSeconds:
+        """The moment at which its last step was taken, as its journal has it."""
+        return self._at
+
+    @property
+    def now(self) -> UnixSeconds:
+        """The moment at which its next step would be taken: a clock that went back stands still."""
+        return max(self._at, self.clock.now)
+
     def in_this_life(self, action: Callable[[], None]) -> Callable[[], None]:
         """The action, if the process has not died in between."""
         life = self.life
@@ -166,9 +177,8 @@ class Process(Generic[E, F]):
         """One event, as `Actor.submit`: durable when it returns. Raises Refused, or Silence when the process dies over it."""
         if not self.is_up:
             raise Silence
-        payload = self._codec.encode_event(event)
-        event = self._codec.decode_event(1, payload)
-        at, random = max(self._at, self.schedule.now), Hash32(self.random.randbytes(32))
+        # What is stepped is what came in, as in the actor; every replay steps what was decoded and must come to the same state.
+        at, random = self.now, Hash32(self.random.randbytes(32))
         try:
             outcome = self.any_core.step(Input(at, random, event))
         except Refused as refused:
@@ -178,7 +188,7 @@ class Process(Generic[E, F]):
             self.die(is_disk_complete=False)
             raise Silence
         self._at = at
-        self._append(at, random, payload, outcome)
+        self._append(at, random, self._codec.encode_event(event), outcome)
         self.watcher.stepped(self.name, event, outcome)
         if self._is_struck():
             self.die()
@@ -202,11 +212,11 @@ class Process(Generic[E, F]):
             if effect.key not in self.disk.outbox:
                 encoded = self._codec.encode_effect(effect)
                 self.disk.outbox[effect.key] = (encoded, False)
-                fresh.append(self._codec.decode_effect(1, encoded))
+                fresh.append(effect)
                 self.trace.update(encoded)
         for effect in fresh:
             self._queue(effect)
-        if len(self.disk.records) % 64 == 0:
+        if len(self.disk.records) % SNAPSHOT_EVERY == 0:
             self.disk.snapshot = (len(self.disk.records), at, self.any_core.snapshot())
 
     def _is_struck(self) -> bool:

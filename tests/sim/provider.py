@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from random import Random
 from typing import assert_never
 
 from quorate_node.core import effects, events, execution, jury
@@ -26,7 +25,7 @@ from sim import workload
 from sim.chain import Chain
 from sim.network import Answer, Network, Silence
 from sim.parties import BEACON, DOMAIN, HOST, key
-from sim.plan import Behaviour, Plan
+from sim.plan import LYING, Behaviour, Plan
 from sim.process import Again, Finish, Process, Watcher
 from sim.schedule import Schedule
 
@@ -49,12 +48,12 @@ class Provider(Process[events.Event, effects.Effect]):
 
     def __init__(self, number: int, plan: Plan, schedule: Schedule, network: Network, chain: Chain, watcher: Watcher) -> None:
         name = f"provider-{number}"
-        super().__init__(name, schedule, Random(f"{name}/{plan.seed}"), watcher, CODEC, plan.crash_chance)
+        super().__init__(name, plan, schedule, watcher, CODEC)
         self.number, self.network, self.chain = number, network, chain
         self.owner, self.operator = key("owner", number).address, key("operator", number)
         self.coordinator = key("coordinator").address
         self.planned = self.behaviour = plan.behaviours[number]
-        price = 90_000 if self.planned is Behaviour.LIAR else 100_000 + 1_000 * number
+        price = 90_000 if self.planned in LYING else 100_000 + 5_000 * number
         self.slots = (SlotOffer(HOST, Small(self.random.choice([1, 1, 2])), Price(0), Price(price), Price(0)),)
         self.terms = self._terms(plan)
         self.containers: dict[str, Container] = {}  # survive the daemon
@@ -63,6 +62,7 @@ class Provider(Process[events.Event, effects.Effect]):
         self.call: Callable[[bytes], object] = lambda data: None  # the coordinator's gate, set by the world
         self.upload: Callable[[Hash32, Hash32, Hash32], object] = lambda cid, salt, output: None
         self.wiretap: list[wire.Frame] = []  # what a copier can see of others; shared, set by the world
+        self.peek: Callable[[Hash32], list[Hash32]] = lambda lease: []  # outputs of the same job that are open to somebody
         self.core: ProviderCore
         self._inbox = Inbox(None, self.coordinator, DOMAIN, recover)  # type: ignore[arg-type]  # only its `event` is used here
 
@@ -104,7 +104,7 @@ class Provider(Process[events.Event, effects.Effect]):
         self.schedule.after(self.random.uniform(0, 0.5), self.in_this_life(lambda: self.report(events.OfferDue())))
         self.every(20, lambda: self.report(events.OfferDue()))
         self.every(5, self._beat)
-        self.every(0.5, self._tick)
+        self.every(1, self._tick)
         self.every(1, self._follow_chain)
 
     def die(self, is_disk_complete: bool = True) -> None:
@@ -116,16 +116,17 @@ class Provider(Process[events.Event, effects.Effect]):
     def calm_down(self) -> None:
         """From now on this provider is honest and awake."""
         self.behaviour, self.crash_chance = Behaviour.HONEST, 0.0
+        self.clock.correct()
         if self.is_up and self.core.facts.is_draining:
             self.report(events.DrainRequested(False))
 
     def _tick(self) -> None:
-        if self.core.next_due() <= self.schedule.now:
+        if self.core.next_due() <= self.now:
             self.report(events.Tick())
 
     def _beat(self) -> None:
         seq = Sequence(self.schedule.now_ms)
-        beat = Heartbeat(self.owner, seq, self.core.free_slots(), self.schedule.now)
+        beat = Heartbeat(self.owner, seq, self.core.free_slots(), self.clock.now)
         self._send(wire.HeartbeatSent(seal(DOMAIN, beat, self.operator.sign)), lambda answer: None)
 
     def _follow_chain(self) -> None:
@@ -200,7 +201,7 @@ class Provider(Process[events.Event, effects.Effect]):
                 frame: wire.Frame = wire.AcceptSent(seal(DOMAIN, effect.accept, self.operator.sign))
                 self._send(frame, self._answered(finish, events.AcceptDelivered(effect.lease)))
             case effects.SendDecline():
-                if self.schedule.now > effect.give_up_at:
+                if self.clock.now > effect.give_up_at:
                     finish(None)
                     return
                 self._send(wire.DeclineSent(seal(DOMAIN, effect.decline, self.operator.sign)), self._answered(finish))
@@ -215,7 +216,8 @@ class Provider(Process[events.Event, effects.Effect]):
             case effects.WatchTask():
                 self._watch(effect.lease, finish)
             case effects.Collect():
-                self._later(0.1 + self._late(), events.Collected(effect.lease, self._output(effect), ""), finish)
+                seconds = 3.0 if self.behaviour is Behaviour.PEEKER else 0.1 + self._late()
+                self.schedule.after(seconds, self.in_this_life(lambda: self._collect(effect, finish)))
             case effects.Seal():
                 ciphertext = sha256(effect.salt + effect.output_digest)
                 self.sealed[ciphertext] = (effect.salt, effect.output_digest)
@@ -308,7 +310,9 @@ class Provider(Process[events.Event, effects.Effect]):
         if self.behaviour is Behaviour.MUTE:
             finish(None)
             return
-        self._send(wire.RevealSent(effect.reveal), self._answered(finish))
+        answered = self._answered(finish)
+        again = self.in_this_life(lambda: self._send(wire.RevealSent(effect.reveal), answered))
+        self.schedule.after(self._late(0.4), again)
 
     def _reveal_copy(self, lease: Hash32, tries: int) -> None:
         """Opens a copied commitment with what the other opened it with, as soon as that can be seen."""
@@ -368,14 +372,25 @@ class Provider(Process[events.Event, effects.Effect]):
             status = workload.STOPPED if found.is_stopped else workload.truth(found.spec, self.name).status
             self._later(0, events.Exited(lease, status, usage), finish)
 
-    def _output(self, effect: effects.Collect) -> Hash32:
-        found = self.containers.get(effect.lease.hex())
-        spec = self.core.executions[effect.lease].spec
+    def _collect(self, effect: effects.Collect, finish: Finish) -> None:
+        if effect.lease in self.core.executions:
+            output = self._output(effect.lease, self.core.executions[effect.lease].spec)
+            self._later(0, events.Collected(effect.lease, output, ""), finish)
+        else:
+            finish(None)  # forgotten in the meantime
+
+    def _output(self, lease: Hash32, spec: JobSpec) -> Hash32:
+        found = self.containers.get(lease.hex())
         if found is not None and found.is_stopped:
             return sha256(b"partial" + str(found.ends_ms - found.started_ms).encode())
-        if self.behaviour is Behaviour.LIAR:
-            return workload.lie(spec, self.name)
-        return workload.truth(spec, self.name).output
+        if self.behaviour is Behaviour.PEEKER:
+            seen = self.peek(lease)
+            return self.random.choice(seen) if seen else self._lie(spec)
+        return self._lie(spec) if self.behaviour in LYING else workload.truth(spec, self.name).output
+
+    def _lie(self, spec: JobSpec) -> Hash32:
+        """Of a ring all give the same; two others never agree: whoever owns most slots of a class decides there (docs/trust)."""
+        return workload.lie(spec, "the ring" if self.planned is Behaviour.COLLUDER else self.name)
 
     # -------------------------------------------------------------------------------------------------------- court
 
@@ -400,8 +415,8 @@ class Provider(Process[events.Event, effects.Effect]):
             return
         ran = workload.truth(spec, self.name)
         digest = ran.result()
-        if self.behaviour is Behaviour.LIAR:
-            digest = result_digest(ExitStatus(ran.status), workload.lie(spec, self.name))
+        if self.behaviour in LYING:
+            digest = result_digest(ExitStatus(ran.status), self._lie(spec))
         self._later(ran.milliseconds / 1000, events.Reexecuted(effect.case_id, effect.index, digest), finish)
 
 

@@ -1,9 +1,12 @@
 """`python -m sim.run --seeds N`: plays seeds 1 to N and prints what was covered; fails on any violation.
 
     python -m sim.run --seed 17 --verbose     replays one seed and prints every step
+    python -m sim.run --seed 17 --shrink      takes a failing seed apart, prints what is left of it and every step of that
+    python -m sim.run --seeds 2000 --mutants  breaks the rules one by one as well: each of these must be noticed
 """
 
 import argparse
+import gc
 import json
 import multiprocessing
 import os
@@ -11,11 +14,14 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 
+from sim import mutants
 from sim.coverage import ALL_CODES, ALL_EDGES, Coverage
 from sim.intruder import Intruder
-from sim.plan import draw
+from sim.plan import Plan, draw
+from sim.shrink import describe, shrink
 from sim.world import World
 
 COVERAGE_FROM_SEEDS = 300  # from here on a machine edge or refusal code that never occurred fails the run
@@ -25,8 +31,13 @@ Played = tuple[int, str, str | None, Coverage]
 
 def play(seed: int, is_verbose: bool = False) -> Played:
     """(seed, trace, violation, what it covered)."""
-    world = World(draw(seed))
-    if world.plan.has_intruder:
+    return play_plan(draw(seed), is_verbose)
+
+
+def play_plan(plan: Plan, is_verbose: bool = False) -> Played:
+    """The same for any plan."""
+    world = World(plan)
+    if plan.has_intruder:
         world.schedule.after(3, Intruder(world).start)
     violation = None
     if is_verbose:
@@ -42,7 +53,7 @@ def play(seed: int, is_verbose: bool = False) -> Played:
         else:
             last = traceback.extract_tb(error.__traceback__)[-1]
             violation += f" ({last.filename.rpartition('/')[2]}:{last.lineno})"
-    return seed, world.trace().hex(), violation, world.coverage
+    return plan.seed, world.trace().hex(), violation, world.coverage
 
 
 def main() -> int:
@@ -53,35 +64,72 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--verbose", action="store_true", help="print every step")
+    parser.add_argument("--shrink", action="store_true", help="with --seed: find the smallest plan that fails in the same way")
+    parser.add_argument("--mutant", help="break this rule first (sim.mutants lists them)")
+    parser.add_argument("--mutants", action="store_true", help="after the seeds, try every mutant")
     options = parser.parse_args()
+    if options.seed is not None and options.shrink:
+        with mutants.applied(options.mutant):
+            return _shrink(options.seed)
     seeds = [options.seed] if options.seed is not None else list(range(options.first, options.first + options.seeds))
     coverage, traces, violations, started = Coverage(), sha256(), 0, time.monotonic()
-    for seed, trace, violation, seen in _played(seeds, options.verbose, options.workers):
-        coverage.add(seen)
-        traces.update(bytes.fromhex(trace))
-        if violation is not None:
-            violations += 1
-            print(f"seed {seed}: {violation}\n  replay: PYTHONPATH=tests python -m sim.run --seed {seed} --verbose", file=sys.stderr)
-            if violations >= VIOLATIONS_MAX:
-                break
-    return _tell(coverage, len(seeds), violations, traces.hexdigest(), time.monotonic() - started)
+    with workers(options.workers, len(seeds)) as pool, mutants.applied(options.mutant):
+        for seed, trace, violation, seen in _played(seeds, options.verbose, pool):
+            coverage.add(seen)
+            traces.update(bytes.fromhex(trace))
+            if violation is not None:
+                violations += 1
+                print(f"seed {seed}: {violation}\n  smallest case: make sim ARGS='--seed {seed} --shrink'", file=sys.stderr)
+                if violations >= VIOLATIONS_MAX:
+                    break
+        tried = mutants.table(pool) if options.mutants and not violations else None
+    return _tell(coverage, len(seeds), violations, traces.hexdigest(), time.monotonic() - started, tried)
 
 
-def _played(seeds: list[int], is_verbose: bool, workers: int) -> Iterator[Played]:
-    """Seeds in order, whoever played them: the result does not depend on how many work."""
-    if len(seeds) < 4 or workers < 2:
-        yield from (play(seed, is_verbose) for seed in seeds)
+@contextmanager
+def workers(count: int, seeds: int) -> Iterator["multiprocessing.pool.Pool | None"]:
+    """Processes that play, or none for a few seeds."""
+    if count < 2 or seeds < 4:
+        yield None
         return
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+    with multiprocessing.get_context("spawn").Pool(count, _settle_collector) as pool:
+        yield pool
+
+
+def _settle_collector() -> None:
+    """The modules stay for ever and a market's rows die by counting: looking through all of them again and again costs a tenth."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+def _played(seeds: list[int], is_verbose: bool, pool: "multiprocessing.pool.Pool | None") -> Iterator[Played]:
+    """Seeds in order, whoever played them: the result does not depend on how many work."""
+    if pool is None:
+        yield from (play(seed, is_verbose) for seed in seeds)
+    else:
         yield from pool.imap(play, seeds, chunksize=4)
 
 
-def _tell(coverage: Coverage, seeds: int, violations: int, trace: str, seconds: float) -> int:
+def _shrink(seed: int) -> int:
+    """The smallest case of one seed, and its trace."""
+    plan = draw(seed)
+    violation = play_plan(plan)[2]
+    if violation is None:
+        print(f"seed {seed} holds every invariant: there is nothing to take apart")
+        return 0
+    print(f"{describe(plan)}\nfails: {violation}\n")
+    found = shrink(plan, violation, lambda smaller: play_plan(smaller)[2], print)
+    play_plan(found.plan, is_verbose=True)
+    print(f"\nafter {found.plays} markets this is left:\n{describe(found.plan)}\nfails: {found.violation}")
+    return 1
+
+
+def _tell(coverage: Coverage, seeds: int, violations: int, trace: str, seconds: float, tried: mutants.Tried | None) -> int:
     edges, codes = coverage.missing_edges(), coverage.missing_codes()
-    print(f"{seeds} seeds in {seconds:.1f} s, {seeds / max(seconds, 0.001):.1f} a second")
+    print(f"{seeds} seeds in {seconds:.1f} s")
     for name, count in sorted(coverage.facts.items()):
         print(f"  {name}: {count}")
-    result = {
+    result: dict[str, object] = {
         "seeds": seeds,
         "violations": violations,
         "edges": f"{len(ALL_EDGES) - len(edges)}/{len(ALL_EDGES)}",
@@ -90,11 +138,14 @@ def _tell(coverage: Coverage, seeds: int, violations: int, trace: str, seconds: 
         "missing_codes": codes,
         "trace": trace,
     }
+    if tried is not None:
+        print(tried.text)
+        result |= {"mutants_killed": f"{tried.killed} of {tried.count}", "survivors": tried.survivors}
     print(json.dumps(result))
     is_thin = seeds >= COVERAGE_FROM_SEEDS and bool(edges or codes)
     if is_thin:
         print("an edge or a refusal code never occurred: make the plan reach it, or remove it from the table", file=sys.stderr)
-    return 1 if violations or is_thin else 0
+    return 1 if violations or is_thin or (tried is not None and tried.survivors) else 0
 
 
 if __name__ == "__main__":

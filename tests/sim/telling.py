@@ -24,7 +24,7 @@ def tell_all(world: World) -> None:
         print(f"{schedule.now_ms / 1000:9.3f} {process:12} {type(event).__name__} {_short(event)} REFUSED {refusal}")
         refused(process, event, refusal)
 
-    checks.stepped, checks.refused = tell_step, tell_refusal  # type: ignore[method-assign]
+    checks.stepped, checks.refused = tell_step, tell_refusal  # type: ignore[method-assign, assignment]
     print(world.plan)
 
 

@@ -1,0 +1,165 @@
+"""Deadlines, roles, freezes, holds and records: what the coordinator does against what PROTOCOL says, from messages alone."""
+
+from dataclasses import dataclass, field
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.effects import OpenCase
+from quorate_coordinator.core.state import Decided, Job
+from quorate_protocol import wire
+from quorate_protocol.classes import job_class
+from quorate_protocol.eip712 import digest
+from quorate_protocol.hashing import hash_list, hash_tuple, sha256
+from quorate_protocol.lease import Lease, Revealed, Silent
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages import Accept, CommitSet
+from quorate_protocol.receipt import Receipt
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Comparator, Hash32, JobKind, Label, Outcome
+from sim.coverage import Coverage
+from sim.parties import DOMAIN, HOST, beacon_signature
+
+CLASS = job_class(JobKind.TASK, Comparator.EXACT, HOST.id())
+
+
+@dataclass(slots=True)
+class Conduct:
+    """One coordinator's. Times are those of its own journal: it answers for its own clock only."""
+
+    limits: Limits
+    coverage: Coverage
+    accepts: dict[Hash32, Accept] = field(default_factory=dict)
+    closed_at: dict[Hash32, int] = field(default_factory=dict)
+    blinds: dict[bytes, Hash32] = field(default_factory=dict)
+    accused: dict[Address, str] = field(default_factory=dict)  # in a case that is not decided
+    nonces: dict[tuple[Address, int], Hash32] = field(default_factory=dict)
+    holds: dict[Hash32, int] = field(default_factory=dict)  # job -> when its hold ends
+    passed: dict[Address, int] = field(default_factory=dict)
+    strikes: dict[Address, int] = field(default_factory=dict)
+
+    # ---------------------------------------------------------------------------------------------------- deadlines
+
+    def took(self, core: Coordinator, event: ev.Event, at: int) -> None:
+        """A message was taken, so it must have been in time."""
+        match event:
+            case ev.OrderReceived(submission):
+                order = submission.order.message
+                job_id = digest(DOMAIN, order)
+                assert self.nonces.setdefault((order.client, order.nonce), job_id) == job_id, "I4: a nonce was used for two orders"
+            case ev.AcceptReceived(accept):
+                self._accepted(core.state.leases[accept.message.assignment_hash], accept.message, at)
+            case ev.CommitReceived(commit):
+                self._committed(core.state.leases[commit.message.assignment_hash], digest(DOMAIN, commit.message), at)
+            case ev.RevealReceived(reveal):
+                first = reveal.assignment_hash not in self.blinds  # a repeat may come at any time
+                if first:
+                    self.blinds[reveal.assignment_hash] = reveal.assignment_hash
+                    due = self.closed_at[reveal.assignment_hash] + self.limits.reveal_within
+                    assert at <= due, f"a reveal was taken {at - due} s after revealBy"
+            case ev.ChainAdvanced(notes=notes):
+                for note in notes:
+                    if isinstance(note, ev.CaseDecided) and not note.is_convicted:
+                        self.accused = {owner: key for owner, key in self.accused.items() if not self._is_over(core, key)}
+            case _:
+                pass
+
+    def _is_over(self, core: Coordinator, key: str) -> bool:
+        return core.state.cases[key].is_convicted is not None
+
+    def _accepted(self, lease: Lease, accept: Accept, at: int) -> None:
+        if lease.hash not in self.accepts:
+            self.accepts[lease.hash] = accept
+            late = at - lease.assignment.message.accept_by
+            assert late <= 0, f"an Accept was taken {late} s after acceptBy"
+
+    def _committed(self, lease: Lease, commit_hash: Hash32, at: int) -> None:
+        if self.blinds.setdefault(b"commit" + lease.hash, commit_hash) != commit_hash:
+            raise AssertionError("two Commits were taken for one assignment")
+        if b"time" + lease.hash in self.blinds:
+            return  # a repeat
+        self.blinds[b"time" + lease.hash] = commit_hash
+        accept, assignment = self.accepts[lease.hash], lease.assignment.message
+        quoted = accept.quoted_fetch_seconds + accept.quoted_store_seconds
+        late = at - (accept.time + quoted + assignment.max_duration + self.limits.commit_grace)
+        assert late <= 0, f"a Commit was taken {late} s after commitBy"
+
+    # -------------------------------------------------------------------------------------------------------- roles
+
+    def assigned(self, core: Coordinator, lease: Lease, frame: wire.AssignmentSent, at: int) -> None:
+        """I9: an Assignment says nothing of its role, and nobody who is accused gets one."""
+        message = frame.assignment.message
+        job = core.state.jobs[lease.job_id]
+        order, spec = job.submission.order.message, job.submission.spec
+        shape = (message.spec_hash, message.max_duration, message.host_class, frame.spec, frame.sources)
+        asked = (order.spec_hash, spec.max_duration, job.ack.message.host_class, spec, core.rules.sources)
+        assert shape == asked, "I9: an Assignment differs from the order in more than its price"
+        assert message.price_per_hour <= order.max_price_per_hour, "I4: a price above the client's"
+        assert message.accept_by - at <= self.limits.accept_within, "I9: an Assignment leaves more time than others"
+        known = self.blinds.setdefault(b"blind" + lease.blind, lease.hash)
+        assert lease.blind != bytes(32) and known == lease.hash, "I9: a blind that can be guessed shows the job and the role"
+        assert message.assignment_id == hash_tuple(job.id, lease.index, lease.blind), "I9: assignmentId"
+        assert message.provider not in self.accused, "I5: somebody with an open case got an Assignment"
+
+    def opened_case(self, effect: OpenCase) -> None:
+        """From here on the accused gets nothing."""
+        self.accused[effect.accused] = effect.key
+
+    # --------------------------------------------------------------------------------------------------------- draws
+
+    def closed(self, job: Job, message: CommitSet, lease: Hash32) -> None:
+        """I9: who was drawn follows from the beacon, x and the list; whom the beacon wants is asked."""
+        self.closed_at[lease] = message.closed_at
+        if not message.beacon_round:
+            return
+        seed = hash_tuple(sha256(beacon_signature(message.beacon_round)), job.id, message.secret, message.batch)
+        slots = {slot.index: slot.owner for slot in job.eligible}
+        places = [int.from_bytes(hash_tuple(seed, "slot", attempt), "big") % job.list_length for attempt in message.slots]
+        owners = [entry.provider for entry in message.ordered]
+        drawn = owners[len(owners) - len(places) :] if message.batch == 0 else owners
+        assert sorted(slots[place] for place in places) == sorted(drawn), "I9: auditors that the beacon did not draw"
+        is_wanted = int.from_bytes(hash_tuple(seed, "audit"), "big") % 1_000_000 < message.audit_ppm
+        if message.batch == 0 and is_wanted and not message.slots:
+            is_nobody_left = message.skips_hash != hash_list(()) or len({slot.owner for slot in job.eligible} - set(owners)) == 0
+            assert is_nobody_left or len(job.leases) > 1, "I9: the beacon wanted an audit, and nobody was asked"
+
+    # -------------------------------------------------------------------------------------------------------- records
+
+    def judged(self, core: Coordinator, body: Receipt, at: int) -> None:
+        """I10: the record that a stranger folds from receipts; I5: nobody is struck for what was no wrong result."""
+        verdict = body.verdict.message
+        if verdict.outcome is not Outcome.ACCEPTED or verdict.label is Label.UNVERIFIED:
+            return
+        if verdict.label is Label.ADAPTIVE and len(body.executions) == 1:
+            self.holds[body.ack.message.job_id] = verdict.time + self.limits.max_hold
+            return
+        self.holds.pop(body.ack.message.job_id, None)
+        for item in body.executions:
+            owner, hashed = item.assignment.message.provider, digest(DOMAIN, item.assignment.message)
+            if hashed in verdict.group:
+                self.passed[owner] = min(1000, self.passed.get(owner, 0) + 1)
+            elif item.reveal is None or item.reveal.exit_status not in (EXIT_TIMEOUT, EXIT_MEMORY_KILL):
+                self.passed[owner], self.strikes[owner] = 0, self.strikes.get(owner, 0) + 1
+        self._compare_records(core)
+
+    def _compare_records(self, core: Coordinator) -> None:
+        for owner, passed in self.passed.items():
+            trusts = core.state.trust.get(owner)
+            trust = trusts.by_class[CLASS] if trusts else None
+            found = (trust.passed, len(trust.strikes)) if trust else (0, 0)
+            assert found == (passed, min(8, self.strikes.get(owner, 0))), f"I10: a record of {found}, receipts say {passed}"
+
+    def stepped(self, core: Coordinator, at: int) -> None:
+        """I3: held pay becomes final at its time, by a draw or by an execution, and not before."""
+        for job_id, until in list(self.holds.items()):
+            job = core.state.jobs[job_id]
+            if isinstance(job.phase, Decided) and job.phase.is_final:
+                assert at >= until or len(job.beacons) > 1, f"held pay became final {until - at} s before its time"
+                del self.holds[job_id]
+
+    def check_faults(self, core: Coordinator, leases: dict[Hash32, Lease]) -> None:
+        """I5: a fault is a result outside the group, or a commitment that was not opened beside others."""
+        for faults in core.state.faults.values():
+            for fault in faults:
+                phase = leases[fault.lease].phase
+                assert isinstance(phase, Revealed | Silent), f"I5: a fault over a lease that is {type(phase).__name__}"
+                killed = isinstance(phase, Revealed) and phase.reveal.exit_status in (EXIT_TIMEOUT, EXIT_MEMORY_KILL)
+                assert not killed, "I5: a fault over a time-out or a memory kill"

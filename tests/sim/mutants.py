@@ -1,0 +1,173 @@
+"""Rules broken on purpose, one at a time: each must be noticed by the checkers within a few seeds, or the checkers have a hole.
+
+    python -m sim.mutants               tries all of them and prints the table
+    python -m sim.mutants --only NAME   one of them
+
+A mutant is a named patch of one function of the cores or the protocol, the invariant that it breaks, and where to look: which plans
+can show it at all. The seeds are taken in order among those, so the table says how soon each is noticed.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sim.plan import Plan, draw
+
+if TYPE_CHECKING:
+    import multiprocessing.pool
+
+Patch = pytest.MonkeyPatch
+SEEDS_MAX = 60  # plans that may show it and do not: then it survives
+
+
+def anywhere(plan: Plan) -> Plan | None:
+    """Every plan may show it."""
+    return plan
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One broken rule. `where` gives the plan to play for a seed, changed perhaps, or None when it cannot show it."""
+
+    name: str
+    invariant: str
+    mutate: Callable[[Patch], None]
+    where: Callable[[Plan], Plan | None] = anywhere
+
+    def plans(self) -> Iterator[Plan]:
+        """Those that may show it, in order of seeds."""
+        found = 0
+        for seed in range(1, 100 * SEEDS_MAX):
+            plan = self.where(draw(seed))
+            if plan is not None:
+                yield plan
+                found += 1
+            if found == SEEDS_MAX:
+                return
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How one mutant ended: the seed that showed it, after how many, in how many seconds of computing; None = it survived."""
+
+    name: str
+    invariant: str
+    seed: int | None
+    tries: int
+    seconds: float
+    violation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """All of them."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def count(self) -> int:
+        """How many were tried."""
+        return len(self.rows)
+
+    @property
+    def survivors(self) -> list[str]:
+        """Which nobody noticed."""
+        return [row.name for row in self.rows if row.seed is None]
+
+    @property
+    def killed(self) -> int:
+        """How many were noticed."""
+        return self.count - len(self.survivors)
+
+    @property
+    def text(self) -> str:
+        """The table."""
+        lines = [f"{'mutant':44} {'breaks':8} {'seed':>5} {'tries':>5} {'s':>6}  noticed as"]
+        for row in self.rows:
+            seed = "-" if row.seed is None else str(row.seed)
+            lines.append(f"{row.name:44} {row.invariant:8} {seed:>5} {row.tries:>5} {row.seconds:6.1f}  {row.violation[:90]}")
+        return "\n".join([*lines, f"mutants killed {self.killed} of {self.count}"])
+
+
+def everyone() -> tuple[Mutant, ...]:
+    """All mutants there are."""
+    from sim import mutants_coordinator, mutants_money, mutants_protocol, mutants_provider
+
+    return (*mutants_protocol.MUTANTS, *mutants_coordinator.MUTANTS, *mutants_money.MUTANTS, *mutants_provider.MUTANTS)
+
+
+def named(name: str) -> Mutant:
+    """One of them; KeyError for a name that none has."""
+    return {mutant.name: mutant for mutant in everyone()}[name]
+
+
+@contextmanager
+def applied(name: str | None) -> Iterator[None]:
+    """Breaks one rule for a while; None breaks none."""
+    patch = Patch()
+    try:
+        if name is not None:
+            named(name).mutate(patch)
+        yield
+    finally:
+        patch.undo()
+
+
+def attempt(name: str) -> Row:
+    """Plays one mutant until it is noticed."""
+    from sim.run import play_plan
+
+    mutant, started, tries = named(name), time.process_time(), 0
+    for plan in mutant.plans():
+        tries += 1
+        with applied(name):
+            violation = play_plan(plan)[2]
+        if violation is not None:
+            return Row(name, mutant.invariant, plan.seed, tries, time.process_time() - started, violation)
+    return Row(name, mutant.invariant, None, tries, time.process_time() - started, "nobody noticed")
+
+
+def table(pool: "multiprocessing.pool.Pool | None") -> Tried:
+    """Tries all of them."""
+    names = [mutant.name for mutant in everyone()]
+    rows: Iterable[Row] = map(attempt, names) if pool is None else pool.imap(attempt, names, chunksize=1)
+    return Tried(tuple(rows))
+
+
+def main() -> int:
+    """The command."""
+    from sim.run import workers
+
+    parser = argparse.ArgumentParser(prog="sim.mutants", description="Breaks the simulator's rules one by one; each must be noticed.")
+    parser.add_argument("--only", help="one of them")
+    parser.add_argument("--workers", type=int, default=2, help="processes")
+    options = parser.parse_args()
+    if options.only:
+        tried = Tried((attempt(options.only),))
+    else:
+        with workers(options.workers, len(everyone())) as pool:
+            tried = table(pool)
+    print(tried.text)
+    return 1 if tried.survivors else 0
+
+
+def only(test: Callable[[Plan], bool]) -> Callable[[Plan], Plan | None]:
+    """Plans of which something holds."""
+    return lambda plan: plan if test(plan) else None
+
+
+def changed(**parts: object) -> Callable[[Plan], Plan | None]:
+    """Every plan, with other parts."""
+    return lambda plan: replace(plan, **parts)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    from sim.mutants import main as entry  # the module under its own name, which the workers import too
+
+    sys.exit(entry())

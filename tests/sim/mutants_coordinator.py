@@ -1,0 +1,245 @@
+"""Broken rules of the coordinator: who may speak, what is matched, drawn, closed, told."""
+
+import os
+from dataclasses import replace
+
+from quorate_coordinator.core import book, chain_notes, closing, draws, epochs, faults, held, nonces, orders, placing, queries
+from quorate_coordinator.core.state import Case, Fault
+from quorate_coordinator.core.turn import Turn
+from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import ZERO_HASH, Hash32, Round
+from quorate_protocol.views import SealedOutput
+from sim.mutants import Mutant, Patch, only
+from sim.plan import Behaviour, Market, Plan
+
+INTRUDED = only(lambda plan: plan.has_intruder)
+LARGE = only(lambda plan: plan.market is Market.LARGE)
+CASES = only(lambda plan: Behaviour.LIAR in plan.behaviours and len(plan.jobs) >= 8 and plan.market is Market.SMALL)
+
+
+def _anybody_may_sign(patch: Patch) -> None:
+    patch.setattr(book, "registered", lambda turn, owner, key: turn.state.providers[owner])
+
+
+def _nonces_may_be_used_again(patch: Patch) -> None:
+    patch.setattr(nonces.UsedNonces, "is_used", lambda used, nonce: False)
+
+
+def _orders_without_money(patch: Patch) -> None:
+    patch.setattr(orders, "_check_funds", lambda submission, client, worst: None)
+
+
+def _acks_hide_another_secret(patch: Patch) -> None:
+    counter = iter(range(10**9))
+    patch.setattr(orders, "secret_hash", lambda secret: Hash32(next(counter).to_bytes(32, "big")))
+
+
+def _too_few_owners_are_enough(patch: Patch) -> None:
+    patch.setattr(orders, "OWNERS_MIN_QUORUM", 2)
+
+
+def _known_rounds_draw(patch: Patch) -> None:
+    patch.setattr(draws, "first_usable_round", lambda turn, named: Round(draws.round_at(turn, turn.at)))
+
+
+def _any_named_round_draws(patch: Patch) -> None:
+    patch.setattr(draws, "first_usable_round", lambda turn, named: max(Round(1), Round(named - 4)))
+
+
+def _later_batches_use_known_rounds(patch: Patch) -> None:
+    escalate = closing._escalate
+
+    def early(turn, job, count):  # type: ignore[no-untyped-def]
+        escalate(turn, job, count)
+        now = turn.state.jobs[job.id]
+        turn.put(now, phase=replace(now.phase, round=Round(draws.round_at(turn, turn.at) - 1)))
+
+    patch.setattr(closing, "_escalate", early)
+
+
+def _blinds_are_zero(patch: Patch) -> None:
+    derive = Turn.derive
+    patch.setattr(Turn, "derive", lambda turn, label: ZERO_HASH if label == "blind" else derive(turn, label))
+
+
+def _auditors_have_more_time(patch: Patch) -> None:
+    assign_place = draws.assign_place
+
+    def longer(turn, job, place):  # type: ignore[no-untyped-def]
+        rules = turn.rules
+        turn.rules = replace(rules, limits=replace(rules.limits, accept_within=rules.limits.accept_within + 3))
+        try:
+            return assign_place(turn, job, place)
+        finally:
+            turn.rules = rules
+
+    patch.setattr(draws, "assign_place", longer)
+
+
+def _chance_is_not_in_the_journal(patch: Patch) -> None:
+    patch.setattr(Turn, "derive", lambda turn, label: hash_tuple(os.urandom(32), label))
+
+
+def _free_slots_are_not_counted(patch: Patch) -> None:
+    patch.setattr(book, "free_slots", lambda *arguments: 1)
+    patch.setattr("quorate_node.core.capacity.free", lambda *arguments: 1)
+    patch.setattr("quorate_node.core.capacity.taken", lambda *arguments: 0)
+
+
+def _batches_close_early(patch: Patch) -> None:
+    def close(turn, job):  # type: ignore[no-untyped-def]
+        phase = job.phase
+        members = [turn.state.leases[place.lease] for place in phase.places if place.lease]
+        members = [lease for lease in members if type(lease.phase).__name__ == "Committed"]
+        if members and phase.beacon is not None:
+            closing._sign_set(turn, job, phase, members)
+
+    patch.setattr(closing, "close_if_complete", close)
+
+
+def _stopped_jobs_are_compared(patch: Patch) -> None:
+    after = placing._after_commit
+    patch.setattr(placing, "_after_commit", lambda turn, job, lease: after(turn, replace(job, stop=None), lease))
+
+
+def _jobs_wait_for_ever(patch: Patch) -> None:
+    patch.setattr(closing, "decide_if_open", lambda turn, job: None)
+
+
+def _lapsed_places_stay_empty(patch: Patch) -> None:
+    patch.setattr(placing, "reopen", lambda turn, job, lease, retry_at: None)
+
+
+def _cases_told_again_are_new(patch: Patch) -> None:
+    def opened(turn, note):  # type: ignore[no-untyped-def]
+        key = f"foreign-{note.case_id}-{turn.at}"
+        turn.state.cases[key] = Case(key, note.accused, (), ())
+
+    patch.setattr(chain_notes, "_case_opened", opened)
+
+
+def _the_accused_go_on(patch: Patch) -> None:
+    open_case = faults.open_case_if_due
+
+    def without_freeze(turn, accused):  # type: ignore[no-untyped-def]
+        open_case(turn, accused)
+        turn.state.providers[accused] = replace(turn.state.providers[accused], is_frozen=False)
+
+    patch.setattr(faults, "open_case_if_due", without_freeze)
+    patch.setattr(chain_notes, "_freeze", lambda turn, owner, is_frozen: None)
+
+
+def _executions_stand_in_two_cases(patch: Patch) -> None:
+    open_case = faults.open_case_if_due
+
+    def again(turn, accused):  # type: ignore[no-untyped-def]
+        open_case(turn, accused)
+        known = turn.state.faults.get(accused) or ()
+        turn.state.faults[accused] = tuple(replace(fault, is_case_used=False) for fault in known)
+
+    patch.setattr(faults, "open_case_if_due", again)
+
+
+def _killed_runs_are_faults(patch: Patch) -> None:
+    patch.setattr(faults, "_is_killed", lambda lease: False)
+
+
+def _lapses_are_faults(patch: Patch) -> None:
+    reopen = placing.reopen
+
+    def struck(turn, job, lease, retry_at):  # type: ignore[no-untyped-def]
+        known = turn.state.faults.get(lease.provider) or ()
+        fault = Fault(lease.hash, job.id, job.submission.order.message.client, turn.at, is_case_used=True)
+        turn.state.faults[lease.provider] = (*known, fault)
+        reopen(turn, job, lease, retry_at)
+
+    patch.setattr(placing, "reopen", struck)
+
+
+def _outputs_before_the_verdict(patch: Patch) -> None:
+    run_view = queries.run_view
+
+    def early(state, job, is_client):  # type: ignore[no-untyped-def]
+        view = run_view(state, job, is_client)
+        opened = [state.leases[digest].phase for digest in job.leases]
+        shown = [phase for phase in opened if type(phase).__name__ == "Revealed"]
+        if view.output is None and shown:
+            one = shown[0]
+            output = SealedOutput(
+                one.commit.message.encrypted_output, one.reveal.salt, one.reveal.output_digest, one.reveal.exit_status
+            )
+            return replace(view, output=output)
+        return view
+
+    patch.setattr(queries, "run_view", early)
+
+
+def _late_witnesses(patch: Patch) -> None:
+    on_witness = placing.on_witness
+
+    def taken(turn, event):  # type: ignore[no-untyped-def]
+        try:
+            on_witness(turn, event)
+        except Refused as refused:
+            if refused.code.value != "too-late":
+                raise
+            turn.put(placing._job_of_commit(turn, event.witness.message.commit_hash), witness=event.witness)
+
+    patch.setattr(placing, "on_witness", taken)
+
+
+def _anybody_may_stop(patch: Patch) -> None:
+    on_stop = placing.on_stop
+
+    def stopped(turn, event):  # type: ignore[no-untyped-def]
+        job = turn.state.jobs.get(event.stop.message.job_id)
+        on_stop(turn, event if job is None else replace(event, key=job.submission.session.message.session_key))
+
+    patch.setattr(placing, "on_stop", stopped)
+
+
+def _refused_epochs_are_forgotten(patch: Patch) -> None:
+    patch.setattr(epochs, "on_refused", lambda turn, purpose: None)
+
+
+def _held_jobs_are_not_looked_at(patch: Patch) -> None:
+    patch.setattr(held, "at_limit", lambda turn, job: None)
+
+
+def _with_reorganisations(plan: Plan) -> Plan | None:
+    return replace(plan, has_reorganisations=True) if CASES(plan) is not None else None
+
+
+def _tiny_and_intruded(plan: Plan) -> Plan | None:
+    return replace(plan, has_intruder=True) if plan.market is Market.TINY else None
+
+
+MUTANTS = (
+    Mutant("signatures of providers are not compared", "I5", _anybody_may_sign, INTRUDED),
+    Mutant("a nonce may be used again", "I4", _nonces_may_be_used_again, INTRUDED),
+    Mutant("orders without money are taken", "I4", _orders_without_money, INTRUDED),
+    Mutant("two owners are enough for a quorum", "I3", _too_few_owners_are_enough, _tiny_and_intruded),
+    Mutant("the Ack hides another secret", "I9", _acks_hide_another_secret),
+    Mutant("auditors are drawn by a known round", "I9", _known_rounds_draw),
+    Mutant("the primary may name a known round", "I9", _any_named_round_draws),
+    Mutant("a later batch is drawn by a known round", "I9", _later_batches_use_known_rounds),
+    Mutant("blinds can be guessed", "I9", _blinds_are_zero),
+    Mutant("auditors can tell their role", "I9", _auditors_have_more_time),
+    Mutant("chance that the journal does not have", "I10", _chance_is_not_in_the_journal),
+    Mutant("a run slot is given twice", "I2", _free_slots_are_not_counted),
+    Mutant("a batch closes before all have committed", "I8", _batches_close_early),
+    Mutant("what a client stopped is compared", "I4", _stopped_jobs_are_compared),
+    Mutant("a job may wait for ever", "I7", _jobs_wait_for_ever),
+    Mutant("a lapsed place stays empty", "I7", _lapsed_places_stay_empty, only(lambda plan: Behaviour.SLEEPER in plan.behaviours)),
+    Mutant("a case told again is a new one", "I5", _cases_told_again_are_new, _with_reorganisations),
+    Mutant("the accused are not frozen", "I5", _the_accused_go_on, CASES),
+    Mutant("an execution stands in two cases", "I5", _executions_stand_in_two_cases, CASES),
+    Mutant("a time-out is a fault", "I5", _killed_runs_are_faults, only(lambda plan: Behaviour.LIAR in plan.behaviours)),
+    Mutant("a lapse is a fault", "I5", _lapses_are_faults, only(lambda plan: Behaviour.SLEEPER in plan.behaviours)),
+    Mutant("the output is shown before the verdict", "I8", _outputs_before_the_verdict),
+    Mutant("a witness after its round counts", "I9", _late_witnesses, INTRUDED),
+    Mutant("anybody may stop a job", "I4", _anybody_may_stop, INTRUDED),
+    Mutant("a refused epoch is not built anew", "I7", _refused_epochs_are_forgotten),
+    Mutant("held jobs are never looked at again", "I7", _held_jobs_are_not_looked_at, LARGE),
+)

@@ -1,0 +1,213 @@
+"""Broken rules of money: pay, fees, credits, holds, refunds, vouchers, epochs."""
+
+from dataclasses import replace
+
+from quorate_coordinator.core import closing, draws, epochs, held, ledger
+from quorate_protocol import settlement
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Amount, Price, UnixSeconds
+from sim.mutants import Mutant, Patch, only
+from sim.plan import Market, Plan
+
+LARGE = only(lambda plan: plan.market is Market.LARGE)
+INTRUDED = only(lambda plan: plan.has_intruder)
+
+
+def _pay_is_rounded_up(patch: Patch) -> None:
+    def rounded(usage, rate, budget):  # type: ignore[no-untyped-def]
+        return Amount(min(-(-usage * rate // 3_600_000), budget))
+
+    patch.setattr(settlement, "pay_for", rounded)
+
+
+def _fees_are_charged_twice(patch: Patch) -> None:
+    split = settlement.split
+
+    def doubled(*arguments):  # type: ignore[no-untyped-def]
+        found = split(*arguments)
+        return replace(found, charged=Amount(found.charged + found.fee), fee=Amount(2 * found.fee))
+
+    patch.setattr(settlement, "split", doubled)
+
+
+def _credits_count_twice(patch: Patch) -> None:
+    credit = ledger.credit
+
+    def twice(turn, lease, amount):  # type: ignore[no-untyped-def]
+        credit(turn, lease, amount)
+        credit(turn, lease, amount)
+
+    patch.setattr(ledger, "credit", twice)
+
+
+def _silence_is_paid(patch: Patch) -> None:
+    settle = ledger.settle
+
+    def everybody(turn, job, paid):  # type: ignore[no-untyped-def]
+        settle(turn, job, closing.committed_leases(turn, job) if paid else paid)
+
+    patch.setattr(ledger, "settle", everybody)
+
+
+def _two_results_are_the_clients_doing(patch: Patch) -> None:
+    unresolved = closing._unresolved
+    patch.setattr(closing, "_unresolved", lambda turn, job, members, is_clients_doing: unresolved(turn, job, members, True))
+
+
+def _charges_beyond_the_reservation(patch: Patch) -> None:
+    # It takes a poor client and a program that answers differently each time.
+    patch.setattr("sim.workload.KINDS", ("random", "random", "times-out"))
+    patch.setattr(ledger, "_room", lambda turn, job: job.submission.order.message.budget)
+
+
+def _poor(plan: Plan) -> Plan | None:
+    return replace(plan, is_poor=True) if plan.market is Market.SMALL else None
+
+
+def _pay_beyond_the_budget(patch: Patch) -> None:
+    patch.setattr("sim.workload.KINDS", ("random", "random", "times-out"))
+    split = settlement.split
+    patch.setattr(settlement, "split", lambda order, *more: split(replace(order, budget=Amount(2 * order.budget)), *more))
+
+
+def _auditors_ask_what_they_like(patch: Patch) -> None:
+    patch.setattr(draws, "Price", lambda amount: Price(amount + 100_000))
+
+
+def _held_pay_is_final_early(patch: Patch) -> None:
+    queue = "quorate_coordinator.core.matching_queue.JobQueue.releasable"
+    patch.setattr(queue, lambda jobs, at: [jobs._state.jobs[job_id] for job_id in jobs._state.held])
+    patch.setattr(held, "at_limit", _release_at_once)
+
+
+def _release_at_once(turn, job):  # type: ignore[no-untyped-def]
+    del turn.state.held[job.id]
+    held._finish(turn, turn.put(job, phase=replace(job.phase, is_final=True)))
+
+
+def _holds_are_short(patch: Patch) -> None:
+    accept = closing._accept
+
+    def shorter(turn, job, group, faulted):  # type: ignore[no-untyped-def]
+        rules = turn.rules
+        turn.rules = replace(rules, limits=replace(rules.limits, max_hold=0))
+        try:
+            accept(turn, job, group, faulted)
+        finally:
+            turn.rules = rules
+
+    patch.setattr(closing, "_accept", shorter)
+    patch.setattr(held, "at_limit", _release_at_once)
+
+
+def _refunds_are_not_given(patch: Patch) -> None:
+    gone = held.gone
+
+    def kept(turn, job, verdict):  # type: ignore[no-untyped-def]
+        before = turn.state.clients[job.submission.order.message.client]
+        gone(turn, job, verdict)
+        after = turn.state.clients[before.account]
+        taken = after.refund + after.refund_held - before.refund - before.refund_held
+        turn.state.clients[before.account] = replace(after, refund=before.refund, refund_held=before.refund_held)
+        turn.books(fund=Amount(turn.state.own.fund + taken))
+
+    patch.setattr(held, "gone", kept)
+
+
+def _liars_keep_held_pay(patch: Patch) -> None:
+    patch.setattr(held, "_forfeit", lambda turn, job, primary, helpers: list(helpers))
+
+
+def _held_pay_is_released_twice(patch: Patch) -> None:
+    release = ledger.release
+    patch.setattr(ledger, "release", lambda turn, job: release(turn, replace(job, is_released=False)))
+
+
+def _final_before_covered(patch: Patch) -> None:
+    release = ledger.release
+    patch.setattr(ledger, "release", lambda turn, job: release(turn, replace(job, is_covered=True)))
+    settle = ledger.settle
+
+    def settled(turn, job, paid):  # type: ignore[no-untyped-def]
+        settle(turn, job, paid)
+        ledger.release(turn, turn.state.jobs[job.id])
+
+    patch.setattr(ledger, "settle", settled)
+
+
+def _without(code: Code):  # type: ignore[no-untyped-def]
+    def mutate(patch: Patch) -> None:
+        on_voucher = ledger.on_voucher
+
+        def taken(turn, event):  # type: ignore[no-untyped-def]
+            try:
+                on_voucher(turn, event)
+            except Refused as refused:
+                if refused.code is not code:
+                    raise
+                message = event.voucher.message
+                client = turn.state.clients[message.client]
+                changed = replace(client, vouched=message.cumulative, voucher=event.voucher, voucher_key=event.key)
+                turn.state.clients[client.account] = changed
+
+        patch.setattr(ledger, "on_voucher", taken)
+
+    return mutate
+
+
+def _epochs_overtake_each_other(patch: Patch) -> None:
+    patch.setattr(epochs, "_in_flight", lambda turn: False)
+
+
+def _epochs_show_more(patch: Patch) -> None:
+    leaves_of = epochs.leaves_of
+
+    def more(turn):  # type: ignore[no-untyped-def]
+        return tuple(replace(leaf, final=Amount(leaf.final + leaf.held)) for leaf in leaves_of(turn))
+
+    patch.setattr(epochs, "leaves_of", more)
+
+
+def _statements_forget(patch: Patch) -> None:
+    state = ledger._state
+
+    def less(turn, provider):  # type: ignore[no-untyped-def]
+        state(turn, replace(provider, final=Amount(provider.final // 2)))
+        kept = turn.state.providers[provider.owner]
+        turn.state.providers[provider.owner] = replace(kept, final=provider.final)
+
+    patch.setattr(ledger, "_state", less)
+
+
+def _statements_are_numbered_by_time(patch: Patch) -> None:
+    state = ledger._state
+
+    def numbered(turn, provider):  # type: ignore[no-untyped-def]
+        state(turn, replace(provider, statement_seq=UnixSeconds(turn.at // 20)))
+
+    patch.setattr(ledger, "_state", numbered)
+
+
+MUTANTS = (
+    Mutant("pay is rounded up", "I4", _pay_is_rounded_up),
+    Mutant("the fee is charged twice", "I4", _fees_are_charged_twice),
+    Mutant("a credit counts twice", "I1", _credits_count_twice),
+    Mutant("whoever committed is paid", "I4", _silence_is_paid),
+    Mutant("two different results are paid for", "I4", _two_results_are_the_clients_doing),
+    Mutant("charges go beyond the reservation", "I4", _charges_beyond_the_reservation, _poor),
+    Mutant("pay goes beyond the budget", "I4", _pay_beyond_the_budget, _poor),
+    Mutant("auditors are paid above the client's price", "I4", _auditors_ask_what_they_like),
+    Mutant("held pay is final at once", "I3", _held_pay_is_final_early, LARGE),
+    Mutant("holds are too short", "I3", _holds_are_short, LARGE),
+    Mutant("a refund is not given", "I4", _refunds_are_not_given, LARGE),
+    Mutant("a liar keeps its held pay", "I1", _liars_keep_held_pay, LARGE),
+    Mutant("held pay is released twice", "I1", _held_pay_is_released_twice),
+    Mutant("pay is final before its client covers it", "I1", _final_before_covered),
+    Mutant("vouchers above the session's limit", "I4", _without(Code.OVER_ALLOCATION), INTRUDED),
+    Mutant("vouchers above the charges", "I4", _without(Code.BAD_AMOUNT), INTRUDED),
+    Mutant("older vouchers replace newer ones", "I6", _without(Code.STALE), INTRUDED),
+    Mutant("an epoch is posted while one is in flight", "I1", _epochs_overtake_each_other),
+    Mutant("an epoch shows held credit as final", "I1", _epochs_show_more),
+    Mutant("a Statement says less than is owed", "I3", _statements_forget),
+    Mutant("Statements share a number", "I10", _statements_are_numbered_by_time),
+)

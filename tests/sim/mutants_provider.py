@@ -1,0 +1,129 @@
+"""Broken rules of the provider: when it reveals, what it signs, whom it believes."""
+
+from dataclasses import replace
+
+from quorate_node.core import bidding, effects, events, execution, jury
+from quorate_node.core.phases import Committed, Revealed
+from quorate_node.core.provider import ProviderCore
+from quorate_node.core.reconcile import Reconciled
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import UnixSeconds
+from sim.mutants import Mutant, Patch, only
+from sim.plan import Behaviour, Market
+
+INTRUDED = only(lambda plan: plan.has_intruder)
+CRASHING = only(lambda plan: plan.crash_chance > 0.005)
+CASES = only(lambda plan: Behaviour.LIAR in plan.behaviours and len(plan.jobs) >= 8 and plan.market is Market.SMALL)
+
+
+def _reveals_before_the_set(patch: Patch) -> None:
+    enter = execution._enter
+
+    def eager(found, phase):  # type: ignore[no-untyped-def]
+        moved, due = enter(found, phase)
+        if isinstance(phase, Committed):
+            due = (*due, effects.SendReveal(found.hash, found.coordinator, phase.reveal, found.commit_by))
+        return moved, due
+
+    patch.setattr(execution, "_enter", eager)
+    patch.setattr("quorate_protocol.lease._reveal", lambda held, reveal, at: (held, ()))
+
+
+def _commit_sets_without(code: Code):  # type: ignore[no-untyped-def]
+    def mutate(patch: Patch) -> None:
+        commit_set = execution._commit_set
+
+        def taken(found, event, at, terms):  # type: ignore[no-untyped-def]
+            try:
+                return commit_set(found, event, at, terms)
+            except Refused as refused:
+                if refused.code is not code:
+                    raise
+                return execution._enter(found, Revealed(found.phase.commit, found.phase.reveal, event.commit_set))
+
+        patch.setattr(execution, "_commit_set", taken)
+
+    return mutate
+
+
+def _signers_are_not_checked(patch: Patch) -> None:
+    patch.setattr(execution, "_check_signer", lambda found, signer, terms: None)
+
+
+def _late_assignments(patch: Patch) -> None:
+    assigned = ProviderCore._assigned
+    patch.setattr(ProviderCore, "_assigned", lambda core, event, at: assigned(core, event, min(at, event.assignment.message.accept_by)))
+
+
+def _assignments_of_anybody(patch: Patch) -> None:
+    assigned = ProviderCore._assigned
+
+    def taken(core, event, at):  # type: ignore[no-untyped-def]
+        own = core.terms.statement_keys.get(event.assignment.message.coordinator, event.signer)
+        return assigned(core, replace(event, signer=own), at)
+
+    patch.setattr(ProviderCore, "_assigned", taken)
+
+
+def _statements_are_not_compared(patch: Patch) -> None:
+    def taken(core, event):  # type: ignore[no-untyped-def]
+        core.statements[event.coordinator] = event.statement
+        return ()
+
+    patch.setattr(ProviderCore, "_statement", taken)
+
+
+def _statements_are_dropped(patch: Patch) -> None:
+    patch.setattr(ProviderCore, "_statement", lambda core, event: ())
+
+
+def _a_new_salt_for_each_commit(patch: Patch) -> None:
+    step = execution.step
+
+    def salted(found, event, at, random, terms):  # type: ignore[no-untyped-def]
+        moved, due = step(found, event, at, random, terms)
+        if isinstance(moved.phase, Committed) and isinstance(event, events.Tick):
+            commit = replace(moved.phase.commit, commitment=random)
+            moved = moved.to(replace(moved.phase, commit=commit))
+            return moved, execution.duties(moved)
+        return moved, due
+
+    patch.setattr(execution, "step", salted)
+
+
+def _runs_again_after_a_crash(patch: Patch) -> None:
+    patch.setattr("sim.provider.reconcile", lambda desired, duties, observed: Reconciled((), tuple(observed)))
+
+
+def _commits_after_commit_by(patch: Patch) -> None:
+    uploaded = execution._uploaded
+    patch.setattr(execution, "_uploaded", lambda found, at, terms: uploaded(replace(found, commit_by=UnixSeconds(2**40)), at, terms))
+
+
+def _work_below_its_price(patch: Patch) -> None:
+    patch.setattr(bidding, "CHECKS", tuple(check for check in bidding.CHECKS if check is not bidding._is_paid_enough))
+
+
+def _ballots_open_while_others_vote(patch: Patch) -> None:
+    patch.setattr(jury, "ballot", lambda case_id, juror, salt, digests: digests[0])
+
+
+def _stops_are_ignored(patch: Patch) -> None:
+    patch.setattr(execution, "_stop", lambda found, at: (found, ()))
+
+
+MUTANTS = (
+    Mutant("a provider reveals before the CommitSet", "I8", _reveals_before_the_set),
+    Mutant("a stale CommitSet opens a result", "I8", _commit_sets_without(Code.STALE), INTRUDED),
+    Mutant("a CommitSet from the future opens a result", "I8", _commit_sets_without(Code.TOO_EARLY), INTRUDED),
+    Mutant("a CommitSet without its Commit opens it", "I8", _commit_sets_without(Code.UNKNOWN), INTRUDED),
+    Mutant("a second CommitSet is believed", "I8", _commit_sets_without(Code.EQUIVOCATION), INTRUDED),
+    Mutant("a provider believes any signer", "I5", _signers_are_not_checked, INTRUDED),
+    Mutant("an Assignment after acceptBy is taken", "I7", _late_assignments, INTRUDED),
+    Mutant("Assignments of strangers are run", "I5", _assignments_of_anybody, INTRUDED),
+    Mutant("older Statements are believed", "I10", _statements_are_not_compared, INTRUDED),
+    Mutant("Statements are dropped", "I3", _statements_are_dropped),
+    Mutant("a Commit sent again has a new salt", "I8", _a_new_salt_for_each_commit, only(lambda plan: plan.weather.drop > 0)),
+    Mutant("a restart removes what runs", "I6", _runs_again_after_a_crash, CRASHING),
+    Mutant("a jury's ballots bind to nothing", "I5", _ballots_open_while_others_vote, CASES),
+)
