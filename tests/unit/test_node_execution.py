@@ -47,8 +47,8 @@ from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import seal
 from quorate_protocol.job import image_digest
 from quorate_protocol.messages import CommitEntry
-from quorate_protocol.refusals import Code
-from quorate_protocol.units import EXIT_TIMEOUT, ExitStatus, Hash32, Milliseconds, UnixSeconds
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import EXIT_TIMEOUT, Address, ExitStatus, Hash32, Milliseconds, UnixSeconds
 
 ORDER = (Accepted, Fetching, Starting, Running, Collecting, Sealing, Uploading, Committed, Receipted, Revealed, Done)
 DUTY = {
@@ -321,6 +321,24 @@ def test_ended_leases_are_forgotten_in_time(phase: type) -> None:
     assert driver.do(events.Tick(), after=execution.next_due(driver.execution(lease)) - driver.now) == (effects.Forget(lease),)
     assert not driver.core.executions and not driver.core.commits and not driver.core.active
     assert driver.do(events.Tick(), after=10**6) == ()
+
+
+def test_of_what_is_long_done_only_a_line_is_kept() -> None:
+    """Spec and verdict go after minutes; a later verdict is still no surprise, another voice's is, and after seven days nothing is."""
+    driver, lease = at_phase(Done)
+    driver.do(events.Tick(), after=execution.DONE_KEEP_SECONDS)
+    assert not driver.core.executions and list(driver.core.settled) == [lease]
+    twin = ProviderCore(make_terms())
+    twin.restore(driver.core.snapshot())
+    assert list(twin.settled) == [lease]
+    late = verdict(lease, 9)
+    assert driver.do(late) == ()
+    with pytest.raises(Refused, match="no such assignment"):
+        driver.do(replace(late, signer=Address(b"\x77" * 20)))
+    driver.do(events.Tick(), after=execution.KEEP_SECONDS)
+    assert not driver.core.settled
+    with pytest.raises(Refused, match="no such assignment"):
+        driver.do(late)
 
 
 # ------------------------------------------------------------------------------------------------------------------ results

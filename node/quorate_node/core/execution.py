@@ -49,6 +49,7 @@ from quorate_protocol.units import ZERO_HASH, Hash32, Round, Seconds, UnixSecond
 
 KEEP_SECONDS = 7 * DAY  # ciphertext past the verdict (PROTOCOL §4); also the wait for a verdict that never comes
 DECLINED_KEEP_SECONDS = 600  # long enough for every repeat of its assignment
+DONE_KEEP_SECONDS = 600  # whole, with its spec and its verdict; of what is older the state knows only that it was
 CLOCK_ALLOWANCE_SECONDS = 2  # between honest clocks, on top of the one beacon period of a CommitSet
 RESEND_FIRST_SECONDS = 2
 RESEND_LONGEST_SECONDS = 60
@@ -124,7 +125,9 @@ def next_due(execution: Execution) -> UnixSeconds:
             return min(phase.resend_at, UnixSeconds(execution.commit_by + KEEP_SECONDS))
         case Receipted() | Revealed():
             return UnixSeconds(execution.commit_by + KEEP_SECONDS)
-        case Done() | Lapsed():
+        case Done():
+            return UnixSeconds(phase.forget_at - KEEP_SECONDS + DONE_KEEP_SECONDS)
+        case Lapsed():
             return phase.forget_at
         case _:
             return UnixSeconds(execution.commit_by + 1)

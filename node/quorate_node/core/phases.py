@@ -117,7 +117,7 @@ class Revealed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The job ended with a verdict; the ciphertext is kept until `forget_at`."""
+    """The job ended with a verdict; the ciphertext is kept until `forget_at`, the execution itself ten minutes (see `provider.settled`)."""
 
     commit: Commit
     verdict: Envelope[Verdict]

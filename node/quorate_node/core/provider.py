@@ -10,7 +10,7 @@ from quorate_node.core import bidding, capacity, effects, events, execution, jur
 from quorate_node.core.effects import Effect
 from quorate_node.core.events import Event
 from quorate_node.core.jury import Duty
-from quorate_node.core.phases import Accepted, Committed, Declined, Execution
+from quorate_node.core.phases import Accepted, Committed, Declined, Done, Execution
 from quorate_node.core.terms import Terms
 from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import Envelope
@@ -24,6 +24,7 @@ EXECUTIONS_KEPT_MAX = 200_000
 CASES_KEPT_MAX = 1_000
 NEVER = UnixSeconds(2**63)
 FORGET_AT_ONCE_MAX = 64
+SETTLED_KEPT_MAX = 1_000_000  # the oldest goes first: a seventh of a kilobyte each, seven days of one and a half a second
 _FACTS = "facts"
 _TERMS = "terms"
 
@@ -46,7 +47,9 @@ class ProviderCore(Tables):
         self.executions: Table[Hash32, Execution] = Table(Hash32, Execution)
         self.active: Table[Hash32, bool] = Table(Hash32, bool)  # those not ended
         self.declined: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # when to forget, oldest first
-        self.ended: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # likewise
+        self.ended: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # likewise, of those that lapsed
+        self.done: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # likewise, of those with a verdict
+        self.settled: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # gone from `executions`; a later verdict is no surprise
         self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # a Commit's digest -> its lease
         self.cases: Table[Nonce, events.CaseOpened] = Table(Nonce, events.CaseOpened)
         self.jury: Table[Nonce, Duty] = Table(Nonce, Duty)
@@ -81,7 +84,7 @@ class ProviderCore(Tables):
     def next_due(self) -> UnixSeconds:
         """When a Tick changes something next (forgetting may be later than that)."""
         leases = [execution.next_due(item) for item in self.live()]
-        ends = [next(iter(table.values()), NEVER) for table in (self.declined, self.ended)]
+        ends = [next(iter(table.values()), NEVER) for table in (self.declined, self.ended, self.done, self.settled)]
         return min((*leases, *ends, *(jury.next_due(item) for item in self.jury.values())), default=NEVER)
 
     def resume(self) -> tuple[Effect, ...]:
@@ -216,6 +219,9 @@ class ProviderCore(Tables):
     def _check_known(self, event: events.CommitSetArrived | events.VerdictArrived | events.StopArrived) -> None:
         found = self.executions.get(event.lease)
         if found is None:
+            is_late = event.lease in self.settled and not isinstance(event, events.CommitSetArrived)
+            if is_late and (isinstance(event, events.StopArrived) or event.signer in self.terms.statement_keys.values()):
+                return  # a final verdict after a provisional one, or a Stop of what is over: nothing is left to change
             raise Refused(Code.UNKNOWN, "no such assignment here")
         if isinstance(event, events.StopArrived) and found.coordinator != event.coordinator:
             raise Refused(Code.NOT_YOURS, "stop: of another coordinator's assignment")
@@ -243,7 +249,14 @@ class ProviderCore(Tables):
             return
         if moved.hash in self.active:
             del self.active[moved.hash]
-        (self.declined if isinstance(moved.phase, Declined) else self.ended)[moved.hash] = execution.next_due(moved)
+        match moved.phase:
+            case Declined():
+                table = self.declined
+            case Done():
+                table = self.done
+            case _:
+                table = self.ended
+        table[moved.hash] = execution.next_due(moved)
 
     def _tick(self, item: Input[Event]) -> tuple[Effect, ...]:
         due: list[Effect] = []
@@ -254,22 +267,28 @@ class ProviderCore(Tables):
                 del self.jury[case_id]
             else:
                 due.extend(self._on_duty(case_id, events.Tick(), item))
-        for table in (self.declined, self.ended):
+        for table in (self.declined, self.ended, self.done):
             due.extend(self._forget(table, item.at))
+        self._forget_settled(item.at)
         return tuple(due)
 
     def _forget(self, table: Table[Hash32, UnixSeconds], at: UnixSeconds) -> list[Effect]:
-        gone: list[Hash32] = []
-        for lease, forget_at in table.items():
-            if forget_at > at or len(gone) >= FORGET_AT_ONCE_MAX:
-                break
-            gone.append(lease)
+        gone = _due_first(table, at)
         for lease in gone:
-            commit = self.executions[lease].commit()
+            found = self.executions[lease]
+            commit = found.commit()
             if commit is not None:
                 del self.commits[digest(self.terms.domain, commit)]
             del self.executions[lease], table[lease]
+            if isinstance(found.phase, Done):
+                self.settled[lease] = found.phase.forget_at
         return [effects.Forget(lease) for lease in gone]
+
+    def _forget_settled(self, at: UnixSeconds) -> None:
+        for lease in _due_first(self.settled, at):
+            del self.settled[lease]
+        while len(self.settled) > SETTLED_KEPT_MAX:
+            del self.settled[next(iter(self.settled))]
 
     # ------------------------------------------------------------------------------------------------------------- jury
 
@@ -324,3 +343,13 @@ class ProviderCore(Tables):
             raise Refused(Code.BAD_AMOUNT, f"statement: final fell from {before.message.final} to {message.final}")
         self.statements[event.coordinator] = event.statement
         return ()
+
+
+def _due_first(table: Table[Hash32, UnixSeconds], at: UnixSeconds) -> list[Hash32]:
+    """Of rows in order of their moment, those that are due; so many at once, and the rest with the next Tick."""
+    found: list[Hash32] = []
+    for lease, due_at in table.items():
+        if due_at > at or len(found) >= FORGET_AT_ONCE_MAX:
+            break
+        found.append(lease)
+    return found
