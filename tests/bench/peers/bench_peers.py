@@ -5,11 +5,13 @@ One run on one machine, one system after the other. Prints the table of docs/per
 
     --count N   tasks of a throughput run    --calm N   tasks one at a time    --lease N   containers of each kind
     --only KEY  (repeatable) these rows      --folder   where journals are written: on the disk that is to be measured
+    --write docs/performance.md   puts the table between that page's two marks
 """
 
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,8 +23,8 @@ import containers
 import market
 import ours
 import table
-from needs import missing
 
+from needs import missing
 from quorate.images import build_python_image
 
 Figures = dict[str, float]
@@ -104,6 +106,7 @@ def main() -> None:
     parser.add_argument("--lease", type=int, default=20)
     parser.add_argument("--folder", default=".")
     parser.add_argument("--only", action="append")
+    parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     described = {**market.machine(), "what": machine()}
     found: dict[str, Figures | str] = {}
@@ -115,10 +118,14 @@ def main() -> None:
             begun = time.monotonic()
             try:
                 found[name] = {key: round(value, 3) for key, value in measured().items()}
-            except (apart.Missing, OSError) as error:  # its row says why
+            except (apart.Missing, OSError, subprocess.SubprocessError) as error:  # its row says why
                 found[name] = str(error)
             print(f"peers: {name}: {found[name]} ({time.monotonic() - begun:.0f} s)", file=sys.stderr)
-    print(f"{described['what']}; load {described['load']}\n\n{table.markdown(found)}\n")
+    heading = f"{options.count:,} tasks; {options.calm} one at a time; {options.lease} containers of each kind."
+    shown = f"{described['what']}; load before the run {described['load']}. {heading}\n\n{table.markdown(found)}"
+    if options.write:
+        options.write.write_text(table.written(options.write.read_text(), shown))
+    print(shown + "\n")
     print(json.dumps({"bench": "peers", "machine": described, "count": options.count, "found": found}))
 
 

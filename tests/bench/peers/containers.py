@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import drive
-from executor_support import make_executor, python_task
 
+from executor_support import make_executor, python_task
 from quorate_protocol.ports import Executor
 
 CODE = "pass"

@@ -13,8 +13,8 @@ from quorate.images import build_python_image
 
 OUTSTANDING = 256
 """Jobs under way at once in a throughput run; peers get all their tasks at once."""
-DEVNET_JOBS = 30
-DEVNET_CALM = 5
+DEVNET_JOBS = 24
+DEVNET_CALM = 4
 
 
 def coordinator(folder: str, count: int, calm: int, is_signed: bool, is_staked: bool) -> dict[str, float]:

@@ -57,6 +57,12 @@ CONTAINERS: Mapping[str, tuple[str, str]] = {
     "bwrap": ("a lease in bwrap", "as runc, without an engine"),
 }
 
+QUEUE_HEADS = (
+    "no-op work", "tasks/s", "beside ours", "p50 ms", "p99 ms", "durable before acknowledged", "result verified",
+    "isolation of the work", "scheduler killed -9", "worker killed -9", "paid",
+)  # fmt: skip
+BEGIN, END = "<!-- figures: make bench-peers ARGS='--write docs/performance.md' -->", "<!-- end of figures -->"
+
 Found = Mapping[str, "dict[str, float] | str"]
 
 
@@ -65,10 +71,18 @@ def markdown(found: Found) -> str:
     return "\n".join([*_queues(found), "", *_containers(found)])
 
 
+def written(text: str, figures: str) -> str:
+    """`text` with the figures between its two marks replaced. ValueError when it has no marks."""
+    head, is_begun, rest = text.partition(BEGIN)
+    _, is_ended, tail = rest.partition(END)
+    if not (is_begun and is_ended):
+        raise ValueError(f"no place for figures: {BEGIN} ... {END}")
+    return f"{head}{BEGIN}\n{figures}\n{END}{tail}"
+
+
 def _queues(found: Found) -> list[str]:
     lines = [
-        "| no-op work | tasks/s | beside ours | p50 ms | p99 ms | durable before acknowledged | result verified | isolation of the work"
-        " | scheduler killed -9 | worker killed -9 | paid |",
+        f"| {' | '.join(QUEUE_HEADS)} |",
         "|---|--:|--:|--:|--:|---|---|---|---|---|---|",
     ]
     base = found.get(BASE)
