@@ -1,5 +1,6 @@
 """The journal's file: schema, statements and checks. `journal` decides when they run and on which thread."""
 
+import logging
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from quorate_runtime.journal_batch import Done, Event, Place, unpack
 from quorate_runtime.journal_outbox import OutboxIndex
 from quorate_runtime.journal_port import JournalDamaged, JournalError, Pending, Snapshot, Stored
 
+log = logging.getLogger(__name__)
 SCHEMA_VERSION = 2  # 1 had a row an event and a row an effect, and kept both for ever
 SNAPSHOTS_KEPT = 2
 BUSY_SECONDS = 10.0
@@ -162,16 +164,22 @@ def _parts(path: Path, connection: sqlite3.Connection, after: int) -> Iterator[t
 
 
 def read_snapshot(folder: Path) -> Snapshot | None:
-    """The newest snapshot, checked."""
-    path = database(folder)
+    """The newest snapshot that has its checksum; `JournalDamaged` when there are some and none has.
+
+    An older one serves as well: the events behind the oldest that is kept are kept too.
+    """
+    path, damaged = database(folder), 0
     with _reading(path), closing(_connect(path)) as connection:
-        row = connection.execute("SELECT offset, version, payload, checksum FROM snapshots ORDER BY offset DESC LIMIT 1").fetchone()
-    if row is None:
-        return None
-    offset, version, payload, checksum = row
-    if crc32(payload) != checksum:
-        raise _damaged(path, f"the snapshot at event {offset} does not have its checksum")
-    return Snapshot(offset, version, payload)
+        for offset, version, payload, checksum in connection.execute(
+            "SELECT offset, version, payload, checksum FROM snapshots ORDER BY offset DESC"
+        ):
+            if crc32(payload) == checksum:
+                return Snapshot(offset, version, payload)
+            log.error("%s: the snapshot at event %d does not have its checksum", path, offset)
+            damaged = offset
+    if damaged:
+        raise _damaged(path, f"the snapshot at event {damaged} does not have its checksum, nor has a newer one")
+    return None
 
 
 @contextmanager
