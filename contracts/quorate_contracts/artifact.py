@@ -7,11 +7,15 @@ from functools import cache
 from pathlib import Path
 
 from eth_abi.abi import decode, encode
+from eth_abi.exceptions import DecodingError
 
 from quorate_protocol.codec import Json
 from quorate_protocol.hashing import keccak256
+from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 
+CHAIN_RETRY_SECONDS = 2.0
+AMOUNTS = frozenset({"amount", "bond", "slashed", "burned", "sumFinal", "sumHeld", "charged", "pays"})
 FOLDER = Path(__file__).parent / "abi"
 CONTRACTS = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
 
@@ -41,14 +45,29 @@ class LogType:
     parameters: tuple[tuple[str, str, bool], ...]
 
     def decode(self, topics: Sequence[bytes], data: bytes) -> dict[str, Json]:
-        """Parameters by name."""
+        """Parameters by name. Unavailable for bytes that no such event has: then the chain node is out of order."""
+        try:
+            return self._decode(topics, data)
+        except (DecodingError, ValueError, OverflowError) as error:
+            raise Unavailable(f"the chain node sent a log that is no {self.name}: {str(error)[:200]}", CHAIN_RETRY_SECONDS) from error
+
+    def _decode(self, topics: Sequence[bytes], data: bytes) -> dict[str, Json]:
         plain = [(name, kind) for name, kind, indexed in self.parameters if not indexed]
         values = decode([kind for _, kind in plain], data)
         found = {name: _plain(kind, value) for (name, kind), value in zip(plain, values, strict=True)}
         indexed = [(name, kind) for name, kind, is_topic in self.parameters if is_topic]
         for (name, kind), topic in zip(indexed, topics[1:], strict=True):
             found[name] = _plain(kind, decode([kind], topic)[0])
+        for name, value in found.items():
+            _check_size(name, value)
         return found
+
+
+def _check_size(name: str, value: Json) -> None:
+    """The contracts keep amounts below 2^128 and all else below 2^64; what is larger could be journaled and never read back."""
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(item, int) and item >> (128 if name in AMOUNTS else 64):
+            raise ValueError(f"{name} is {hex(item)[:40]}")
 
 
 @dataclass(frozen=True, slots=True)

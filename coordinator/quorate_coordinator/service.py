@@ -7,7 +7,6 @@ import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
-import aiohttp
 from aiohttp import web
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -53,6 +52,7 @@ from quorate_runtime.http_answers import failures, mark_started
 from quorate_runtime.journal import Journal
 from quorate_runtime.metrics import CONTENT_TYPE, Registry
 from quorate_runtime.peers_ws import WsPeers
+from quorate_runtime.sessions import plain_session
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
@@ -81,7 +81,7 @@ class Service:
     async def _run(self, stack: AsyncExitStack) -> None:
         config, contracts = self.config, Contracts.of(self.config.deployment)
         config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+        session = await stack.enter_async_context(plain_session())
         client = ChainClient(Rpc(config.chain_url, session))
         sender = Sender(client, self.keys.posting, config.path("transactions.sqlite"), self.clock)
         stack.callback(sender.close)

@@ -22,6 +22,7 @@ from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import usd
 from quorate_protocol.views import InfoView, OfferView
 from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.sessions import plain_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> l
     found = [*_machine(config.home, host), await _engine(config, keys, clock)]
     if not config.coordinators:
         return [*found, Finding("coordinator", False, "none is configured", "quorate node init --coordinator URL")]
-    async with aiohttp.ClientSession() as session:
+    async with plain_session() as session:
         for url in config.coordinators:
             found.extend(await _coordinator(session, url, config, keys, host))
     return found

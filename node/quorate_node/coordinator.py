@@ -17,14 +17,16 @@ from quorate_contracts.deploy import Deployment
 from quorate_protocol import codec
 from quorate_protocol.bearer import Bearer, make_token
 from quorate_protocol.epoch import Leaf, Proof
+from quorate_protocol.limits import BY_NAME
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Seconds, UnixSeconds
 from quorate_protocol.views import InfoView
+from quorate_runtime.sessions import read_bounded
 
 TOKEN_SECONDS = 3600
 ANSWER_BYTES_MAX = 1 << 20
-ANSWER_SECONDS = 10.0
+TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,11 @@ class ProofView:
 
 
 def deployment_of(info: InfoView) -> Deployment:
-    """The deployment that a coordinator works on."""
+    """The deployment that a coordinator works on. `Refused(MALFORMED)` for one that cannot be."""
     named = info.contracts
+    absent = {"TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court"} - named.keys()
+    if absent or info.limits not in BY_NAME or not 0 < info.chain_id < 2**63 or not 0 < info.beacon.period < 2**31:
+        raise Refused(Code.MALFORMED, f"coordinator 0x{info.coordinator.hex()}: what it says of itself is no deployment")
     return Deployment(
         chain_id=info.chain_id, start_block=BlockNumber(0), limits=info.limits, token=named["TestToken"], stakes=named["Stakes"],
         escrow=named["Escrow"], epochs=named["Epochs"], beacon=named["Beacon"], court=named["Court"],
@@ -74,12 +79,11 @@ def _keep(path: Path, info: InfoView) -> None:
 async def get_json(session: aiohttp.ClientSession, url: str, headers: dict[str, str] | None = None) -> codec.Json:
     """A JSON answer of at most 1 MiB. Refused as the server answered; Unavailable when it is away."""
     try:
-        async with session.get(url, headers=headers, timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS)) as response:
-            data = await response.content.read(ANSWER_BYTES_MAX)
-            status = response.status
+        async with session.get(url, headers=headers, timeout=TIMEOUT, allow_redirects=False) as response:
+            data, status = await read_bounded(response, ANSWER_BYTES_MAX), response.status
     except (aiohttp.ClientError, TimeoutError) as error:
         raise Unavailable(f"{url} does not answer ({str(error) or type(error).__name__})", 2.0) from error
-    if status in (408, 429, 500, 502, 503, 504):
+    if 300 <= status < 400 or status in (408, 429, 500, 502, 503, 504):
         raise Unavailable(f"{url}: status {status}", 2.0)
     tree = codec.parse(data, ANSWER_BYTES_MAX)
     if status != 200:

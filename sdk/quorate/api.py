@@ -1,5 +1,7 @@
 """The coordinator's HTTP API, typed: one method per route, bounded answers, few retries. Decides nothing and believes nothing.
 
+Redirects are errors: to where somebody else points nothing is sent, least of all a token.
+
 Errors: `RefusedError` as the coordinator answered, `UnavailableError` when it cannot be reached or talks nonsense.
 """
 
@@ -36,6 +38,7 @@ from quorate_protocol.views import (
 ANSWER_BYTES_MAX = 16 << 20
 RECEIPT_BYTES_MAX = 16 << 20
 CAR_TYPE = "application/vnd.ipld.car"
+OFFERS_PAGE, OFFER_PAGES_MAX = 1_000, 200
 TRIES = 3
 RETRY_SECONDS = 0.3
 TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=5)
@@ -79,8 +82,19 @@ class Api:
         return _view(InfoView, await self._get("/v1/info"))
 
     async def offers(self) -> tuple[OfferView, ...]:
-        """GET /v1/offers"""
-        return _view(_Offers, await self._get("/v1/offers")).offers
+        """GET /v1/offers, page after page. UnavailableError when a page brings nothing new, or the pages do not end."""
+        found: dict[Address, OfferView] = {}
+        after = ""
+        for _ in range(OFFER_PAGES_MAX):
+            page = _view(_Offers, await self._get(f"/v1/offers?limit={OFFERS_PAGE}{after}")).offers
+            before = len(found)
+            found |= {view.offer.provider: view for view in page}
+            if len(page) < OFFERS_PAGE:
+                return tuple(found.values())
+            if len(found) == before:
+                break
+            after = f"&after=0x{page[-1].offer.provider.hex()}"
+        raise UnavailableError(f"{self.url}: its list of offers does not end ({len(found)} came)")
 
     async def plan(self, request: PlanRequest) -> PlanView:
         """POST /v1/plan: what an order would meet."""
@@ -157,9 +171,9 @@ class Api:
         headers = {**self._headers(), "Content-Type": CAR_TYPE if is_car else "application/octet-stream"}
         for attempt in range(TRIES):
             try:
-                async with self._session.put(url, data=body(), headers=headers, timeout=STREAM_TIMEOUT) as response:
+                async with self._session.put(url, data=body(), headers=headers, timeout=STREAM_TIMEOUT, allow_redirects=False) as response:
                     raw = await _bounded(response, ANSWER_BYTES_MAX)
-                    if response.status >= 400:
+                    if response.status >= 300:
                         raise _answered(response.status, raw)
                     stored = _tree(raw)
                     if not isinstance(stored, dict) or stored.get("cid") != cid:
@@ -201,9 +215,11 @@ class Api:
     async def _once(self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
         headers = self._headers() | ({"Content-Type": "application/json"} if body is not None else {})
         try:
-            async with self._session.request(method, self.url + path, data=body, headers=headers, timeout=TIMEOUT) as response:
+            async with self._session.request(
+                method, self.url + path, data=body, headers=headers, timeout=TIMEOUT, allow_redirects=False
+            ) as response:
                 raw = await _bounded(response, bytes_max)
-                if response.status >= 400:
+                if response.status >= 300:
                     raise _answered(response.status, raw)
                 return raw
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -212,11 +228,11 @@ class Api:
     @asynccontextmanager
     async def _stream(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
-            response = await self._session.get(self.url + path, headers=self._headers(), timeout=STREAM_TIMEOUT)
+            response = await self._session.get(self.url + path, headers=self._headers(), timeout=STREAM_TIMEOUT, allow_redirects=False)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _away(self.url, error) from error
         async with response:
-            if response.status >= 400:
+            if response.status >= 300:
                 raise _answered(response.status, await _bounded(response, ANSWER_BYTES_MAX))
             yield response
 
@@ -243,6 +259,8 @@ async def _bounded(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
 
 
 def _answered(status: int, raw: bytes) -> QuorateError:
+    if status < 400:
+        return UnavailableError(f"the coordinator answered with a redirect ({status}); give the URL that it serves at itself")
     return from_answer(status, _tree(raw))
 
 

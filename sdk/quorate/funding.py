@@ -1,6 +1,5 @@
 """Putting money where orders can use it: approve, deposit, allocate. Three transactions of the client's account, once for many jobs."""
 
-import aiohttp
 
 from quorate.errors import translated
 from quorate.pins import Pins
@@ -12,6 +11,7 @@ from quorate_protocol.units import Amount
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.rpc import Rpc
 from quorate_runtime.chain.sender import Outgoing, Sender
+from quorate_runtime.sessions import plain_session
 
 DEADLINE_SECONDS = 300.0
 
@@ -27,7 +27,7 @@ async def fund(profile: Profile, pins: Pins, chain_url: str, amount: Amount, pur
     calls.append(("allocate", escrow.allocate(pins.coordinator, amount)))
     if mint:
         calls.insert(0, ("mint", token.mint(profile.account.address, amount)))
-    async with aiohttp.ClientSession() as session:
+    async with plain_session() as session:
         client = ChainClient(Rpc(chain_url, session))
         sender = Sender(client, profile.account, profile.home / "transactions.sqlite", clock)
         outgoing = [Outgoing(f"{purpose}/{name}", call.to, call.data, gas=call.gas) for name, call in calls]

@@ -30,6 +30,7 @@ from quorate_protocol.units import Amount, Bps, Hash32, Nonce
 from quorate_protocol.views import AccountView, InfoView, OfferView, PlanRequest, PlanView, RunView
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crash import crash_point
+from quorate_runtime.sessions import plain_session
 
 SUBMIT_TRIES = 3
 SUBMIT_RETRY_SECONDS = 1.0
@@ -82,7 +83,7 @@ class Market:
         """Connects and compares the coordinator's identity with the profile's pins."""
         try:
             connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
-            session = await self._stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+            session = await self._stack.enter_async_context(plain_session(connector=connector))
             self._session = session
             ledger = Ledger(self._profile.ledger_path)
             self._stack.callback(ledger.close)

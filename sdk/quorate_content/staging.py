@@ -17,6 +17,7 @@ from quorate_content.gateway import CAR_TYPE, MayRead, add_gateway_routes, answe
 from quorate_content.store import ContentStore, Stat
 from quorate_protocol.codec import loads
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.sessions import read_bounded
 
 ANSWER_BYTES_MAX = 64 * 1024
 KEEP_SECONDS = 7 * 86_400.0
@@ -115,7 +116,7 @@ async def upload(
     """
     sent = {"Content-Type": CAR_TYPE, **(headers or {})}
     try:
-        async with session.put(url, params={"root": str(cid)}, data=store.export_car(cid), headers=sent) as response:
+        async with session.put(url, params={"root": str(cid)}, data=store.export_car(cid), headers=sent, allow_redirects=False) as response:
             return await _read_answer(response, cid)
     except aiohttp.ClientError as error:
         raise Unavailable(f"{url}: {error}", retry_after=5.0) from error
@@ -124,7 +125,7 @@ async def upload(
 async def upload_file(session: aiohttp.ClientSession, url: str, path: Path, cid: Cid, headers: dict[str, str] | None = None) -> Stat:
     """Sends one file that is not in a store, such as a sealed output of `cid`."""
     try:
-        async with session.put(url, data=_pieces(path), headers=headers) as response:
+        async with session.put(url, data=_pieces(path), headers=headers, allow_redirects=False) as response:
             return await _read_answer(response, cid)
     except aiohttp.ClientError as error:
         raise Unavailable(f"{url}: {error}", retry_after=5.0) from error
@@ -136,16 +137,20 @@ async def _read_answer(response: aiohttp.ClientResponse, cid: Cid) -> Stat:
     if response.content_type != "application/json":
         raise Unavailable(f"status {response.status} and {response.content_type}", retry_after=5.0)
     try:
-        answer = loads(await response.content.read(ANSWER_BYTES_MAX))
-        assert isinstance(answer, dict)
-    except (ValueError, AssertionError) as error:
+        answer = loads(await read_bounded(response, ANSWER_BYTES_MAX))
+        if not isinstance(answer, dict):
+            raise ValueError("no object")
+    except ValueError as error:
         raise Unavailable(f"status {response.status} without JSON", retry_after=5.0) from error
     if response.status != 200:
         code = answer.get("code", "")
         raise Refused(Code(code) if code in set(Code) else Code.MALFORMED, str(answer.get("detail", ""))[:500])
     if answer.get("cid") != str(cid):
         raise Unavailable(f"the staging store answered {str(answer.get('cid'))[:100]} for {cid}", retry_after=60.0)
-    return Stat(cid, int(answer["size"]))
+    size = answer.get("size")
+    if type(size) is not int or size < 0:
+        raise Unavailable(f"the staging store answered no size for {cid}", retry_after=60.0)
+    return Stat(cid, size)
 
 
 async def _pieces(path: Path) -> AsyncIterator[bytes]:

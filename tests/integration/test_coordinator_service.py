@@ -31,7 +31,10 @@ async def test_registers_follows_the_chain_and_survives_a_restart(stage: Stage) 
     chain = ChainClient(Rpc(stage.chain_url, stage.session))
 
     async def account(service: Service) -> dict[str, object]:
-        async with stage.session.get(f"{service.url}/v1/accounts/0x{stage.client.address.hex()}") as response:
+        bearer = Bearer(stage.client.address, stage.client.address, UnixSeconds(int(time.time()) + 60))
+        token = make_token(bearer, stage.deployment.chain_id, stage.keys.account.address, stage.client.sign)
+        url = f"{service.url}/v1/accounts/0x{stage.client.address.hex()}"
+        async with stage.session.get(url, headers={"Authorization": token}) as response:
             return dict(await response.json())
 
     async with running(stage.service()) as service:

@@ -202,7 +202,8 @@ async def test_a_bug_is_told_to_the_log_and_to_nobody_else(
 
     monkeypatch.setattr("quorate_coordinator.core.queries.account_view", broken)
     with caplog.at_level(logging.ERROR):
-        async with stage.session.get(f"{service.url}/v1/accounts/0x{'11' * 20}") as response:
+        key = KeySigner(b"\x58" * 32)
+        async with stage.session.get(f"{service.url}/v1/accounts/0x{key.address.hex()}", headers=token_of(stage, key)) as response:
             text = await response.text()
     assert response.status == 500 and json.loads(text)["code"] == "internal"
     assert "secret" not in text and "Traceback" not in text

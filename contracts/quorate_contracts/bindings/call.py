@@ -4,8 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
-from quorate_contracts.artifact import artifact
+from eth_abi.exceptions import DecodingError
+
+from quorate_contracts.artifact import CHAIN_RETRY_SECONDS, artifact
 from quorate_protocol.codec import Json
+from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Signature
 
 T = TypeVar("T", covariant=True)
@@ -24,7 +27,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Query(Generic[T]):
-    """An eth_call; `decode` turns the bytes it returns into the answer."""
+    """An eth_call; `decode` turns the bytes it returns into the answer. Unavailable for bytes that are none: the node is out of order."""
 
     to: Address
     data: bytes
@@ -46,10 +49,13 @@ class Contract:
         kind = artifact(self.NAME).functions[function]
 
         def decode(data: bytes) -> R:
-            values: tuple[Json, ...] = kind.decode(data)
-            if len(kind.outputs) == 1 and kind.outputs[0].startswith("(") and not kind.outputs[0].endswith("]"):
-                values = values[0]
-            return read(*values)
+            try:
+                values: tuple[Json, ...] = kind.decode(data)
+                if len(kind.outputs) == 1 and kind.outputs[0].startswith("(") and not kind.outputs[0].endswith("]"):
+                    values = values[0]
+                return read(*values)
+            except (DecodingError, ValueError, OverflowError) as error:
+                raise Unavailable(f"the chain node's answer is no {function}: {str(error)[:200]}", CHAIN_RETRY_SECONDS) from error
 
         return Query(self.address, kind.encode(arguments), decode)
 

@@ -9,12 +9,14 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect
 from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount, BlockNumber, Nonce, UnixSeconds
 from quorate_runtime.actor import Actor
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.follower import Checkpoint, Cursor, LogBatch, LogFollower, Reorganised
 
 log = logging.getLogger(__name__)
+RETRY_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -38,7 +40,18 @@ class ChainWatch:
             if isinstance(item, Reorganised):
                 await self.actor.submit(ev.ChainReorganised(item.kept or BlockNumber(0)))
             else:
-                await self._batch(item)
+                await self._until_taken(item)
+
+    async def _until_taken(self, batch: LogBatch) -> None:
+        """A node that is out of order, or answers nonsense, is asked again: nothing is skipped, and nothing ends for it."""
+        while True:
+            try:
+                await self._batch(batch)
+            except (Refused, Unavailable) as error:
+                log.warning("blocks %d to %d wait for the chain: %s", batch.first, batch.last.number, error)
+                await self.clock.sleep(error.retry_after if isinstance(error, Unavailable) else RETRY_SECONDS)
+            else:
+                return
 
     async def _batch(self, batch: LogBatch) -> None:
         notes: list[ev.ChainNote] = []
@@ -57,7 +70,10 @@ class ChainWatch:
     async def _allocation(self, client: Address) -> ev.AllocationChanged:
         query = self.contracts.escrow.allocation(client, self.coordinator)
         held = query.decode(await self.client.call(query.to, query.data))
-        return ev.AllocationChanged(client, Amount(max(0, held.allocated - held.releasing)))
+        free = max(0, held.allocated - held.releasing)
+        if free >= 2**128:
+            raise Unavailable(f"the chain node says that 0x{client.hex()} allocated {hex(free)[:40]}", RETRY_SECONDS)
+        return ev.AllocationChanged(client, Amount(free))
 
 
 def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:

@@ -174,8 +174,11 @@ class Api:
         return web.Response(body=content, content_type="application/json")
 
     async def get_account(self, request: web.Request) -> web.Response:
-        """AccountView."""
-        return answer(queries.account_view(self.core.state, address_of(request)))
+        """AccountView, to the account itself: what somebody spends is nobody else's business."""
+        account = address_of(request)
+        if self.auth.required(request) != account:
+            raise Refused(Code.NOT_YOURS, "account: it is shown to its owner alone")
+        return answer(queries.account_view(self.core.state, account))
 
     async def get_provider(self, request: web.Request) -> web.Response:
         """ProviderView."""

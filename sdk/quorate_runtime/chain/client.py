@@ -1,6 +1,7 @@
 """Reading the chain, typed. Every method raises Unavailable when the node is away; a refused call is Refused(CHAIN, reason)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
@@ -46,9 +47,13 @@ class ChainClient:
         trees = await self.rpc.read("eth_getLogs", query)
         if not isinstance(trees, list):
             raise Unavailable("the chain node sent no list of logs")
-        times = await self._times({integer(member(t, "blockNumber")) for t in trees if not member(t, "blockTimestamp")})
-        found = (log_from(tree, times.get(integer(member(tree, "blockNumber")), 0)) for tree in trees)
-        return tuple(sorted(found, key=lambda log: (log.block, log.log_index)))
+        found = [log_from(tree, 0) for tree in trees]
+        if not all(first <= log.block <= last and log.address in addresses for log in found):
+            # Every block named costs a question about its time, and nobody follows these contracts.
+            raise Unavailable("the chain node sent logs of other blocks or contracts than it was asked for")
+        times = await self._times({log.block for log, tree in zip(found, trees, strict=True) if not member(tree, "blockTimestamp")})
+        timed = (replace(log, block_time=times.get(log.block, log.block_time)) for log in found)
+        return tuple(sorted(timed, key=lambda log: (log.block, log.log_index)))
 
     async def receipt(self, transaction: Hash32) -> Receipt | None:
         """A receipt; None while the transaction is not in a block."""
@@ -100,10 +105,10 @@ class ChainClient:
             # Nothing here depends on a contract: a node that refuses a plain read is out of order or behind.
             raise Unavailable(f"chain node, {method}: {failure}") from failure
 
-    async def _times(self, numbers: set[int]) -> dict[int, int]:
-        found = {}
+    async def _times(self, numbers: set[BlockNumber]) -> dict[BlockNumber, int]:
+        found: dict[BlockNumber, int] = {}
         for number in sorted(numbers):
-            head = await self.block(BlockNumber(number))
+            head = await self.block(number)
             if head is None:
                 raise Unavailable(f"block {number} vanished while its logs were read")
             found[number] = head.time

@@ -8,6 +8,7 @@ import aiohttp
 from quorate_protocol.codec import loads
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain.types import Json
+from quorate_runtime.sessions import read_bounded
 
 ANSWER_BYTES_MAX = 32 << 20
 READ_TRIES = 3
@@ -39,8 +40,8 @@ class Rpc:
         """One try. Unavailable when the node cannot be reached or answers nonsense, RpcFailure when it refuses."""
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": list(params)}
         try:
-            async with self._session.post(self._url, json=body, timeout=self._timeout) as response:
-                raw = await _bounded(response)
+            async with self._session.post(self._url, json=body, timeout=self._timeout, allow_redirects=False) as response:
+                raw = await read_bounded(response, ANSWER_BYTES_MAX)
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(f"chain node {self._url}, {method}: {str(error) or type(error).__name__}") from error
@@ -59,15 +60,6 @@ class Rpc:
                 # The next try, or the last one below, reports it.
                 await asyncio.sleep(RETRY_SECONDS * 2**attempt)
         return await self.request(method, *params)
-
-
-async def _bounded(response: aiohttp.ClientResponse) -> bytes:
-    raw = bytearray()
-    async for chunk in response.content.iter_chunked(1 << 16):
-        raw += chunk
-        if len(raw) > ANSWER_BYTES_MAX:
-            raise Unavailable(f"the chain node's answer is larger than {ANSWER_BYTES_MAX} bytes")
-    return bytes(raw)
 
 
 def _result(tree: Json, method: str) -> Json:

@@ -7,6 +7,7 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 
 Json = Any  # a JSON tree from a node
+NUMBER_BITS = 48  # of block numbers, times and places in a block: what contracts and journal have room for, thrice
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,15 @@ class Fees:
     tip_wei: int
 
 
-def integer(value: Json) -> int:
-    """A quantity from a node."""
-    if isinstance(value, str) and value.startswith("0x"):
+def integer(value: Json, bits: int = 256) -> int:
+    """A quantity from a node that fits so many bits."""
+    if isinstance(value, str) and value.startswith("0x") and len(value) <= 66 and value[2:].isascii() and value[2:].isalnum():
         try:
-            return int(value, 16)
+            found = int(value, 16)
         except ValueError as error:
             raise Unavailable(f"the chain node sent {value[:40]!r} for a number") from error
+        if found < 1 << bits:
+            return found
     raise Unavailable(f"the chain node sent {str(value)[:40]!r} for a number")
 
 
@@ -89,10 +92,10 @@ def member(tree: Json, name: str) -> Json:
 def head_from(tree: Json) -> BlockHead:
     """A header from eth_getBlockBy..."""
     return BlockHead(
-        number=BlockNumber(integer(member(tree, "number"))),
+        number=BlockNumber(integer(member(tree, "number"), NUMBER_BITS)),
         hash=Hash32(octets(member(tree, "hash"), 32)),
         parent_hash=Hash32(octets(member(tree, "parentHash"), 32)),
-        time=integer(member(tree, "timestamp")),
+        time=integer(member(tree, "timestamp"), NUMBER_BITS),
         base_fee_wei=integer(member(tree, "baseFeePerGas") or "0x0"),
     )
 
@@ -107,20 +110,22 @@ def log_from(tree: Json, block_time: int) -> RawLog:
         address=Address(octets(member(tree, "address"), 20)),
         topics=tuple(Hash32(octets(topic, 32)) for topic in topics),
         data=octets(member(tree, "data")),
-        block=BlockNumber(integer(member(tree, "blockNumber"))),
+        block=BlockNumber(integer(member(tree, "blockNumber"), NUMBER_BITS)),
         block_hash=Hash32(octets(member(tree, "blockHash"), 32)),
-        block_time=integer(told) if told else block_time,
+        block_time=integer(told, NUMBER_BITS) if told else block_time,
         transaction=Hash32(octets(member(tree, "transactionHash"), 32)),
-        log_index=integer(member(tree, "logIndex")),
+        log_index=integer(member(tree, "logIndex"), NUMBER_BITS),
     )
 
 
 def receipt_from(tree: Json, block_time: int) -> Receipt:
     """A receipt from eth_getTransactionReceipt."""
     created, revert, logs = member(tree, "contractAddress"), member(tree, "revertReason"), member(tree, "logs")
+    if not isinstance(logs, list | None):
+        raise Unavailable("the chain node sent a receipt whose logs are no list")
     return Receipt(
         transaction=Hash32(octets(member(tree, "transactionHash"), 32)),
-        block=BlockNumber(integer(member(tree, "blockNumber"))),
+        block=BlockNumber(integer(member(tree, "blockNumber"), NUMBER_BITS)),
         block_hash=Hash32(octets(member(tree, "blockHash"), 32)),
         success=integer(member(tree, "status")) == 1,
         gas_used=integer(member(tree, "gasUsed")),
