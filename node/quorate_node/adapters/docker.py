@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +22,7 @@ import requests
 from quorate_node.adapters import cgroups
 from quorate_node.adapters.cgroups import Counters
 from quorate_node.adapters.docker_image import Images
+from quorate_node.adapters.docker_life import engine_life, is_of_life
 from quorate_node.adapters.docker_logs import LogReaders
 from quorate_node.adapters.docker_places import (
     HOLD_SUFFIX,
@@ -76,7 +78,7 @@ class DockerExecutor:
         self._wanted = sandbox
         self._owner = owner
         self._clock = clock
-        self._api = connect(engine_url)
+        self._api, self._engine_url = connect(engine_url), engine_url
         self._images = Images(self._api)
         self._logs = LogReaders(self._api)
         self._places = LeasePlaces(self._api, home, owner, outputs or choose_kind())
@@ -100,15 +102,15 @@ class DockerExecutor:
 
     async def state(self, lease_id: str) -> TaskState:
         """What the engine says."""
-        return _state(await self._call(lambda: self._inspect(lease_id)))
+        return await self._call(lambda: self._observe(lease_id)[0])
 
     async def wait(self, lease_id: str) -> Exit:
         """Ends the container when its time is over. Unavailable when there is none, or the engine is away."""
         while True:
-            found = await self._call(lambda: self._inspect(lease_id))
-            match _state(found):
+            state, found = await self._call(lambda: self._observe(lease_id))
+            match state:
                 case TaskState.ABSENT:
-                    raise Unavailable(f"lease {lease_id} has no container")
+                    raise Unavailable(f"lease {lease_id} has no container, or one that ended with the engine")
                 case TaskState.EXITED:
                     assert found is not None, "an absent container has not exited"
                     return await self._call(lambda found=found: self._exit(lease_id, found))  # type: ignore[misc]
@@ -174,13 +176,17 @@ class DockerExecutor:
         return "" if problem or self._wanted is Sandbox.DOCKER_RUNC else RUNTIME_GVISOR
 
     def _start(self, task: Task) -> None:
-        name = PREFIX + task.lease_id
-        if _state(self._inspect(task.lease_id)) is not TaskState.ABSENT:
+        name, life = PREFIX + task.lease_id, engine_life(self._api)
+        state, found = self._observe(task.lease_id)
+        if state is not TaskState.ABSENT:
             return
+        if found is not None and not is_of_life(_labels(found), life):
+            self._remove(task.lease_id)  # it ended with the engine, in the middle of what it wrote: the program runs anew
         image = self._images.ensure(task.image, task.argv)
         try:
             places = self._places.prepare(task, name)
-            self._create(container_request(task, self._owner, self._engine or self._facts(), image, places), name)
+            facts = replace(self._engine or self._facts(), life=life)
+            self._create(container_request(task, self._owner, facts, image, places), name)
         except Refused:
             self._remove(task.lease_id)
             raise
@@ -229,6 +235,21 @@ class DockerExecutor:
         held = {str(item["Labels"][LABEL_LEASE]) for item in found}
         folders = {path.name for path in self._home.iterdir() if path.is_dir()} if self._home.is_dir() else set()
         return sorted(held | folders)
+
+    def _observe(self, lease_id: str) -> tuple[TaskState, Inspection | None]:
+        """State and record. A container that ended with an earlier life of the engine is as good as none: its program did not end.
+
+        The life is asked for on a connection of its own: an engine that is stopping still answers on those that it has.
+        """
+        found = self._inspect(lease_id)
+        state = _state(found)
+        if state is not TaskState.EXITED or found is None:
+            return state, found
+        api = connect(self._engine_url, version=self._api.api_version)
+        try:
+            return (state if is_of_life(_labels(found), engine_life(api)) else TaskState.ABSENT), found
+        finally:
+            api.close()
 
     def _inspect(self, lease_id: str) -> Inspection | None:
         try:

@@ -73,10 +73,14 @@ class LeasePlaces:
             mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", 0, 0)  # a restart of the machine unmounted it
             collect_tree(folder / "outputs", destination, caps)
             return
+        gone = f"the outputs of lease {lease_id} are gone with the container that held them"
         try:
+            # One that has ended with its engine still gives an archive: of an empty volume.
+            if not self._api.inspect_container(container + HOLD_SUFFIX)["State"]["Running"]:
+                raise Unavailable(gone, 60.0)
             chunks, _ = self._api.get_archive(container + HOLD_SUFFIX, "/outputs")
         except docker.errors.NotFound as error:
-            raise Unavailable(f"the outputs of lease {lease_id} are gone with the container that held them", 60.0) from error
+            raise Unavailable(gone, 60.0) from error
         collect_tar(iter(chunks), destination, caps)
 
     def remove(self, lease_id: str, container: str) -> None:

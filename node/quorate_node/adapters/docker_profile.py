@@ -14,6 +14,7 @@ from quorate_protocol.refusals import Code, Refused
 
 LABEL_LEASE = "quorate.lease"
 LABEL_OWNER = "quorate.owner"
+LABEL_LIFE = "quorate.engine-life"
 LABEL_MAX_DURATION = "quorate.max-duration"
 LABEL_OUTPUT_BYTES = "quorate.output-bytes"
 LABEL_OUTPUT_INODES = "quorate.output-inodes"
@@ -44,6 +45,7 @@ class EngineFacts:
     cgroup_parent: str = ""
     runtime: str = ""
     has_cdi: bool = False
+    life: str = ""  # which one a container begins in: `docker_life`
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ def container_request(task: Task, owner: str, engine: EngineFacts, image: ImageF
         "Labels": {
             LABEL_LEASE: task.lease_id,
             LABEL_OWNER: owner,
+            LABEL_LIFE: engine.life,
             LABEL_MAX_DURATION: str(task.max_duration),
             LABEL_OUTPUT_BYTES: str(task.output_bytes),
             LABEL_OUTPUT_INODES: str(task.output_inodes),

@@ -1,0 +1,123 @@
+"""What must hold of a market after its programs were killed (PROTOCOL §1, I1 to I7): asked until it does, or the time is over."""
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+
+from crash_market import CrashMarket
+from quorate import Market
+from quorate.errors import UnavailableError
+from quorate_devnet.config import ExecutorChoice
+from quorate_protocol import codec
+from quorate_protocol.units import Outcome
+from quorate_protocol.views import ProviderView, RunView
+
+SETTLED_SECONDS = 40.0
+POLL_SECONDS = 0.3
+DOCUMENT_BYTES_MAX = 1 << 20
+
+
+class Checks:
+    """The books of one market from outside. Views of runs are kept: the coordinator need not show old ones for ever."""
+
+    def __init__(self, crash: CrashMarket, markets: tuple[Market, ...]) -> None:
+        self._crash, self._markets = crash, markets
+        self._views: dict[bytes, RunView] = {}
+        self.may_lapse: set[str] = set()  # ids of runs whose client or owner ended them
+
+    async def problems(self) -> list[str]:
+        """Nothing, or what still does not hold after a while."""
+        limit = time.monotonic() + SETTLED_SECONDS
+        while True:
+            try:
+                found = await self._look()
+            except UnavailableError as error:
+                found = [f"the coordinator is away: {error}"]
+            if not found or time.monotonic() > limit:
+                return found
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _look(self) -> list[str]:
+        problems: list[str] = []
+        for market in self._markets:
+            views = {bytes(view.job_id): view for view in await market.runs()}
+            self._views.update(views)
+            problems += self._lost(market, set(views))
+            problems += await self._charges(market, views)
+        for view in self._views.values():
+            problems += self._ends(view)
+        return problems + await self._pay() + await asyncio.to_thread(self._left)
+
+    def _lost(self, market: Market, known: set[bytes]) -> list[str]:
+        """I6: an order that was acknowledged is there."""
+        acknowledged = [entry for entry in market.entries() if entry.ack is not None]
+        return [f"{entry.name}: acknowledged and lost" for entry in acknowledged if bytes(entry.job_id) not in {*known, *self._views}]
+
+    async def _charges(self, market: Market, views: dict[bytes, RunView]) -> list[str]:
+        """I4: charged once and no more than ordered; the client's own books agree, and its voucher covers all of it."""
+        account = await market.account()
+        charged = sum(view.charged for view in self._views.values() if view.client == account.client)
+        problems = [f"{view.name}: charged {view.charged} of {view.budget}" for view in views.values() if view.charged > view.budget]
+        if account.charged != charged:
+            problems.append(f"the account is charged {account.charged}, its runs {charged}")
+        booked = sum(entry.charged or 0 for entry in market.entries())
+        if not booked == account.charged == account.vouched:
+            problems.append(f"charged {account.charged}, booked {booked}, vouched {account.vouched}")
+        return problems
+
+    def _ends(self, view: RunView) -> list[str]:
+        """I7, I3, I5: every run has ended well, nobody honest was outvoted, and nobody is paid twice for it."""
+        run = "0x" + view.job_id.hex()
+        if view.verdict is None and view.phase.lower() != "ended":
+            return [f"{view.name} has not ended: {view.phase}"]
+        outcome = view.verdict.message.outcome if view.verdict else None
+        problems = []
+        if outcome is not Outcome.ACCEPTED and run not in self.may_lapse:
+            problems.append(f"{view.name}: {outcome}")
+        if any(item.agreed is False for item in view.executions):
+            problems.append(f"{view.name}: an honest execution was outvoted")
+        paid = Counter(bytes(item.provider) for item in view.executions if item.pay)
+        if paid and max(paid.values()) > 1:
+            problems.append(f"{view.name}: a provider is paid twice")
+        return problems
+
+    async def _pay(self) -> list[str]:
+        """I1, I3: what providers are owed is what the runs say, to the last micro-dollar; no strikes."""
+        owed: Counter[bytes] = Counter()
+        for view in self._views.values():
+            for item in view.executions:
+                owed[bytes(item.provider)] += item.pay or 0
+        problems, devnet = [], self._crash.devnet
+        for index, account in enumerate(devnet.providers):
+            async with self._crash.session.get(f"{devnet.coordinator_url}/v1/providers/0x{account.hex()}") as response:
+                found = codec.from_json(ProviderView, codec.parse(await response.read(), DOCUMENT_BYTES_MAX))
+            if found.final + found.held != owed[bytes(account)]:
+                problems.append(f"provider-{index} is owed {found.final + found.held}, its executions say {owed[bytes(account)]}")
+            if found.strikes and index >= devnet.config.liars:
+                problems.append(f"provider-{index} has {found.strikes} strikes")
+        return problems
+
+    def _left(self) -> list[str]:
+        """No container, mount, process or folder of a lease is left."""
+        config, executor = self._crash.devnet.config, self._crash.devnet.executor
+        mounts = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(config.folder) in line]
+        problems = [f"still mounted: {path}" for path in mounts]
+        for index in range(config.providers):
+            home = config.provider_home(index)
+            leases = home / executor.value
+            problems += [f"lease left: {path}" for path in (leases.iterdir() if leases.is_dir() else ())]
+            problems += [f"plain output left: {path}" for path in (home / "outputs").glob("*")]
+        return problems + (self._containers() if executor is ExecutorChoice.DOCKER else [])
+
+    def _containers(self) -> list[str]:
+        import docker
+
+        client = docker.from_env()
+        try:
+            labels = [f"quorate.owner={self._crash.devnet.config.label()}-{index}" for index in range(self._crash.devnet.config.providers)]
+            found = [item.name for label in labels for item in client.containers.list(all=True, filters={"label": label})]
+            found += [item.name for label in labels for item in client.volumes.list(filters={"label": label})]
+        finally:
+            client.close()
+        return [f"container or volume left: {name}" for name in found]

@@ -1,0 +1,76 @@
+"""A client session that may be killed anywhere: `crash_client.py PLAN`, again and again until it has said what came of it.
+
+The plan is JSON: `home`, `password`, `name`, `image`, and for funding `fund` (USD), `chain`. The second life of a session finds its
+order in the profile's books and goes on from there, as `quorate` does; only an order that never arrived is made anew.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from quorate import Job, Market
+from quorate.errors import RefusedError
+from quorate.funding import fund
+from quorate.pins import pins_of
+from quorate.profile import Profile, open_profile
+from quorate.run import Run
+from quorate_protocol.limits import USD
+from quorate_protocol.units import Amount
+from quorate_runtime import crash
+from quorate_runtime.clock import SystemClock
+
+VOUCHED_SECONDS = 20.0
+
+
+def job_of(name: str, image: Path, seconds: float = 0.2) -> Job:
+    """A job whose output names it."""
+    code = f"import sys, time; time.sleep({seconds}); open('/outputs/answer.txt', 'w').write('the answer of {name}')"
+    return Job(name=name, image=image, command=["python3", "-c", code], max_price="5", max_duration="60s")
+
+
+async def found_or_submitted(market: Market, name: str, image: Path) -> Run:
+    """The run of an earlier life if the coordinator has it, else a new one."""
+    if any(entry.name == name for entry in market.entries()):
+        run = await market.run(name)
+        try:
+            await run.status()
+        except RefusedError as error:
+            # Not re-raised: the order never arrived, so nobody can be charged for it.
+            assert error.code == "unknown", error
+        else:
+            return run
+    return await market.submit(job_of(name, image))
+
+
+async def work(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
+    """Order, result, voucher."""
+    async with Market(profile) as market:
+        run = await found_or_submitted(market, plan["name"], Path(plan["image"]))
+        result = await run.result()
+        text = (result.output / "answer.txt").read_text()
+        async with asyncio.timeout(VOUCHED_SECONDS):
+            while (account := await market.account()).vouched < account.charged:
+                await asyncio.sleep(0.1)
+        return {"job": run.job_id.hex(), "text": text, "receipt": result.receipt.is_file()}
+
+
+async def deposit(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
+    """Money for one purpose."""
+    async with Market(profile) as market:
+        pins = pins_of(market.info)
+    amount = Amount(int(plan["fund"]) * USD)
+    return {"gas": await fund(profile, pins, plan["chain"], amount, plan["name"], SystemClock(), mint=True)}
+
+
+def main() -> None:
+    """One life."""
+    plan: dict[str, str] = json.loads(sys.argv[1])
+    crash.configure(os.environ.get(crash.CRASH_VARIABLE, ""))
+    profile = open_profile(Path(plan["home"]), plan["password"])
+    print(json.dumps(asyncio.run(deposit(profile, plan) if "fund" in plan else work(profile, plan))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The crash matrix as data: which scenario passes which crash point, what no market of minutes passes, and which part is tried today."""
+
+import os
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+
+from crash_points import points_of
+from quorate_runtime.crash import Program
+
+
+class Scenario(StrEnum):
+    """What has to happen so that a point is passed."""
+
+    JOBS = "jobs"  # ordinary jobs, two executions each
+    STOP = "stop"  # the client stops a job that runs
+    LOSE = "lose"  # a container is removed under its provider
+    START = "start"  # the program starts
+    DRAIN = "drain"  # the owner drains a provider
+    CONFIGURE = "configure"  # a provider starts with another price
+    REORGANISE = "reorganise"  # the chain takes blocks back
+    FUND = "fund"  # the client deposits and allocates
+    COURT = "court"  # a liar is caught twice and judged
+    SANDBOX = "sandbox"  # jobs under an executor without an engine
+    DEVNET = "devnet"  # a devnet starts and ends
+    NEVER = "never"  # see UNREACHABLE
+
+
+BY_TYPE: dict[str, Scenario] = {
+    "StopArrived": Scenario.STOP, "StopTask": Scenario.STOP, "StopReceived": Scenario.STOP, "Failed": Scenario.LOSE,
+    "OfferDue": Scenario.START, "SendOffer": Scenario.START, "Restarted": Scenario.START, "OfferReceived": Scenario.START,
+    "DrainRequested": Scenario.DRAIN, "Configured": Scenario.CONFIGURE, "ChainReorganised": Scenario.REORGANISE,
+    **dict.fromkeys(
+        ("CaseOpened", "JuryDrawn", "Reexecuted", "VoteStood", "VotingEnded", "CaseDecided", "Reexecute", "SendVote", "SendJuryReveal",
+         "WithdrawCredit", "OpenCase"), Scenario.COURT,
+    ),
+}  # fmt: skip
+
+UNREACHABLE: dict[str, str] = {
+    "Forget": "is due seven days after a verdict; test_node_daemon holds what it does, and it can be repeated",
+    "TransactionRefused": "only a contract that refuses an honest coordinator's posting leads there; test_coordinator_flow does it",
+}
+WITHOUT_ENGINE = "supervisor."
+ROTATION = "QUORATE_CRASH_ROTATION"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One program to kill at one point."""
+
+    program: Program
+    point: str
+    scenario: Scenario
+
+
+def trials() -> tuple[Trial, ...]:
+    """All of them."""
+    return tuple(Trial(program, point, scenario_of(program, point)) for program in Program for point in points_of(program))
+
+
+def scenario_of(program: Program, point: str) -> Scenario:
+    """Where a point is passed."""
+    kind = point.rpartition(".")[2]
+    if kind in UNREACHABLE:
+        return Scenario.NEVER
+    if program is Program.DEVNET:
+        return Scenario.DEVNET
+    if program is Program.CLIENT and point.startswith("chain."):
+        return Scenario.FUND
+    return Scenario.SANDBOX if point.startswith(WITHOUT_ENGINE) else BY_TYPE.get(kind, Scenario.JOBS)
+
+
+def rotation() -> int:
+    """Which part of the matrix is tried: QUORATE_CRASH_ROTATION, else the number of the day."""
+    return int(os.environ.get(ROTATION) or time.time() // 86_400)
+
+
+def wants_all() -> bool:
+    """`make crash`."""
+    return os.environ.get(ROTATION) == "all"
+
+
+def part(items: tuple[Trial, ...], count: int, turn: int) -> tuple[Trial, ...]:
+    """`count` of them, others the next turn, all of them in as few turns as can be."""
+    if not items:
+        return ()
+    first = turn * count % len(items)
+    return tuple((items + items)[first : first + min(count, len(items))])

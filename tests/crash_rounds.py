@@ -1,0 +1,216 @@
+"""Rounds of the crash matrix: who dies where at once, and what has to happen meanwhile."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import aiohttp
+
+from crash_checks import Checks
+from crash_market import POLL_SECONDS, REACH_SECONDS, CrashMarket, Target
+from crash_plan import Scenario, Trial
+from quorate.errors import UnavailableError
+from quorate_devnet import settings
+from quorate_devnet.config import PASSPHRASE, ExecutorChoice
+from quorate_node.adapters.detached import kill_supervised
+from quorate_node.adapters.docker import PREFIX
+from quorate_node.adapters.docker_places import remove_container
+from quorate_node.adapters.engine import connect
+from quorate_node.gateway import TOKEN_HEADER, control_token
+from quorate_protocol.refusals import Code
+from quorate_protocol.units import Price
+from quorate_runtime.crash import CRASH_VARIABLE, Program
+
+CLIENT = Path(__file__).with_name("crash_client.py")
+PARALLEL = 3  # jobs under way at one time
+START_SECONDS = 4.0
+LIVES_MAX = 6
+CLIENT_SECONDS = 120.0
+FUND_USD = 3
+ANY = "any provider"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """One round: the trial of each program that is killed. `ANY`: whichever provider comes there first."""
+
+    scenario: Scenario
+    dying: tuple[tuple[str, Trial], ...]
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """What is tried."""
+        return tuple(trial for _, trial in self.dying)
+
+    def __str__(self) -> str:
+        return f"{self.scenario}: " + ", ".join(f"{name} {trial.point}" for name, trial in self.dying)
+
+
+def plan_rounds(wanted: Sequence[Trial], providers: Sequence[str]) -> list[RoundPlan]:
+    """Ordinary jobs kill one of each program at once; every other scenario one provider at a time."""
+    rounds = []
+    for scenario in Scenario:
+        left = {program: [each for each in wanted if each.program is program and each.scenario is scenario] for program in Program}
+        seats = list(providers) if scenario in (Scenario.JOBS, Scenario.START) else [ANY]
+        while any(left.values()):
+            dying = [(name, left[Program.PROVIDER].pop(0)) for name in seats if left[Program.PROVIDER]]
+            for program in (Program.COORDINATOR, Program.CLIENT):
+                dying += [(program.value, left[program].pop(0))] if left[program] else []
+            if not dying:
+                break
+            rounds.append(RoundPlan(scenario, tuple(dying)))
+    return rounds
+
+
+async def play(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> set[Trial]:
+    """Plays one round; the trials whose point was passed."""
+    client = next((trial for name, trial in plan.dying if name == Program.CLIENT), None)
+    targets = {trial: _arm(crash, name, trial) for name, trial in plan.dying if trial is not client}
+    died: list[Trial] = []
+    deeds: list[Awaitable[None]] = [_live(crash, client, died)] if client else []
+    deeds += [_deed(crash, checks, plan, list(targets.values()))] if plan.scenario in DEEDS else []
+    await crash.feed(list(targets.values()), PARALLEL if plan.scenario is Scenario.JOBS else 1, deeds)
+    return {trial for trial, target in targets.items() if target.is_hit} | set(died)
+
+
+def _arm(crash: CrashMarket, name: str, trial: Trial) -> Target:
+    """One child, or all providers."""
+    return Target([crash.arm(each, trial.point) for each in (crash.providers if name == ANY else [name])])
+
+
+# ------------------------------------------------------------------------------------------------- what has to happen
+
+
+async def _deed(crash: CrashMarket, checks: Checks, plan: RoundPlan, targets: Sequence[Target]) -> None:
+    """Again and again until every target was hit."""
+    limit = time.monotonic() + REACH_SECONDS / 2
+    while time.monotonic() < limit and not all(target.is_hit for target in targets):
+        try:
+            await DEEDS[plan.scenario](crash, checks, plan)
+        except (UnavailableError, aiohttp.ClientError):
+            pass  # whoever was asked has just died, which is what all this is for
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _stop(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
+    """A job that would run for long is stopped while it runs."""
+    run = await crash.submit(seconds=30)
+    if run is None:
+        return
+    checks.may_lapse.add(run.id)
+    await _until_held(crash)
+    await asyncio.sleep(0.5)
+    await run.stop()
+    await run.wait()
+
+
+async def _lose(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
+    """Something on the machine removes whatever runs of a job."""
+    run = await crash.submit(seconds=2)
+    if run is None:
+        return
+    for home, lease in await _until_held(crash):
+        await asyncio.to_thread(_remove, crash, home, lease)
+    await run.wait()
+
+
+async def _start(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
+    """Everybody who is to die on the way up is killed and started."""
+    for name, _ in plan.dying:
+        if name in crash.devnet.family.children and crash.is_armed(name):
+            crash.devnet.kill(name)
+            crash.devnet.start(name)
+    await asyncio.sleep(START_SECONDS)
+
+
+async def _configure(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
+    """A provider starts with another price."""
+    name = next(name for name in crash.providers if crash.is_armed(name))
+    path = crash.devnet.config.folder / "ready" / f"{name}.settings"
+    told = settings.read_provider(path)
+    settings.write(path, replace(told, price=Price(told.price + 1)))
+    crash.devnet.kill(name)
+    crash.devnet.start(name)
+    await asyncio.sleep(START_SECONDS)
+
+
+async def _drain(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
+    """A provider is drained and taken back."""
+    home = crash.devnet.config.provider_home(0)
+    url = json.loads((crash.devnet.config.folder / "ready" / "provider-0.json").read_text())["url"]
+    headers = {TOKEN_HEADER: control_token(home)}
+    for query in ("", "?off=1"):
+        async with crash.session.post(f"{url}/v1/drain{query}", headers=headers) as response:
+            assert response.status == 200, await response.text()
+
+
+async def _reorganise(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
+    """The chain takes its newest block back."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "anvil_reorg", "params": [1, []]}
+    async with crash.session.post(crash.devnet.chain_url, json=body) as response:
+        assert "error" not in await response.json()
+    await asyncio.sleep(START_SECONDS / 2)
+
+
+DEEDS: dict[Scenario, Callable[[CrashMarket, Checks, RoundPlan], Awaitable[None]]] = {
+    Scenario.STOP: _stop, Scenario.LOSE: _lose, Scenario.START: _start, Scenario.CONFIGURE: _configure, Scenario.DRAIN: _drain,
+    Scenario.REORGANISE: _reorganise,
+}  # fmt: skip
+
+
+async def _until_held(crash: CrashMarket) -> list[tuple[int, str]]:
+    """(provider, lease) of everything that runs, once something does."""
+    while True:
+        held = [(index, lease) for index in range(crash.devnet.config.providers) for lease in crash.leases(index)]
+        if held:
+            return held
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _remove(crash: CrashMarket, index: int, lease: str) -> None:
+    folder = crash.devnet.config.provider_home(index) / crash.devnet.executor.value / lease
+    if crash.devnet.executor is not ExecutorChoice.DOCKER:
+        kill_supervised(folder)
+        return
+    api = connect()
+    try:
+        remove_container(api, PREFIX + lease)
+    finally:
+        api.close()
+
+
+# ------------------------------------------------------------------------------------------------------ a client's lives
+
+
+async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
+    """A client session that is killed at a point, and others of the same profile until one has done everything."""
+    profile = crash.devnet.profiles[1]
+    crash.jobs += 1
+    plan = {"home": str(profile.home), "password": PASSPHRASE, "name": f"client-{crash.jobs}", "image": str(crash.image)}
+    if trial.scenario is Scenario.FUND:
+        plan |= {"fund": str(FUND_USD), "chain": crash.devnet.chain_url}
+    said = ""
+    for _ in range(LIVES_MAX):
+        env = os.environ | ({} if died else {CRASH_VARIABLE: trial.point})
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(CLIENT), json.dumps(plan), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        out, _ = await asyncio.wait_for(process.communicate(), CLIENT_SECONDS)
+        said = out.decode().strip()
+        if process.returncode == 0:
+            told = json.loads(said.splitlines()[-1])
+            if trial.scenario is not Scenario.FUND and told["text"] != f"the answer of {plan['name']}":
+                crash.violations.append(f"{plan['name']}: its output is {told['text']!r}")
+            return
+        if process.returncode == -signal.SIGKILL:
+            died.append(trial)
+        elif "UnavailableError" not in said and f"({Code.NO_OFFER})" not in said:
+            break  # a coordinator that is away, or has just come back, is the one other thing that may end it
+    crash.violations.append(f"{plan['name']} after {trial.point}: {said[-600:]}")
