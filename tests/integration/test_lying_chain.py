@@ -160,7 +160,8 @@ class LyingProxy:
         elif isinstance(result, dict) and result:
             name = self._random.choice(sorted(result))
             # A hash that changes is a reorganisation without end; numbers and times jump.
-            result[name] = self._random.choice(["0x" + self._random.randbytes(32).hex(), hex(self._random.getrandbits(70)), None, "0x0", []])
+            other = ["0x" + self._random.randbytes(32).hex(), hex(self._random.getrandbits(70)), None, "0x0", []]
+            result[name] = self._random.choice(other)
         elif method == "eth_getLogs":
             log = {"address": HEX[:42], "topics": [HEX], "data": "0x", "blockNumber": "0x1", "blockHash": HEX, "logIndex": "0x0"}
             tree["result"] = [{**log, "transactionHash": HEX}] * 50
