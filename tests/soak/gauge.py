@@ -10,6 +10,7 @@ from quorate_protocol import codec
 from quorate_runtime import journal_files
 
 MB = 1 << 20
+LOOKED_AT_BYTES_MAX = 32 * MB
 REFUSED_LINE = re.compile(r'^quorate_refused_total\{code="([^"]+)"\} (\d+)', re.MULTILINE)
 
 
@@ -99,9 +100,9 @@ class Refusals:
 
 
 def tables(journal: Path) -> dict[str, tuple[int, int]]:
-    """(rows, bytes) of each table in the newest snapshot, largest first; empty when there is none yet."""
+    """(rows, bytes) of each table in the newest snapshot, largest first; empty when there is none yet or it is too large to look at."""
     snapshot = journal_files.read_snapshot(journal)
-    if snapshot is None:
+    if snapshot is None or len(snapshot.payload) > LOOKED_AT_BYTES_MAX:
         return {}
     tree = codec.parse(snapshot.payload[8:], len(snapshot.payload))
     assert isinstance(tree, dict), "a snapshot is an object of tables"
