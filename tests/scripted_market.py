@@ -74,6 +74,8 @@ class Party:
 class Market:
     """Coordinator core, providers and clients with one virtual clock."""
 
+    slots = 1  # of each provider
+
     def __init__(self, *parties: Party) -> None:
         rules = Rules(
             DOMAIN, COORDINATOR.address, STATEMENT.address, STATEMENT.sign, DEVNET, Bps(200), GENESIS, INFO.public_key, ("http://127.0.0.1:1",)
@@ -108,7 +110,7 @@ class Market:
         notes += [ev.AllocationChanged(client.address, Amount(50_000_000)) for client in self.clients]
         self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():
-            slot = SlotOffer(HOST, Small(1), Price(0), Price(90_000 if party.lies else 100_000), Price(0))
+            slot = SlotOffer(HOST, Small(self.slots), Price(0), Price(90_000 if party.lies else 100_000), Price(0))
             hardware = Hardware(8, 1 << 36, 1 << 40)
             kinds = (JobKind.TASK,)
             offer = Offer(

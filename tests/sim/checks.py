@@ -126,7 +126,7 @@ class Checks:
         match effect:
             case Send(frame=wire.CommitSetSent(assignment_hash, commit_set)):
                 self._closed.add(assignment_hash)
-                self.conduct.closed(core.state.jobs[commit_set.message.job_id], commit_set.message, assignment_hash)
+                self.conduct.closed(core, core.state.jobs[commit_set.message.job_id], commit_set.message, assignment_hash)
                 self._check_rate(core, commit_set.message)
                 for entry in commit_set.message.ordered:
                     assert entry.commit_hash in self.commits, "I8: a batch was closed before all its commitments were in"
@@ -383,7 +383,7 @@ def rate_of(core: Coordinator, job: Job) -> int:
     error = max(1, 100 * error // (100 + trust.passed))
     least = {VerifyTier.LEAN: 20_000, VerifyTier.STANDARD: 50_000}[order.verify_tier]
     gain = min(job.submission.spec.max_duration * 1000 * primary.assignment.message.price_per_hour // 3_600_000, order.budget)
-    stake = core.rules.limits.slot_stake * sum(1 for slot in job.eligible if slot.owner == primary.provider)
+    stake = core.rules.limits.slot_stake * sum(1 for slot in core.state.eligible(job) if slot.owner == primary.provider)
     loss = gain + min(stake, 16 * gain) + core.state.providers[primary.provider].held
     economic = 2 * gain * 10**12 // (loss * 800_000) if loss else 0
     return min(1_000_000, max(least, economic, 1_000_000 - 1000 * 1_000_000 // error if error > 1000 else 0))

@@ -33,6 +33,7 @@ class Conduct:
     accused: dict[Address, str] = field(default_factory=dict)  # in a case that is not decided
     nonces: dict[tuple[Address, int], Hash32] = field(default_factory=dict)
     holds: dict[Hash32, int] = field(default_factory=dict)  # job -> when its hold ends
+    vouched: dict[Address, int] = field(default_factory=dict)
     passed: dict[Address, int] = field(default_factory=dict)
     strikes: dict[Address, int] = field(default_factory=dict)
 
@@ -55,15 +56,14 @@ class Conduct:
                     self.blinds[reveal.assignment_hash] = reveal.assignment_hash
                     due = self.closed_at[reveal.assignment_hash] + self.limits.reveal_within
                     assert at <= due, f"a reveal was taken {at - due} s after revealBy"
-            case ev.ChainAdvanced(notes=notes):
-                for note in notes:
-                    if isinstance(note, ev.CaseDecided) and not note.is_convicted:
-                        self.accused = {owner: key for owner, key in self.accused.items() if not self._is_over(core, key)}
+            case ev.VoucherReceived(voucher):
+                client, cumulative = voucher.message.client, voucher.message.cumulative
+                self.vouched[client] = max(self.vouched.get(client, 0), cumulative)
+                assert core.state.clients[client].vouched == self.vouched[client], "I6: a voucher was replaced by an older one"
+            case ev.ChainAdvanced() | ev.TransactionRefused():
+                self.accused = {owner: key for owner, key in self.accused.items() if core.state.cases[key].is_convicted is not False}
             case _:
                 pass
-
-    def _is_over(self, core: Coordinator, key: str) -> bool:
-        return core.state.cases[key].is_convicted is not None
 
     def _accepted(self, lease: Lease, accept: Accept, at: int) -> None:
         if lease.hash not in self.accepts:
@@ -105,20 +105,20 @@ class Conduct:
 
     # --------------------------------------------------------------------------------------------------------- draws
 
-    def closed(self, job: Job, message: CommitSet, lease: Hash32) -> None:
+    def closed(self, core: Coordinator, job: Job, message: CommitSet, lease: Hash32) -> None:
         """I9: who was drawn follows from the beacon, x and the list; whom the beacon wants is asked."""
         self.closed_at[lease] = message.closed_at
         if not message.beacon_round:
             return
         seed = hash_tuple(sha256(beacon_signature(message.beacon_round)), job.id, message.secret, message.batch)
-        slots = {slot.index: slot.owner for slot in job.eligible}
+        slots = {slot.index: slot.owner for slot in core.state.eligible(job)}
         places = [int.from_bytes(hash_tuple(seed, "slot", attempt), "big") % job.list_length for attempt in message.slots]
         owners = [entry.provider for entry in message.ordered]
         drawn = owners[len(owners) - len(places) :] if message.batch == 0 else owners
         assert sorted(slots[place] for place in places) == sorted(drawn), "I9: auditors that the beacon did not draw"
         is_wanted = int.from_bytes(hash_tuple(seed, "audit"), "big") % 1_000_000 < message.audit_ppm
         if message.batch == 0 and is_wanted and not message.slots:
-            is_nobody_left = message.skips_hash != hash_list(()) or len({slot.owner for slot in job.eligible} - set(owners)) == 0
+            is_nobody_left = message.skips_hash != hash_list(()) or len({slot.owner for slot in core.state.eligible(job)} - set(owners)) == 0
             assert is_nobody_left or len(job.leases) > 1, "I9: the beacon wanted an audit, and nobody was asked"
 
     # -------------------------------------------------------------------------------------------------------- records

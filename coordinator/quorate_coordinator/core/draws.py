@@ -44,7 +44,7 @@ def audit_ppm(turn: Turn, job: Job) -> Ppm:
     provider = turn.state.providers[primary.provider]
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
-    staked = sum(1 for slot in job.eligible if slot.owner == provider.owner)
+    staked = sum(1 for slot in turn.state.eligible(job) if slot.owner == provider.owner)
     stakes = audit.Stakeout(pay_max, Amount(staked * turn.rules.limits.slot_stake), provider.held)
     rule = job.ack.message.rule
     if rule is Label.ADAPTIVE and job.witness is None and not order.accept_unwitnessed:
@@ -72,7 +72,7 @@ def fill(turn: Turn, job: Job) -> None:
     if phase.beacon is None:
         return
     seed = audit.seed(phase.beacon.randomness, job.id, job.secret, phase.batch)
-    eligible = {slot.index: slot for slot in job.eligible}
+    eligible = {slot.index: slot for slot in turn.state.eligible(job)}
     while len(phase.places) < phase.wanted:
         taken = [place.slot for place in phase.places] + used_slots(turn, job)
         drawn = next(audit.draw(seed, job.list_length, eligible, taken, phase.next_attempt), None)

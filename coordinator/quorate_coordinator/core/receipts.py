@@ -39,7 +39,7 @@ def build(turn: Turn, job: Job, members: list[Lease]) -> Receipt:
         witness=job.witness,
         stop=job.stop,
         verdict=job.phase.verdict,
-        taken_from_chain=TakenFromChain(block, job.list_length, job.eligible, keys),
+        taken_from_chain=TakenFromChain(block, job.list_length, turn.state.eligible(job), keys),
     )
 
 

@@ -5,6 +5,7 @@ its executions. Then an effect writes it into the archive, durably, and only aft
 whoever looks finds it in one of the two, in both for a moment, and a crash in between repeats the writing, which changes nothing.
 """
 
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from quorate_coordinator.core import faults
@@ -106,6 +107,12 @@ def _forget(turn: Turn, job: Job) -> None:
         state.accepts.pop(digest, None)
     for commit_hash in job.commits:
         state.commits.pop(commit_hash, None)
+    root = job.ack.message.eligible_root
+    frame = state.frames[root]
+    if frame.jobs > 1:
+        state.frames[root] = replace(frame, jobs=frame.jobs - 1)
+    else:
+        del state.frames[root]
     state.events.pop(job.id, None)
     state.finished.pop(job.id, None)
     del state.jobs[job.id]

@@ -176,6 +176,14 @@ JobPhase = Matching | Running | AwaitingRound | Revealing | Decided | Ended
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """Slots that were alive with audit capacity at some Ack: what jobs draw from. Most jobs share one with their neighbours."""
+
+    slots: tuple[StakeSlot, ...]
+    jobs: int  # that draw from it
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One order and everything signed for it."""
 
@@ -186,7 +194,6 @@ class Job:
     secret: Hash32
     host: HostClass
     class_id: Hash32
-    eligible: tuple[StakeSlot, ...]
     list_length: int
     reserved: Amount
     phase: JobPhase
@@ -284,6 +291,7 @@ class State(Tables):
         self.clients: Table[Address, Client] = Table(Address, Client)
         self.indices: Table[Address, int] = Table(Address, int)
         self.jobs: Table[Hash32, Job] = Table(Hash32, Job)
+        self.frames: Table[Hash32, Frame] = Table(Hash32, Frame)  # by `Ack.eligibleRoot`
         self.live: Table[Hash32, bool] = Table(Hash32, bool)
         self.held: Table[Hash32, bool] = Table(Hash32, bool)
         self.finished: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # jobs that are over, and when they may leave
@@ -307,6 +315,10 @@ class State(Tables):
     def event_seq(self) -> Sequence:
         """Of the newest line of any job's history."""
         return Sequence(self.counters.get(LINES) or 0)
+
+    def eligible(self, job: Job) -> tuple[StakeSlot, ...]:
+        """Whom a job's auditors are drawn from."""
+        return self.frames[job.ack.message.eligible_root].slots
 
     @property
     def own(self) -> Books:
