@@ -6,8 +6,8 @@ Vyper's `keccak256(abi_encode(...))` computes.
 
 import ctypes
 from collections.abc import Callable
+from functools import cache
 from hashlib import sha256 as _sha256
-from threading import local
 
 from Crypto.Hash import keccak as _keccak
 from Crypto.Util._file_system import pycryptodome_filename
@@ -15,8 +15,10 @@ from Crypto.Util._file_system import pycryptodome_filename
 from quorate_protocol.units import Hash32
 
 _STATE, _SIZE, _BYTE = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_ubyte
+_WIDTH, _PADDING = _SIZE(32), _BYTE(1)
 
 
+@cache
 def _library() -> ctypes.PyDLL:
     """Functions of pycryptodome's C library, which its public class wraps; each returns 0 or an error.
 
@@ -31,32 +33,45 @@ def _library() -> ctypes.PyDLL:
     return library
 
 
-class _Sponge(local):
-    """One state for each thread, used again and again: to make one costs more than the hash.
+class _Sponge:
+    """A state and room for a digest, used again and again: to make them costs more than the hash."""
 
-    `is_busy` stays set when a hash is broken off between two calls (a keyboard interrupt) or entered again by something that
-    runs between them (a signal handler, a finaliser): from then on this thread makes a state for each hash, as everybody else does.
-    """
-
-    is_busy: bool = False
+    __slots__ = ("_library", "absorb", "buffer", "digest", "out", "reset", "state")
 
     def __init__(self) -> None:
-        library = _library()
-        self._reset, self._absorb, self._digest = library.keccak_reset, library.keccak_absorb, library.keccak_digest
-        self._state, self._buffer = _STATE(), ctypes.create_string_buffer(32)
-        self._out, self._width, self._padding = _STATE(ctypes.addressof(self._buffer)), _SIZE(32), _BYTE(1)
-        assert library.keccak_init(ctypes.byref(self._state), 64, 24) == 0, "no memory for a hash"
+        self._library = library = _library()
+        self.reset, self.absorb, self.digest = library.keccak_reset, library.keccak_absorb, library.keccak_digest
+        self.state, self.buffer = _STATE(), ctypes.create_string_buffer(32)
+        self.out = _STATE(ctypes.addressof(self.buffer))
+        assert library.keccak_init(ctypes.byref(self.state), 64, 24) == 0, "no memory for a hash"
+
+
+class _Sponges:
+    """Sponges that nobody uses at the moment: one for each hash that ever ran at the same time as others, so one a thread.
+
+    Taken out while it is used, so a thread, a signal handler or a finaliser that hashes in between takes another; one whose hash
+    was broken off (a keyboard interrupt) is not put back.
+    """
+
+    __slots__ = ("_free",)
+
+    def __init__(self) -> None:
+        self._free: list[_Sponge] = []
 
     def hash(self, data: bytes) -> bytes:
         """keccak256."""
-        if self.is_busy or type(data) is not bytes:
+        if type(data) is not bytes:
             return _keccak_anew(data)
-        self.is_busy = True
-        failed = self._reset(self._state) or self._absorb(self._state, data, len(data))
-        failed = failed or self._digest(self._state, self._out, self._width, self._padding)
+        try:
+            sponge = self._free.pop()
+        except IndexError:
+            # All are in use, or this is the first.
+            sponge = _Sponge()
+        failed = sponge.reset(sponge.state) or sponge.absorb(sponge.state, data, len(data))
+        failed = failed or sponge.digest(sponge.state, sponge.out, _WIDTH, _PADDING)
         assert not failed, f"keccak: error {failed}"
-        digest: bytes = self._buffer.raw
-        self.is_busy = False
+        digest: bytes = sponge.buffer.raw
+        self._free.append(sponge)
         return digest
 
 
@@ -65,14 +80,14 @@ def _keccak_anew(data: bytes) -> bytes:
 
 
 def _fastest() -> Callable[[bytes], bytes]:
-    """A sponge; the library's public class where its functions are not, or no longer, those that are known here."""
+    """Sponges; the library's public class where its functions are not, or no longer, those that are known here."""
     try:
-        sponge = _Sponge()
-        is_good = all(sponge.hash(data) == _keccak_anew(data) and not sponge.is_busy for data in (b"", b"abc", bytes(200), b""))
+        sponges = _Sponges()
+        is_good = all(sponges.hash(data) == _keccak_anew(data) for data in (b"", b"abc", bytes(200), b""))
     except (AttributeError, TypeError, ValueError, OSError, AssertionError):
         # Another version, or one built otherwise.
         return _keccak_anew
-    return sponge.hash if is_good else _keccak_anew
+    return sponges.hash if is_good else _keccak_anew
 
 
 _hash = _fastest()

@@ -18,6 +18,8 @@ from quorate_protocol.hashing import keccak256
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Signature
 
+STREAM_BLOCK = 128  # values
+
 
 @lru_cache(maxsize=8192)
 def recover(digest: Hash32, sig: Signature) -> Address:
@@ -42,6 +44,25 @@ def address_of(public_key: bytes) -> Address:
 def new_secret() -> Hash32:
     """32 fresh random bytes: a secp256k1 secret (out of range once in 2^128), an Ed25519 seed, an X25519 secret."""
     return Hash32(os.urandom(32))
+
+
+class SecretStream:
+    """Fresh random values for the steps of an actor, drawn from the system a block at a time: a call each costs the interpreter's
+    lock. Not for keys. A forked child draws a block of its own.
+    """
+
+    __slots__ = ("_block", "_pid")
+
+    def __init__(self) -> None:
+        self._block: list[Hash32] = []
+        self._pid = os.getpid()
+
+    def __call__(self) -> Hash32:
+        """32 bytes that nobody foresees and that never come again."""
+        if not self._block or self._pid != os.getpid():
+            self._pid, data = os.getpid(), os.urandom(32 * STREAM_BLOCK)
+            self._block = [Hash32(data[at : at + 32]) for at in range(0, len(data), 32)]
+        return self._block.pop()
 
 
 class KeySigner:

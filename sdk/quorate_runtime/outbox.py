@@ -14,7 +14,7 @@ from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.step import Effect
 from quorate_runtime.crash import crash_point
-from quorate_runtime.journal_port import JournalPort
+from quorate_runtime.journal_port import JournalFailed, JournalPort
 from quorate_runtime.metrics import Registry
 
 F = TypeVar("F", bound=Effect)
@@ -49,6 +49,7 @@ class Outbox(Generic[F]):
         self._lanes: dict[str, deque[F]] = {}
         self._slots = asyncio.Semaphore(PARALLEL_MAX)
         self._idle_lanes: list[str] = []  # lanes with effects and no task yet
+        self._done: list[str] = []  # performed, and to be marked in this turn of the loop
         self._wake = asyncio.Event()
         self.pending = 0
         self._results = registry.counter("quorate_effects_total", "Effects by what came of an attempt.", ("effect", "result"))
@@ -56,13 +57,16 @@ class Outbox(Generic[F]):
 
     async def run(self) -> None:
         """Performs until cancelled. All lane tasks are its own: a task made anywhere else could outlive a cancellation."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                self._wake.clear()
-                for lane in self._idle_lanes:
-                    group.create_task(self._run_lane(lane), name=f"lane {lane}")
-                self._idle_lanes.clear()
-                await self._wake.wait()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._wake.clear()
+                    for lane in self._idle_lanes:
+                        group.create_task(self._run_lane(lane), name=f"lane {lane}")
+                    self._idle_lanes.clear()
+                    await self._wake.wait()
+        finally:
+            self._mark_done()
 
     def add(self, effect: F) -> None:
         """Takes a durable effect; it is performed while `run` runs."""
@@ -110,7 +114,20 @@ class Outbox(Generic[F]):
             else:
                 self._results.add(kind, "done")
             break
-        self._journal.mark_done([effect.key]).add_done_callback(self._marked)
+        if not self._done:
+            asyncio.get_running_loop().call_soon(self._mark_done)
+        self._done.append(effect.key)
+
+    def _mark_done(self) -> None:
+        """Once for all effects that were finished in one turn of the loop. What a crash keeps from being marked is performed again."""
+        keys, self._done = self._done, []
+        if not keys:
+            return
+        try:
+            self._journal.mark_done(keys).add_done_callback(self._marked)
+        except JournalFailed as error:
+            # An append failed before: the actor ends by that.
+            self._on_done_failed(error)
 
     def _marked(self, future: asyncio.Future[None]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
