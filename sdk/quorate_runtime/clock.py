@@ -1,6 +1,7 @@
 """The only source of time: the machine's clock, and a virtual one for tests and the simulator."""
 
 import asyncio
+import logging
 import selectors
 import time
 from collections.abc import Awaitable, Callable
@@ -9,12 +10,43 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+JUMP_SECONDS = 30.0  # small steps are followed at once, as a time service makes them
+DOUBT_SECONDS = 120.0  # how long a jump has to stand before it is believed
+
+log = logging.getLogger(__name__)
+
+
+def _since_boot() -> float:
+    """Seconds that really passed, a suspended machine's included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class SystemClock:
-    """`ports.Clock` over the machine's UTC clock. It may step back; the actor never lets its events do so."""
+    """`ports.Clock` over the machine's UTC clock. It may step back; the actor never lets its events do so.
+
+    A jump is believed only once it has stood for a while: one that is taken back soon (a virtual machine that moved, a time service
+    that erred) would otherwise lapse every lease at once, and leave the daemon in a future that its journal remembers.
+    """
+
+    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = _since_boot) -> None:
+        self._wall, self._steady = wall, steady
+        self._believed, self._at = wall(), steady()
+        self._doubted_at: float | None = None
 
     def now(self) -> float:
         """Unix seconds."""
-        return time.time()
+        wall, steady = self._wall(), self._steady()
+        expected = self._believed + steady - self._at
+        if abs(wall - expected) > JUMP_SECONDS and not self._is_old_doubt(wall - expected, steady):
+            return expected
+        self._believed, self._at, self._doubted_at = wall, steady, None
+        return wall
+
+    def _is_old_doubt(self, jump: float, steady: float) -> bool:
+        if self._doubted_at is None:
+            self._doubted_at = steady
+            log.error("the machine's clock jumped by %.0f s; followed in %.0f s if it stays so", jump, DOUBT_SECONDS)
+        return steady - self._doubted_at >= DOUBT_SECONDS
 
     async def sleep(self, seconds: float) -> None:
         """Waits."""
