@@ -125,5 +125,10 @@ class Courtroom:
         if epoch.number != effect.epoch:
             return  # a newer one is final; it has its own claim
         view = await self._proof(coordinator, epoch)
-        await self._send(effect.key, self._contracts.epochs.claim(effect.coordinator, epoch.number, view.leaf, view.proof))
+        try:
+            await self._send(effect.key, self._contracts.epochs.claim(effect.coordinator, epoch.number, view.leaf, view.proof))
+        except Refused:
+            # Not re-raised when the money is there: the coordinator claims for everybody, and may have been faster.
+            if await ask(self._client, self._contracts.epochs.claimed(effect.coordinator, view.leaf.account)) < view.leaf.final:
+                raise
         await submit(events.ClaimStood(effect.coordinator, view.leaf.final))

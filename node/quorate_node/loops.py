@@ -63,6 +63,8 @@ class Cashier:
         self._core, self._actor, self._coordinators, self._courtroom = core, actor, coordinators, courtroom
         self._client, self._contracts, self._least, self._clock = client, contracts, claim_least, clock
         self._seen: dict[Address, int] = {}
+        self._final: dict[Address, Amount] = {}  # credit in the newest final epoch
+        self._owed_since: dict[Address, float] = {}  # when credit was first seen that nobody has claimed
 
     async def run(self) -> None:
         """Until cancelled; whoever is away is asked again."""
@@ -86,12 +88,21 @@ class Cashier:
         if paid > (self._core.claimed.get(address) or 0):
             await self._actor.submit(events.ClaimStood(address, paid))
         view = await self._courtroom.newest_proof(coordinator, self._seen.get(address, 0))
-        if view is None:
+        if view is not None:
+            self._check_statement(address, view.epoch, view.leaf.final)
+            self._seen[address], self._final[address] = view.epoch, view.leaf.final
+        await self._claim_if_left(address, paid)
+
+    async def _claim_if_left(self, coordinator: Address, paid: Amount) -> None:
+        """The coordinator claims for everybody, cheaply; what it leaves lying is claimed here."""
+        final, now = self._final.get(coordinator, Amount(0)), self._clock.now()
+        if final < paid + self._least:
+            self._owed_since.pop(coordinator, None)
             return
-        self._check_statement(address, view.epoch, view.leaf.final)
-        if view.leaf.final >= paid + self._least:
-            await self._actor.submit(events.EpochFinal(address, Sequence(view.epoch), view.leaf.final))
-        self._seen[address] = view.epoch
+        limits = self._core.terms.limits
+        if now - self._owed_since.setdefault(coordinator, now) >= limits.epoch_every * limits.claim_every_epochs:
+            await self._actor.submit(events.EpochFinal(coordinator, Sequence(self._seen[coordinator]), final))
+            self._owed_since[coordinator] = now
 
     def _check_statement(self, coordinator: Address, epoch: int, final: Amount) -> None:
         signed = self._core.statements.get(coordinator)

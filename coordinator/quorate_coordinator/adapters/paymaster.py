@@ -1,0 +1,68 @@
+"""Claims for everybody at once: every so many epochs the coordinator brings all final credit of the newest final one to its owners.
+
+Anybody may claim for anybody, and neighbours in the tree need no proofs of their own, so this takes a third of the gas of claims
+one by one. Whoever wants its money sooner claims for itself. What was claimed is on the chain: this task remembers nothing.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.adapters.registration import ask
+from quorate_coordinator.core.state import State
+from quorate_protocol.limits import Limits
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.sender import Sender
+
+log = logging.getLogger(__name__)
+SEND_SECONDS = 60.0
+POLL_SECONDS_MAX = 60.0
+
+
+@dataclass(slots=True)
+class Paymaster:
+    """One task."""
+
+    client: ChainClient
+    contracts: Contracts
+    coordinator: Address
+    state: State
+    sender: Sender
+    limits: Limits
+    clock: Clock
+    paid: int = 0  # periods of `claim_every_epochs` that are done with
+
+    async def run(self) -> None:
+        """Forever."""
+        while True:
+            try:
+                await self.look()
+            except (Refused, Unavailable) as error:
+                # The chain is away, or somebody claimed in between: the next look sees what is left.
+                log.info("claims wait: %s", error)
+            await self.clock.sleep(min(POLL_SECONDS_MAX, max(1.0, self.limits.epoch_every / 4)))
+
+    async def look(self) -> int:
+        """Claims when a new period has a final epoch; the gas that it took."""
+        final = await ask(self.client, self.contracts.epochs.newest_final(self.coordinator))
+        period = final.number // self.limits.claim_every_epochs
+        record = self.state.epochs.get(final.number)
+        if period <= self.paid or record is None or record.root != final.root:
+            return 0
+        spent = 0
+        for part, call in enumerate(self.contracts.epochs.claim_all(self.coordinator, final.number, record.leaves)):
+            try:
+                await self.client.call(call.to, call.data)
+                receipt = await self.sender.send(
+                    f"claims-{final.number}-{part}", call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
+                )
+                spent += receipt.gas_used
+            except Refused as refused:
+                # Nobody of this part has anything coming: all of them claimed for themselves.
+                log.info("claims of epoch %d, part %d: %s", final.number, part, refused)
+        self.paid = period
+        log.info("claims of epoch %d: %d accounts, %d gas", final.number, len(record.leaves), spent)
+        return spent

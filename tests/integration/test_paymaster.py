@@ -1,0 +1,98 @@
+"""Claims for everybody, on a real chain: paid once, whoever claims first, and cheaper than one by one."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coordinator_stage import USD, Stage, deployed_stage, running, until
+from quorate_contracts.bindings.call import Call
+from quorate_contracts.bindings.epochs import SignedVoucher
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.adapters.paymaster import Paymaster
+from quorate_coordinator.adapters.registration import ask
+from quorate_coordinator.core.state import EpochRecord, State
+from quorate_devnet.chain.accounts import dev_account
+from quorate_protocol.envelope import seal
+from quorate_protocol.epoch import Leaf, build, prove
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import Session, Voucher
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Nonce, UnixSeconds
+from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.crypto import KeySigner
+
+PROVIDERS = [KeySigner(bytes([30 + number]) * 32).address for number in range(5)]
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with deployed_stage(tmp_path) as made:
+        yield made
+
+
+def leaves(scale: int) -> tuple[Leaf, ...]:
+    """Five providers and the audit fund, which is nobody's."""
+    owed = [Leaf(10 + number, owner, Amount(scale * (number + 1) * 1000), Amount(0), ZERO_HASH) for number, owner in enumerate(PROVIDERS)]
+    return (Leaf(0, ZERO_ADDRESS, Amount(500), Amount(0), ZERO_HASH), *owed)
+
+
+async def test_everybody_is_paid_once(stage: Stage) -> None:
+    async with running(stage.service()):
+        pass  # registers the coordinator
+    contracts, chain = Contracts.of(stage.deployment), ChainClient(Rpc(stage.chain_url, stage.session))
+    coordinator, domain = stage.keys.account.address, stage.deployment.domain()
+    senders = {
+        name: Sender(chain, signer, stage.home / f"{name}.sqlite", SystemClock())
+        for name, signer in (("client", stage.client), ("posting", stage.keys.posting), ("provider", KeySigner(dev_account(5))))
+    }
+
+    async def send(who: str, purpose: str, call: Call) -> int:
+        return (await senders[who].send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=30)).gas_used
+
+    await send("client", "approve", contracts.token.approve(stage.deployment.escrow))
+    await send("client", "deposit", contracts.escrow.deposit(Amount(100 * USD)))
+    await send("client", "allocate", contracts.escrow.allocate(coordinator, Amount(80 * USD)))
+    state, session_key = State(), KeySigner(b"\x55" * 32)
+
+    async def post(number: int) -> None:
+        head = (await chain.head()).time
+        session = Session(stage.client.address, session_key.address, coordinator, Amount(50 * USD), UnixSeconds(head + 3600))
+        voucher = Voucher(stage.client.address, coordinator, Amount(number * USD), Nonce(0))
+        signed = SignedVoucher(seal(domain, session, stage.client.sign), seal(domain, voucher, session_key.sign))
+        root = build(leaves(number))
+        await send("posting", f"epoch-{number}", contracts.epochs.post(coordinator, number, root, [signed]))
+        with state.transaction():
+            state.epochs[number] = EpochRecord(number, leaves(number), root.hash, (), UnixSeconds(head), True)
+        await until(lambda: ask(chain, contracts.epochs.newest_final(coordinator)), lambda found: found.number == number, 40)
+
+    async def balances() -> list[int]:
+        return [await ask(chain, contracts.token.balance_of(owner)) for owner in PROVIDERS]
+
+    async def claimed(owner: Address) -> Amount:
+        return await ask(chain, contracts.epochs.claimed(coordinator, owner))
+
+    def paymaster() -> Paymaster:
+        return Paymaster(chain, contracts, coordinator, state, senders["posting"], DEVNET, SystemClock())
+
+    first = paymaster()
+    assert await first.look() == 0, "there is no epoch yet"
+    await post(1)
+    together = await first.look()
+    assert await balances() == [1000, 2000, 3000, 4000, 5000] and await claimed(ZERO_ADDRESS) == 0
+    assert await first.look() == 0 and await paymaster().look() == 0 and await balances() == [1000, 2000, 3000, 4000, 5000], "once"
+    await post(2)
+    alone = await send("provider", "own", contracts.epochs.claim(coordinator, 2, *prove(leaves(2), PROVIDERS[0])))
+    assert await first.look() > 0, "the one that was faster is passed over"
+    assert await balances() == [2000, 4000, 6000, 8000, 10000] and await claimed(PROVIDERS[0]) == 2000
+    late = paymaster()
+    late.state = State()
+    assert await late.look() == 0, "an epoch whose leaves are not kept any more is left to the providers"
+    rare = paymaster()
+    rare.limits = replace(DEVNET, claim_every_epochs=24)
+    assert await rare.look() == 0, "not before the 24th"
+    print(f"all together {together} gas, {together // len(PROVIDERS)} each; alone {alone}")
+    assert together < alone * len(PROVIDERS)
+    for sender in senders.values():
+        sender.close()
