@@ -8,10 +8,14 @@ ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build
 ARG PIP_OPTIONS=""
-COPY . /src
-RUN python3 -m venv /opt/quorate \
+COPY pyproject.toml constraints.txt /src/
+COPY docker /src/docker
+RUN python3 -m venv /opt/quorate && python3 /src/docker/requirements.py /src/pyproject.toml node >/tmp/requirements.txt \
     && /opt/quorate/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --find-links /src/docker/wheels ${PIP_OPTIONS} \
-        --constraint /src/constraints.txt "/src[node]"
+        --constraint /src/constraints.txt --requirement /tmp/requirements.txt
+COPY . /src
+RUN /opt/quorate/bin/pip install --quiet --no-cache-dir --disable-pip-version-check --find-links /src/docker/wheels ${PIP_OPTIONS} \
+        --no-deps /src
 
 FROM ${BASE}
 RUN command -v bwrap >/dev/null \

@@ -59,6 +59,15 @@ def _anvil() -> str | None:
     return None if shutil.which("anvil") else "anvil is not on PATH"
 
 
+def _compose() -> str | None:
+    done = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False) if shutil.which("docker") else None
+    return None if done is not None and done.returncode == 0 else "the engine's client has no compose (.ci/install-compose)"
+
+
+def _systemd() -> str | None:
+    return None if shutil.which("systemd-analyze") else "systemd-analyze is not installed (apt-get install systemd)"
+
+
 def _postgres() -> str | None:
     found = shutil.which("postgres") or any(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     return None if found else "PostgreSQL's server is not installed"
@@ -78,7 +87,7 @@ def _index() -> str | None:
 
 PROBES: dict[str, Callable[[], str | None]] = {
     "docker": _docker, "runsc": _runsc, "bwrap": _bwrap, "anvil": _anvil, "postgres": _postgres, "registry": _registry,
-    "index": _index,
+    "index": _index, "compose": _compose, "systemd": _systemd,
 }  # fmt: skip
 
 
