@@ -45,6 +45,7 @@ from quorate_node.adapters.engine import connect
 from quorate_node.adapters.exit_status import exit_status
 from quorate_node.adapters.log_file import follow_file
 from quorate_node.adapters.outputs import OutputCaps
+from quorate_node.adapters.run_time import Seen, look, since_boot
 from quorate_protocol.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
@@ -85,6 +86,8 @@ class DockerExecutor:
         self._home = home
         self._engine: EngineFacts | None = None
         self._sampled: dict[str, Counters] = {}
+        self._seen: dict[str, Seen] = {}  # leases whose process ran when we looked
+        self._overdue: set[str] = set()  # leases that were ended because their time was over
         self._pool = ThreadPoolExecutor(_CALLS_MAX, thread_name_prefix="docker")
         self._starting = asyncio.Semaphore(2 * (os.cpu_count() or 1))  # more at once only lengthens each start
 
@@ -215,7 +218,11 @@ class DockerExecutor:
         state = found["State"]
         limit = Seconds(int(_labels(found)[LABEL_MAX_DURATION]))
         started, finished = _moment(state["StartedAt"]), _moment(state["FinishedAt"])
-        wall = Milliseconds(max(0, round((finished - started) * 1000)) if started else 0)
+        seen = self._seen.get(lease_id)
+        ran = seen.ran(finished - started, since_boot()) if seen and started else finished - started
+        if lease_id in self._overdue:
+            ran = max(ran, float(limit))
+        wall = Milliseconds(max(0, round(ran * 1000)) if started else 0)
         counters = cgroups.lease_counters(lease_id).at_least(self._sampled.get(lease_id, Counters()))
         status = exit_status(_exit_code(state), wall, limit, bool(state.get("OOMKilled")))
         usage = Usage(Milliseconds(min(wall, limit * 1000)), counters.cpu_ms, counters.peak_memory_bytes)
@@ -229,6 +236,8 @@ class DockerExecutor:
         crash_point("container.after-remove")
         self._logs.forget(PREFIX + lease_id)
         self._sampled.pop(lease_id, None)
+        self._seen.pop(lease_id, None)
+        self._overdue.discard(lease_id)
 
     def _leases(self) -> Sequence[str]:
         found = self._api.containers(all=True, filters={"label": f"{LABEL_OWNER}={self._owner}"})
@@ -275,8 +284,13 @@ class DockerExecutor:
         name = PREFIX + lease_id
         await self._call(lambda: self._ignoring_absent(lambda: self._logs.attach(name, self._log_file(lease_id))))
         limit = int(_labels(found)[LABEL_MAX_DURATION])
-        remaining = _moment(found["State"]["StartedAt"]) + limit - self._clock.now()
+        seen = look(_pid(found))
+        if seen is not None:
+            self._seen[lease_id] = seen
+        told = self._clock.now() - _moment(found["State"]["StartedAt"])
+        remaining = limit - (seen.age(told) if seen else told)
         if remaining <= 0:
+            self._overdue.add(lease_id)
             await self._call(lambda: self._ignoring_absent(lambda: self._api.kill(name, "SIGKILL")))
             remaining = 1.0
         is_sampled = self._engine is not None and not self._engine.cgroup_parent
@@ -285,9 +299,7 @@ class DockerExecutor:
         await self._exit_within(name, min(remaining, _SAMPLE_SECONDS if is_sampled else _WAIT_SECONDS))
 
     def _sample(self, lease_id: str, found: Inspection) -> None:
-        pid = found["State"]["Pid"]
-        assert isinstance(pid, int), "the engine gives the process id as a number"
-        self._sampled[lease_id] = cgroups.process_counters(pid).at_least(self._sampled.get(lease_id, Counters()))
+        self._sampled[lease_id] = cgroups.process_counters(_pid(found)).at_least(self._sampled.get(lease_id, Counters()))
 
     async def _exit_within(self, name: str, seconds: float) -> None:
         """Returns at the exit or when the time is over. A thread of its own, not one of the pool: many leases wait at once, and a
@@ -359,6 +371,12 @@ def _exit_code(state: Mapping[str, object]) -> int:
     code = state["ExitCode"]
     assert isinstance(code, int), "the engine gives the exit code as a number"
     return code
+
+
+def _pid(found: Inspection) -> int:
+    pid = found["State"]["Pid"]
+    assert isinstance(pid, int), "the engine gives the process id as a number"
+    return pid
 
 
 def _labels(found: Inspection) -> Mapping[str, str]:
