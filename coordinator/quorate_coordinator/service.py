@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
@@ -14,11 +15,15 @@ from quorate_content.cid import Cid, parse
 from quorate_content.staging import add_staging_routes
 from quorate_content.store import ContentStore
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.adapters.archive_file import FileArchive
+from quorate_coordinator.adapters.archivist import Archivist
 from quorate_coordinator.adapters.chain_watch import ChainWatch
 from quorate_coordinator.adapters.court_keeper import CourtKeeper
 from quorate_coordinator.adapters.gate import Gate
+from quorate_coordinator.adapters.history import History
 from quorate_coordinator.adapters.logbook import LogBook
 from quorate_coordinator.adapters.outputs import Outputs
+from quorate_coordinator.adapters.paymaster import Paymaster
 from quorate_coordinator.adapters.perform import Performer, purpose_of
 from quorate_coordinator.adapters.projection import Projection
 from quorate_coordinator.adapters.registration import ensure_registered
@@ -26,6 +31,7 @@ from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.early import refuse_early
 from quorate_coordinator.api.failures import before_handlers
+from quorate_coordinator.api.leaving import refuse_new
 from quorate_coordinator.api.routes import BODY_BYTES_MAX, VERSION, Api
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.bounds import BOUNDS
@@ -33,6 +39,7 @@ from quorate_coordinator.config import Config
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.retirement import ARCHIVED
 from quorate_coordinator.core.turn import Rules
 from quorate_coordinator.keys import CoordinatorKeys
 from quorate_coordinator.rates import Rates
@@ -46,17 +53,20 @@ from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.beacon import HttpBeacon
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.crypto import new_secret
+from quorate_runtime.crypto import SecretStream
 from quorate_runtime.door import Door, Doorman
+from quorate_runtime.health import Board, Problem, chain_problem, disk_problem
 from quorate_runtime.http_answers import failures, mark_started
 from quorate_runtime.journal import Journal
 from quorate_runtime.metrics import CONTENT_TYPE, Registry
+from quorate_runtime.notify import NOBODY, Notifier
 from quorate_runtime.peers_ws import WsPeers
 from quorate_runtime.sessions import plain_session
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
 BEACON_POLL_SECONDS = 0.25
+LEAVE_POLL_SECONDS = 0.05
 PROJECTION_SECONDS = 2.0
 
 
@@ -68,7 +78,11 @@ class Service:
     keys: CoordinatorKeys
     clock: Clock = field(default_factory=SystemClock)
     url: str = ""
-    is_stopping: bool = False
+    is_stopping: bool = False  # streams end
+    is_leaving: bool = False  # nothing new is taken
+    board: Board = field(default_factory=Board)
+    notifier: Notifier = NOBODY
+    is_settled: Callable[[], bool] = lambda: True
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     app: web.Application | None = None
     rates: Rates | None = None
@@ -77,6 +91,14 @@ class Service:
         """Starts everything and serves."""
         async with AsyncExitStack() as stack:
             await self._run(stack)
+
+    async def leave(self) -> None:
+        """Takes nothing new, then until what was taken is done with. Whoever waits sets the bound, then cancels `run`."""
+        self.notifier.stopping("nothing new is taken")
+        self.board.put("stopping", "the coordinator was told to stop")
+        self.is_leaving = True
+        while not self.is_settled():
+            await self.clock.sleep(LEAVE_POLL_SECONDS)
 
     async def _run(self, stack: AsyncExitStack) -> None:
         config, contracts = self.config, Contracts.of(self.config.deployment)
@@ -89,7 +111,8 @@ class Service:
         store = ContentStore(config.path("store"), config.store_quota_bytes, config.account_quota_bytes)
         stack.push_async_callback(store.close)
         rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
-        before = [config.proxies.middleware(), failures, before_handlers(rates), refuse_early(self.ready.is_set)]
+        guards = [before_handlers(rates), refuse_early(self.ready.is_set), refuse_new(lambda: self.is_leaving)]
+        before = [config.proxies.middleware(), failures, *guards]
         app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
         app.on_response_prepare.append(mark_started)
         self.app, self.rates = app, rates
@@ -97,7 +120,10 @@ class Service:
         stack.push_async_callback(runner.cleanup)
         core, registry, logs = Coordinator(self._rules()), Registry(), LogBook()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
-        parts = _Parts(self, contracts, client, sender, store, core, registry, logs, beacon, rates, Outputs(core.state))
+        archive = FileArchive(config.path("archive.sqlite"))
+        stack.callback(archive.close)
+        history, outputs = History(core.state, archive), Outputs(core.state, archive)
+        parts = _Parts(self, contracts, client, sender, store, core, registry, logs, beacon, rates, outputs, history)
         await parts.serve(stack, app, runner)
 
     async def _register(self, client: ChainClient, contracts: Contracts) -> None:
@@ -137,6 +163,7 @@ class _Parts:
     beacon: Beacon
     rates: Rates
     outputs: Outputs
+    history: History
 
     async def serve(self, stack: AsyncExitStack, app: web.Application, runner: web.AppRunner) -> None:
         """Opens the journal, replays, listens, and runs all tasks."""
@@ -152,16 +179,24 @@ class _Parts:
         peers = WsPeers(core.rules.coordinator, handle, self._authorize)
         stack.push_async_callback(peers.close)
         limits = core.rules.limits
-        performer = Performer(core.rules.coordinator, self.contracts, self.client, limits, peers, self.store, self.sender, service.clock)
         actors: list[Actor[ev.Event, Effect]] = []
+
+        async def submit(event: ev.Event) -> object:
+            return await actors[0].submit(event)
+
+        archivist = Archivist(self.history, self.outputs, submit)
+        performer = Performer(
+            core.rules.coordinator, self.contracts, self.client, limits, peers, self.store, self.sender, service.clock, archivist
+        )
 
         async def refused(effect: Effect, refusal: Refused) -> None:
             told = purpose_of(effect, refusal)
             if told is not None:
-                await actors[0].submit(ev.TransactionRefused(*told))
+                await submit(ev.TransactionRefused(*told))
 
-        actor = Actor(core, journal, service.clock, codec, performer, new_secret, on_refused=refused, registry=self.registry)
+        actor = Actor(core, journal, service.clock, codec, performer, SecretStream(), on_refused=refused, registry=self.registry)
         actors.append(actor)
+        service.is_settled = actor.is_settled
         tolerance = Tolerance(self.rates.bounds, service.clock.now)
         gates.append(Gate(core.rules.domain, limits, core, actor, self.store, service.clock, self.logs, self.outputs, tolerance))
         app.router.add_routes(peers.routes())
@@ -169,7 +204,13 @@ class _Parts:
         core.rules = _with_sources(core.rules, (f"{url}/v1/content",))
         await actor.start()
         self.outputs.load()
+        self._compare_archive()
         await self._tasks(actor)
+
+    def _compare_archive(self) -> None:
+        there, wanted = self.history.archive.count(), self.core.state.counters.get(ARCHIVED) or 0
+        if there < wanted:
+            log.error("the archive has %d of %d finished runs: it is older than the journal. Bring back its newest backup", there, wanted)
 
     async def _authorize(self, account: Address, key: Address) -> bool:
         provider = self.core.state.providers.get(account)
@@ -179,9 +220,9 @@ class _Parts:
         service, config, core = self.service, self.service.config, self.core
         auth = Auth(core.rules, core.state, service.clock, self.rates)
         info = self._info()
-        api = Api(core, actor, auth, info, core.rules.limits, service.clock, self._document)
+        api = Api(core, actor, auth, info, core.rules.limits, service.clock, self._document, self.history, self._problems)
         api.add_routes(app)
-        Streams(core.state, auth, service.clock, self.logs, lambda: service.is_stopping).add_routes(app)
+        Streams(self.history, auth, service.clock, self.logs, lambda: service.is_stopping).add_routes(app)
         add_staging_routes(app, self.store, auth.uploader, may_read=lambda request, cid: self._may_read(auth, request, cid))
         app.router.add_get("/metrics", self._metrics)
         await runner.setup()
@@ -201,6 +242,13 @@ class _Parts:
         if request.remote not in ("127.0.0.1", "::1"):
             return web.Response(status=403, text="metrics are served on loopback only\n")
         return web.Response(text=self.registry.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    def _problems(self) -> tuple[Problem, ...]:
+        """What is wrong at this moment."""
+        service = self.service
+        service.board.put("chain", chain_problem(service.clock, self.core.state.own.block_time, service.config.chain_url))
+        service.board.put("disk", disk_problem(service.config.home))
+        return service.board.problems()
 
     async def _document(self, cid: str) -> bytes:
         if await self.store.stat(parse(cid)) is None:
@@ -223,15 +271,19 @@ class _Parts:
         service, clock = self.service, self.service.clock
         watch = ChainWatch(self.client, self.contracts, self.core.rules.coordinator, self.core, actor, clock)
         keeper = CourtKeeper(self.client, self.contracts, self.core, self.sender, self.beacon, clock)
+        rules = self.core.rules
+        paymaster = Paymaster(self.client, self.contracts, rules.coordinator, self.core.state, self.sender, rules.limits, clock)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(actor.run(), name="actor")
                 await actor.submit(ev.Restarted())
                 group.create_task(watch.run(), name="chain")
                 group.create_task(keeper.run(), name="court")
+                group.create_task(paymaster.run(), name="claims")
                 group.create_task(self._ticks(actor), name="ticks")
                 group.create_task(self._rounds(actor), name="beacon")
                 group.create_task(self._project(), name="projection")
+                group.create_task(service.notifier.watch(clock), name="watchdog")
                 self._announce()
         finally:
             service.is_stopping = True
@@ -245,10 +297,11 @@ class _Parts:
             part.write_text(json.dumps({"url": service.url, "coordinator": "0x" + self.core.rules.coordinator.hex()}))
             os.replace(part, ready)
         service.ready.set()
+        service.notifier.ready(f"serves at {service.url}")
 
     async def _ticks(self, actor: Actor[ev.Event, Effect]) -> None:
         while True:
-            if self.core.needs_tick():
+            if self.core.needs_tick(int(self.service.clock.now())):
                 await actor.submit(ev.Tick())
             await self.service.clock.sleep(TICK_SECONDS)
 
@@ -256,14 +309,16 @@ class _Parts:
         """Keeps the tables that people query close behind the state."""
         projection = await Projection.open(self.service.config.path("market.sqlite"))
         try:
-            await projection.rebuild(self.core.state)
             while True:
-                await self.service.clock.sleep(PROJECTION_SECONDS)
+                self.history.refresh()
                 try:
-                    await projection.refresh(self.core.state)
+                    await projection.refresh(self.core.state, self.history.archive)
+                    self.service.board.put("tables")
                 except SQLAlchemyError as error:
                     # A full disk or a locked file: the tables fall behind and catch up, the market goes on.
                     log.warning("the tables fall behind: %s", error)
+                    self.service.board.put("tables", f"they fall behind: {error}")
+                await self.service.clock.sleep(PROJECTION_SECONDS)
         finally:
             await projection.close()
 
@@ -275,7 +330,9 @@ class _Parts:
                     found = await self.beacon.round(wanted)
                 except (Refused, Unavailable) as error:
                     log.warning("beacon round %d: %s", wanted, error)
+                    self.service.board.put("beacon", f"{error}; look at the beacon at {self.service.config.beacon_url}")
                     break
+                self.service.board.put("beacon")
                 if found is not None:
                     await actor.submit(ev.RoundAppeared(found.round, found.signature, found.randomness))
             await self.service.clock.sleep(BEACON_POLL_SECONDS)

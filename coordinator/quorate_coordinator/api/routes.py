@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from quorate_coordinator.adapters.history import History
 from quorate_coordinator.api.answers import (
     Cases,
     Done,
@@ -27,21 +28,24 @@ from quorate_coordinator.core.effects import Effect
 from quorate_protocol import codec, envelope
 from quorate_protocol import epoch as trees
 from quorate_protocol import order as orders
+from quorate_protocol.eip712 import digest
 from quorate_protocol.job import validate as validate_spec
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import Session, Stop, Voucher, Witness
 from quorate_protocol.ports import Clock
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_protocol.views import AckView, InfoView, PlanRequest
 from quorate_runtime.actor import Actor
 from quorate_runtime.crypto import recover
+from quorate_runtime.health import Problem
 
 M = TypeVar("M")
 BODY_BYTES_MAX = 256 * 1024
 RUNS_MAX = 1_000
 PAGE_MAX = 1_000
 VERSION = "0.1.0"
+READY_RETRY_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -55,12 +59,15 @@ class Api:
     limits: Limits
     clock: Clock
     receipt: Callable[[str], Awaitable[bytes]]  # receipt body by CID, from the store
+    history: History
+    problems: Callable[[], tuple[Problem, ...]]
 
     def add_routes(self, app: web.Application) -> None:
         """Mounts everything but content, peers and streams."""
         app.router.add_get("/v1/openapi.json", self.get_document)
         app.router.add_get("/v1/info", self.get_info)
         app.router.add_get("/v1/health", self.get_health)
+        app.router.add_get("/v1/ready", self.get_ready)
         app.router.add_get("/v1/offers", self.get_offers)
         app.router.add_post("/v1/plan", self.post_plan)
         app.router.add_post("/v1/sessions", self.post_session)
@@ -90,10 +97,17 @@ class Api:
         return answer(self.info)
 
     async def get_health(self, _: web.Request) -> web.Response:
-        """Alive, and how far the chain was followed."""
-        own = self.core.state.own
+        """Alive, how far the chain was followed, and every problem by its name."""
+        own, problems = self.core.state.own, self.problems()
         lag = max(0, self.now() - own.block_time)
-        return answer(Health(lag < 60, own.block, lag, len(self.core.state.live)))
+        return answer(Health(not problems, own.block, lag, len(self.core.state.live), problems))
+
+    async def get_ready(self, _: web.Request) -> web.Response:
+        """Done, or Unavailable (503) naming every problem: for load balancers, which look at the status alone."""
+        problems = self.problems()
+        if problems:
+            raise Unavailable("; ".join(f"{problem.name}: {problem.text}" for problem in problems), READY_RETRY_SECONDS)
+        return answer(Done())
 
     async def get_offers(self, request: web.Request) -> web.Response:
         """Offers, a page of them."""
@@ -126,29 +140,33 @@ class Api:
         rules = self.core.rules
         orders.validate(submission, rules.domain, recover, rules.coordinator, self.now(), self.limits)
         self.auth.rates.account(submission.order.message.client)
-        ack = await self.actor.submit(ev.OrderReceived(submission))
+        try:
+            ack = await self.actor.submit(ev.OrderReceived(submission))
+        except Refused as refused:
+            # A run that is over and archived: the same order gives the same Ack, as it does while the run is in the state.
+            ack = self.history.ack(digest(rules.domain, submission.order.message))
+            if refused.code is not Code.REPLAYED or ack is None:
+                raise
         assert isinstance(ack, envelope.Envelope)
         return answer(AckView(ack.message.job_id, ack))
 
     async def get_runs(self, request: web.Request) -> web.Response:
         """{"runs": [RunView]} of the client whose token is shown, newest first."""
         account = self.auth.required(request)
-        client = self.core.state.clients.get(account)
-        jobs = [self.core.state.jobs[job_id] for job_id in reversed(client.jobs[-RUNS_MAX:])] if client else []
-        return answer(Runs(tuple(queries.run_view(self.core.state, job, is_client=True) for job in jobs)))
+        return answer(Runs(tuple(self.history.runs_of(account, RUNS_MAX))))
 
     async def get_run(self, request: web.Request) -> web.Response:
         """RunView; the output only for its client."""
-        job = queries.job_of(self.core.state, job_id_of(request))
-        is_client = self.auth.account(request) == job.submission.order.message.client
-        return answer(queries.run_view(self.core.state, job, is_client))
+        return answer(self.history.view(job_id_of(request), self.auth.account(request)))
 
     async def post_stop(self, request: web.Request) -> web.Response:
         """Envelope[Stop]."""
         stop = await read_envelope(request, Stop)
         if stop.message.job_id != job_id_of(request):
             raise Refused(Code.MALFORMED, "stop: jobId is not the one in the path")
-        await self.actor.submit(ev.StopReceived(stop, envelope.signer(self.core.rules.domain, stop, recover)))
+        key = envelope.signer(self.core.rules.domain, stop, recover)
+        if self.history.session_key(stop.message.job_id) != key:  # what is over and archived is stopped already
+            await self.actor.submit(ev.StopReceived(stop, key))
         return answer(Done())
 
     async def post_witness(self, request: web.Request) -> web.Response:
@@ -165,12 +183,11 @@ class Api:
 
     async def get_receipt(self, request: web.Request) -> web.Response:
         """The receipt file `{body, cid}` in its canonical bytes."""
-        job = queries.job_of(self.core.state, job_id_of(request))
-        is_client = self.auth.account(request) == job.submission.order.message.client
-        if job.receipt_cid is None or not queries.may_see_results(job, is_client):
+        cid = self.history.view(job_id_of(request), self.auth.account(request)).receipt_cid
+        if cid is None:
             raise Refused(Code.TOO_EARLY, "receipt: there is none before the verdict, and none for strangers before the verdict is final")
-        body = await self.receipt(job.receipt_cid)
-        content = codec.canonical({"body": codec.parse(body, len(body)), "cid": job.receipt_cid})
+        body = await self.receipt(cid)
+        content = codec.canonical({"body": codec.parse(body, len(body)), "cid": cid})
         return web.Response(body=content, content_type="application/json")
 
     async def get_account(self, request: web.Request) -> web.Response:

@@ -5,15 +5,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 from aiohttp import web
 
+from quorate_coordinator.adapters.history import History
 from quorate_coordinator.adapters.logbook import LogBook
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.routes import job_id_of
-from quorate_coordinator.core import queries
-from quorate_coordinator.core.state import Decided, Ended, State
 from quorate_protocol import codec
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
@@ -28,9 +26,9 @@ RETRY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Streams:
-    """Handlers; bounded in number. Events are read from the state, which the journal makes durable."""
+    """Handlers; bounded in number. Events are read from state and archive, which are durable."""
 
-    state: State
+    history: History
     auth: Auth
     clock: Clock
     logs: LogBook
@@ -46,24 +44,24 @@ class Streams:
     async def get_all(self, request: web.Request) -> web.StreamResponse:
         """All runs of the client whose token is shown."""
         account = self.auth.required(request)
-        return await self._stream(request, account, lambda: self.state.client_events.get(account) or ())
+        return await self._stream(request, account, lambda after: self.history.lines(account, after))
 
     async def get_run(self, request: web.Request) -> web.StreamResponse:
         """One run; open to its client alone."""
-        job = queries.job_of(self.state, job_id_of(request))
-        client = self._check(request, job.submission.order.message.client)
-        return await self._stream(request, client, lambda: self.state.events.get(job.id) or ())
+        job_id = job_id_of(request)
+        client = self._check(request, self.history.client_of(job_id))
+        return await self._stream(request, client, lambda after: self.history.lines_of_run(job_id, after))
 
     async def get_logs(self, request: web.Request) -> web.StreamResponse:
         """Log text; with follow=1 until the run ends."""
-        job = queries.job_of(self.state, job_id_of(request))
-        client = self._check(request, job.submission.order.message.client)
+        job_id = job_id_of(request)
+        client = self._check(request, self.history.client_of(job_id))
         response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         async with self._open(request, response, client):
             sent = 0
             while True:
-                is_over = isinstance(self.state.jobs[job.id].phase, Decided | Ended) or self.is_stopping()
-                text = self.logs.read(job.id, sent)
+                is_over = self.history.is_over(job_id) or self.is_stopping()
+                text = self.logs.read(job_id, sent)
                 if text:
                     await self._write(response, text)
                     sent += len(text)
@@ -100,7 +98,7 @@ class Streams:
         async with asyncio.timeout(self.auth.rates.bounds.write_seconds):
             await response.write(data)
 
-    async def _stream(self, request: web.Request, account: Address, events: Callable[[], tuple[JobEvent, ...]]) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, account: Address, events: Callable[[int], list[JobEvent]]) -> web.StreamResponse:
         after_text = request.headers.get("Last-Event-ID") or request.query.get("after", "0")
         if not (after_text.isascii() and after_text.isdecimal() and len(after_text) <= 18):
             raise Refused(Code.MALFORMED, "after: a sequence number is needed")
@@ -108,7 +106,7 @@ class Streams:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         async with self._open(request, response, account):
             while not self.is_stopping():
-                fresh = newer(events(), after)
+                fresh = events(after)
                 for event in fresh:
                     line = b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.name.encode(), codec.encode(event))
                     await self._write(response, line)
@@ -118,9 +116,3 @@ class Streams:
                     await self._write(response, b": alive\n\n")
                 await self.clock.sleep(POLL_SECONDS)
         return response
-
-
-def newer(events: tuple[JobEvent, ...], after: int) -> list[JobEvent]:
-    """Those with a greater seq, oldest first. Looked for from the newest: thousands of streams ask five times a second."""
-    found = list(takewhile(lambda event: event.seq > after, reversed(events)))
-    return found[::-1]
