@@ -4,6 +4,7 @@ Only what the rules need; building and reading content is quorate_content's busi
 """
 
 from base64 import b32decode, b32encode
+from functools import lru_cache
 
 from quorate_protocol.hashing import sha256
 from quorate_protocol.refusals import Code, Refused
@@ -22,6 +23,12 @@ def cid_text(codec: int, digest: Hash32) -> str:
 
 def cid_parts(text: str, field: str = "cid") -> tuple[int, Hash32]:
     """(codec, digest) of a CID; `Refused(MALFORMED)` naming the field for anything but the one canonical text."""
+    return _parts(text, field)
+
+
+@lru_cache(maxsize=1024)
+def _parts(text: str, field: str) -> tuple[int, Hash32]:
+    """Kept, because many jobs name one image."""
     try:
         raw = b32decode(text[1:].upper() + "=" * (-len(text[1:]) % 8)) if len(text) == _TEXT_LENGTH and text[0] == "b" else b""
     except ValueError as error:

@@ -6,7 +6,7 @@ Vyper's `keccak256(abi_encode(...))` computes.
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256 as _sha256
 
 from Crypto.Hash import keccak as _keccak
@@ -120,14 +120,22 @@ def abi_encode(*values: int | bytes | str) -> bytes:
     offset = 32 * len(values)
     for value in values:
         if isinstance(value, str):
-            raw = value.encode()
-            tail = word(len(raw)) + raw + bytes(-len(raw) % 32)
-            heads.append(word(offset))
+            tail = _tail(value)
+            heads.append(offset.to_bytes(32, "big"))
             tails.append(tail)
             offset += len(tail)
+        elif isinstance(value, bytes) and len(value) == 32:
+            heads.append(value)
         else:
             heads.append(word(value))
     return b"".join(heads + tails)
+
+
+@lru_cache(maxsize=256)
+def _tail(value: str) -> bytes:
+    """Kept, because most strings are the labels of what is hashed."""
+    raw = value.encode()
+    return word(len(raw)) + raw + bytes(-len(raw) % 32)
 
 
 def hash_tuple(*values: int | bytes | str) -> Hash32:

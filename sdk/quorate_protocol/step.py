@@ -6,6 +6,7 @@ A core decides and never awaits; `quorate_runtime.actor` feeds it, writes down w
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from quorate_protocol.quick import quicken
 from quorate_protocol.units import Hash32, UnixSeconds
 
 E = TypeVar("E", covariant=True)
@@ -28,6 +29,10 @@ class Outcome(Generic[F]):
 
     effects: tuple[F, ...] = ()
     reply: object = None
+
+
+quicken(Input)
+quicken(Outcome)
 
 
 class Effect(Protocol):

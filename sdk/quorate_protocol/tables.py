@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import make_dataclass
 from typing import Generic, Protocol, TypeVar, overload
 
-from quorate_protocol import codec
+from quorate_protocol import codec, codec_text, codec_values
+from quorate_protocol.quick import quicken
 from quorate_protocol.refusals import Code, Refused
 
 K = TypeVar("K")
@@ -38,8 +39,8 @@ class Part(Protocol):
     def rollback(self) -> None:
         """Drops what waits."""
 
-    def to_json(self) -> codec.Json:
-        """JSON tree of the committed state."""
+    def text(self) -> str:
+        """Canonical text of the committed state."""
 
     def load_json(self, tree: codec.Json) -> None:
         """Replaces the state; `Refused` for a tree that is not one of this part's."""
@@ -54,6 +55,7 @@ class _Row(Protocol[K, V]):
 
 @codec.memo
 def _row_types(kinds: tuple[object, object]) -> type:
+    quicken(kinds[1])
     return make_dataclass("Row", [("key", kinds[0]), ("value", kinds[1])], frozen=True, slots=True)
 
 
@@ -148,9 +150,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._written.clear()
         self._deleted.clear()
 
-    def to_json(self) -> codec.Json:
+    def text(self) -> str:
         """Rows in order."""
-        return [codec.to_json(self._row(key, value)) for key, value in self._base.items()]
+        write, row = codec_text.writer_of(self._row), self._row
+        return f"[{','.join([write(row(key, value)) for key, value in self._base.items()])}]"
 
     def load_json(self, tree: codec.Json) -> None:
         """Replaces all rows."""
@@ -159,7 +162,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self.rollback()
         gone, self._base = self._base, {}
         for index, item in enumerate(tree):
-            row: _Row[K, V] = codec.from_json(self._row, item, f"[{index}]")
+            row: _Row[K, V] = codec_values.from_json(self._row, item, f"[{index}]")
             self._base[row.key] = row.value
         for follower in self._followers:
             follower.update(gone, self._base)
@@ -204,9 +207,9 @@ class Cell(Generic[V]):
         """Drops what waits."""
         self._written = _MISSING
 
-    def to_json(self) -> codec.Json:
+    def text(self) -> str:
         """The value, boxed."""
-        return codec.to_json(self._box(self._base))
+        return codec_text.writer_of(self._box)(self._box(self._base))
 
     def load_json(self, tree: codec.Json) -> None:
         """Replaces the value."""
@@ -246,7 +249,7 @@ class Tables:
     def snapshot(self) -> bytes:
         """Canonical bytes of the committed state; equal states with equal histories give equal bytes."""
         self.begin()
-        return codec.canonical({name: part.to_json() for name, part in self._parts().items()})
+        return ("{" + ",".join([f'"{name}":{part.text()}' for name, part in sorted(self._parts().items())]) + "}").encode()
 
     def restore(self, data: bytes) -> None:
         """Replaces the state by a snapshot's; `Refused(MALFORMED)` when it has other tables."""

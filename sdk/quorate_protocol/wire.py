@@ -24,6 +24,7 @@ from quorate_protocol.messages import (
     Verdict,
 )
 from quorate_protocol.offer import OfferEnvelope
+from quorate_protocol.quick import quicken
 from quorate_protocol.units import Hash32
 
 LOG_TEXT_MAX = 64 * 1024
@@ -157,6 +158,9 @@ Frame = (
 @dataclass(frozen=True, slots=True)
 class _Carrier:
     frame: Frame
+
+
+quicken(Frame)
 
 
 def encode(frame: Frame) -> bytes:

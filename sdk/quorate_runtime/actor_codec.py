@@ -4,6 +4,7 @@ from dataclasses import make_dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from quorate_protocol import codec, codec_text, codec_values
+from quorate_protocol.quick import quicken
 
 E = TypeVar("E")
 F = TypeVar("F")
@@ -33,6 +34,8 @@ class CanonicalCodec(Generic[E, F]):
 
     def __init__(self, event_kind: object, effect_kind: object, version: int = 1) -> None:
         self.version = version
+        quicken(event_kind)
+        quicken(effect_kind)
         self._event: Any = make_dataclass("EventCarrier", [("item", event_kind)], frozen=True, slots=True)
         self._effect: Any = make_dataclass("EffectCarrier", [("item", effect_kind)], frozen=True, slots=True)
 

@@ -1,0 +1,69 @@
+"""A quickened constructor makes what the dataclass's own made, and takes what that took."""
+
+import dataclasses
+from dataclasses import dataclass, field
+
+import pytest
+
+from quorate_protocol import wire
+from quorate_protocol.envelope import Envelope
+from quorate_protocol.job import JobSpec
+from quorate_protocol.messages import MESSAGE_TYPES
+from quorate_protocol.quick import quicken
+from quorate_protocol.units import Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    amount: Amount
+    tags: tuple[str, ...] = ("a",)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    amount: int
+
+    def __post_init__(self) -> None:
+        assert self.amount > 0
+
+
+@dataclass(slots=True)
+class Loose:
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    inner: Inner | Checked
+    loose: Loose
+    many: list[int] = field(default_factory=list)
+
+
+def test_values_are_the_same_and_stay_frozen() -> None:
+    before = Outer(Inner(Amount(1)), Loose(2))
+    quicken(Outer)
+    after = Outer(inner=Inner(Amount(1)), loose=Loose(2))
+    assert before == after and repr(before) == repr(after)
+    assert Outer.__init__.__name__ == Inner.__init__.__name__ == "quick_init"
+    assert after.many is not Outer(Inner(Amount(1)), Loose(2)).many
+    assert dataclasses.replace(after, many=[1]).many == [1] and hash(Inner(Amount(1))) == hash(before.inner)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        after.many = []  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"Outer\.__init__\(\) missing 1 required positional argument: 'loose'"):
+        Outer(Inner(Amount(1)))  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected"):
+        Outer(Inner(Amount(1)), Loose(2), more=1)  # type: ignore[call-arg]
+
+
+def test_what_checks_itself_and_what_is_not_frozen_are_left_alone() -> None:
+    quicken(Outer)
+    assert Checked.__init__.__name__ == Loose.__init__.__name__ == "__init__"
+    with pytest.raises(AssertionError):
+        Checked(0)
+
+
+def test_messages_specs_and_envelopes_are_quick() -> None:
+    quicken(wire.Frame)
+    in_frames = {"Assignment", "CommitReceipt", "CommitSet", "Verdict", "Accept", "Commit", "Heartbeat"}
+    assert {vars(MESSAGE_TYPES[name])["__init__"].__name__ for name in in_frames} == {"quick_init"}
+    assert Envelope.__init__.__name__ == JobSpec.__init__.__name__ == "quick_init"
