@@ -2,13 +2,14 @@
 #   make demo ARGS=--json      the demo's own options; its last line on stdout is the demo's
 #   make test ARGS="-k lease"  pytest's options
 #   make sim SEEDS=1000        how many seeds the simulator runs
+#   make crash                 kill -9 at every crash point; tens of minutes. CI tries another part every day
 #   make bench-peers           the same no-op work on Ray, Dask, Celery and Quorate (installs them into .venv-peers)
 #   make soak MINUTES=10 PROVIDERS=200 CHURN=10   a market under load, CHURN percent of its providers killed a minute
 SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check sim bench fuzz soak bench-peers
+.PHONY: help demo test check sim bench fuzz soak bench-peers crash
 
 ARGS ?=
 SEEDS ?= 300
@@ -53,6 +54,10 @@ soak: .venv/installed-dev
 # The last line on stdout is one JSON object of counts; `untyped` is to be 0.
 fuzz: .venv/installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m fuzz.campaign --effort $(FUZZ) $(ARGS)
+
+# Every crash point of every program in real markets, one after the other; tens of minutes.
+crash: .venv/installed-dev
+	@QUORATE_CRASH_ROTATION=all $(PYTEST) -s tests/e2e/test_crash.py $(ARGS)
 
 # Every file in tests/bench is a program that prints its figures as one JSON line.
 bench: .venv/installed-dev

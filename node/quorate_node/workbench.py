@@ -89,7 +89,8 @@ class Workbench:
     async def remove(self, lease_id: str, spec: JobSpec | None) -> None:
         """Forgets container, plain output and the pins of inputs; the ciphertext stays until its pin's own date."""
         await self.executor.remove(lease_id)
-        await asyncio.to_thread(delete_tree, self._outputs / lease_id)
+        for name in (lease_id, f"{lease_id}.part", f"{lease_id}.sealed"):  # the last two are what a crash leaves
+            await asyncio.to_thread(delete_tree, self._outputs / name)
         for cid, _ in _needed(spec) if spec else ():
             await self.store.unpin(cid, _owner(lease_id))
 
