@@ -21,7 +21,7 @@ from quorate_devnet.config import BONDS, CLIENT_DEPOSIT, PASSPHRASE
 from quorate_devnet.genesis import Funds, Newcomer
 from quorate_devnet.places import free_port
 from quorate_devnet.processes import Family
-from quorate_devnet.supervisor import write_private
+from quorate_devnet.ready import write_private
 from quorate_node.adapters.hostclass import detect_cpu_class
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
