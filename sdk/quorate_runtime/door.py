@@ -155,9 +155,10 @@ class Visitor(RequestHandler):
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         """What is no HTTP gets a typed answer without a trace in the log; a bug that no handler caught gets one there."""
-        if status >= 500 and status != 504:
+        is_gone = isinstance(exc, ConnectionError)
+        if status >= 500 and status != 504 and not is_gone:
             log.error("a request from %s failed", request.remote, exc_info=exc)
-        if request.writer.output_size > 0:
+        if is_gone or request.writer.output_size > 0:
             raise ConnectionError("the answer had begun")
         answer = internal() if status >= 500 else coded(OF_STATUS.get(status, Code.MALFORMED), (message or "no HTTP")[:200], status)
         answer.force_close()

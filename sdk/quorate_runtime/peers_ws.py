@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -22,13 +23,17 @@ from quorate_protocol.ports import Clock, Handler, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Seconds, Signature
 from quorate_runtime.crypto import recover
+from quorate_runtime.http_answers import Busy
+from quorate_runtime.networks import network_of
 from quorate_runtime.peers_channel import MESSAGE_BYTES_MAX, Channel
 
 HELLO_TAG = "quorate-peers/1"
 HELLO_BYTES_MAX = 1024
 HELLO_SECONDS = 10
 PING_SECONDS = 15
+CLOSE_SECONDS = 2.0  # that the other side has to answer a close
 CONNECTIONS_MAX = 4096
+GREETINGS_MAX, NETWORK_GREETINGS_MAX = 512, 256  # connections that have not said hello yet
 RETRY_FIRST_SECONDS = 0.25
 RETRY_MAX_SECONDS = 30.0
 CLOSE_REFUSED = 4003  # WebSocket close code of a refused hello; the reason is the refusal code
@@ -94,6 +99,7 @@ class WsPeers:
         self._account, self._handler, self._authorize = account, handler, authorize
         self._channels: dict[Address, tuple[Channel, WebSocket]] = {}
         self._count = 0
+        self._greeting: Counter[str] = Counter()  # connections that have not said hello yet, by network
 
     def routes(self, path: str = "/v1/peers") -> list[web.RouteDef]:
         """To be added to an aiohttp application."""
@@ -116,9 +122,12 @@ class WsPeers:
             await ws.close(code=aiohttp.WSCloseCode.GOING_AWAY)
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
-        if self._count >= CONNECTIONS_MAX:
-            raise web.HTTPServiceUnavailable(text="too many connections")
-        ws = web.WebSocketResponse(heartbeat=PING_SECONDS, max_msg_size=MESSAGE_BYTES_MAX + 1, compress=False)
+        network = network_of(request.remote)
+        is_crowded = self._greeting.total() >= GREETINGS_MAX or self._greeting[network] >= NETWORK_GREETINGS_MAX
+        if self._count >= CONNECTIONS_MAX or is_crowded:
+            # Strangers are not to fill the places of those who have proved who they are.
+            raise Busy("too many connections; come again", HELLO_SECONDS)
+        ws = web.WebSocketResponse(timeout=CLOSE_SECONDS, heartbeat=PING_SECONDS, max_msg_size=MESSAGE_BYTES_MAX + 1, compress=False)
         await ws.prepare(request)
         self._count += 1
         try:
@@ -128,6 +137,8 @@ class WsPeers:
         return ws
 
     async def _converse(self, ws: web.WebSocketResponse, remote: str) -> None:
+        network = network_of(remote)
+        self._greeting[network] += 1
         try:
             account = await self._greet(ws)
         except Refused as refusal:
@@ -140,6 +151,10 @@ class WsPeers:
             log.info("peer at %s: no hello: %r", remote, error)
             await ws.close()
             return
+        finally:
+            self._greeting[network] -= 1
+            if not self._greeting[network]:
+                del self._greeting[network]
         channel = Channel(_WsSocket(ws), "0x" + account.hex(), self._handler)
         older = self._channels.get(account)
         self._channels[account] = (channel, ws)
