@@ -103,6 +103,8 @@ class Service:
     async def _run(self, stack: AsyncExitStack) -> None:
         config, contracts = self.config, Contracts.of(self.config.deployment)
         config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        journal = Journal.open(config.path("journal"))  # first: it also says that no other process works in this folder
+        stack.push_async_callback(journal.close)
         session = await stack.enter_async_context(plain_session())
         client = ChainClient(Rpc(config.chain_url, session))
         sender = Sender(client, self.keys.posting, config.path("transactions.sqlite"), self.clock)
@@ -123,7 +125,7 @@ class Service:
         archive = FileArchive(config.path("archive.sqlite"))
         stack.callback(archive.close)
         history, outputs = History(core.state, archive), Outputs(core.state, archive)
-        parts = _Parts(self, contracts, client, sender, store, core, registry, logs, beacon, rates, outputs, history)
+        parts = _Parts(self, contracts, client, sender, store, core, registry, logs, beacon, rates, outputs, history, journal)
         await parts.serve(stack, app, runner)
 
     async def _register(self, client: ChainClient, contracts: Contracts) -> None:
@@ -164,12 +166,11 @@ class _Parts:
     rates: Rates
     outputs: Outputs
     history: History
+    journal: Journal
 
     async def serve(self, stack: AsyncExitStack, app: web.Application, runner: web.AppRunner) -> None:
-        """Opens the journal, replays, listens, and runs all tasks."""
-        service, config, core = self.service, self.service.config, self.core
-        journal = Journal.open(config.path("journal"))
-        stack.push_async_callback(journal.close)
+        """Replays the journal, listens, and runs all tasks."""
+        service, core = self.service, self.core
         codec: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
         gates: list[Gate] = []
 
@@ -194,7 +195,7 @@ class _Parts:
             if told is not None:
                 await submit(ev.TransactionRefused(*told))
 
-        actor = Actor(core, journal, service.clock, codec, performer, SecretStream(), on_refused=refused, registry=self.registry)
+        actor = Actor(core, self.journal, service.clock, codec, performer, SecretStream(), on_refused=refused, registry=self.registry)
         actors.append(actor)
         service.is_settled = actor.is_settled
         tolerance = Tolerance(self.rates.bounds, service.clock.now)

@@ -139,6 +139,8 @@ class _Parts:
     ) -> "_Parts":
         """Builds from the outside in; what has to be closed is on the stack."""
         config, keys, clock = daemon.config, daemon.keys, daemon.clock
+        journal = Journal.open(config.path("journal"))  # first: it also says that no other process works in this folder
+        stack.push_async_callback(journal.close)
         terms = terms_of(config, keys, daemon.executor, infos, hardware)
         core, contracts = ProviderCore(terms), Contracts.of(deployment_of(infos[0]))
         client = ChainClient(Rpc(config.chain_url or infos[0].chain_url, session))
@@ -161,8 +163,6 @@ class _Parts:
         herald = Herald(terms, advert, peers, keys.operator, clock)
         courtroom = Courtroom(core, workbench, coordinators, contracts, client, sender, keys.operator, clock)
         performer = Performer(core, workbench, coordinators, peers, keys.operator, herald, courtroom, clock)
-        journal = Journal.open(config.path("journal"))
-        stack.push_async_callback(journal.close)
         codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
         actor = Actor(core, journal, clock, codec, performer.perform, new_secret, on_refused=performer.refused)
         performer.attach(actor)
