@@ -1,11 +1,18 @@
 """What the simulator found and a mutant would show too rarely: the smallest case of each."""
 
+from collections import Counter
+
 from quorate_coordinator.core import epochs
 from quorate_coordinator.core.state import EpochRecord, State
 from quorate_coordinator.core.turn import Turn
+from quorate_protocol.receipt import document, verify
 from quorate_protocol.units import ZERO_HASH, UnixSeconds
+from quorate_runtime.crypto import recover
 from sim.coordinator import rules_of
-from sim.plan import draw
+from sim.forgery import forgeries
+from sim.parties import is_beacon_signature
+from sim.plan import Behaviour, Market, draw
+from sim.world import World
 
 
 def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
@@ -23,3 +30,17 @@ def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
     assert state.epochs[1] == second and state.own.epoch == 1 and not state.own.is_dirty
     epochs.on_refused(turn, epochs.purpose_of(second))
     assert 1 not in state.epochs and state.own.is_dirty
+
+
+def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
+    """An auditor of its choice beyond the draw's tries, one owner twice, or other terms than the order's passed `quorate verify` once."""
+    seed = next(seed for seed in range(1, 100) if draw(seed).market is Market.SMALL and set(draw(seed).behaviours) == {Behaviour.HONEST})
+    world = World(draw(seed))
+    world.run()
+    seen = Counter[str]()
+    for body in world.checks.books.receipts.values():
+        assert verify(document(body), recover, is_beacon_signature).valid
+        for wrong, forged in forgeries(body):
+            assert not verify(document(forged), recover, is_beacon_signature).valid, wrong
+            seen[wrong] += 1
+    assert len(seen) >= 6, seen

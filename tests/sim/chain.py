@@ -26,7 +26,7 @@ from sim.parties import DOMAIN, HOST, key
 from sim.process import Again, Finish
 from sim.schedule import Schedule
 
-REVERT_CHANCE = 0.1  # that a posting or a case is refused for good at first
+REVERT_CHANCE = 0.25  # that a posting or a case is refused for good at first
 
 
 @dataclass(slots=True)
@@ -144,8 +144,9 @@ class Chain:
                     self._executed[purpose] = refused
             finish(self._executed[purpose])
 
-        is_jammed = "SendVote" in purpose and self.random.random() < 0.1
-        self.schedule.after(self.random.uniform(5, 90) if is_jammed else self.random.uniform(0.3, 2.5), execute)
+        longest = 90 if "SendVote" in purpose else 30 if self.is_moody and purpose.startswith("epoch-") else 0
+        is_jammed = longest > 0 and self.random.random() < 0.25
+        self.schedule.after(self.random.uniform(5, longest) if is_jammed else self.random.uniform(0.3, 2.5), execute)
 
     def post(self, effect: PostEpoch, finish: Finish) -> None:
         """Epochs.post."""

@@ -93,7 +93,9 @@ class Client:
 
     def order(self, spec: JobSpec, random: Random, **changes: object) -> Order:
         """An order for a spec; `changes` spoil it."""
-        tier = random.choice([VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.CRITICAL])
+        tiers = [VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.CRITICAL]
+        is_held_likely = self.plan.market is Market.LARGE  # there results may stay unaudited
+        tier = random.choices(tiers, [6, 6, 1] if is_held_likely else [1, 1, 1])[0]
         fields: dict[str, object] = {
             "client": self.account.address,
             "coordinator": key("coordinator").address,
@@ -109,7 +111,7 @@ class Client:
             "caseable": True,
             "host_class": ZERO_HASH,
             "witness": ZERO_ADDRESS,
-            "accept_unwitnessed": random.random() < 0.5,
+            "accept_unwitnessed": random.random() < (0.9 if is_held_likely else 0.5),
             "accept_unverified": self.plan.market is Market.TINY,
             "sealed_key_hash": ZERO_HASH,
             "max_recipients": Small(0),

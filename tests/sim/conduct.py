@@ -1,5 +1,6 @@
 """Deadlines, roles, freezes, holds and records: what the coordinator does against what PROTOCOL says, from messages alone."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
@@ -32,7 +33,8 @@ class Conduct:
     blinds: dict[bytes, Hash32] = field(default_factory=dict)
     accused: dict[Address, str] = field(default_factory=dict)  # in a case that is not decided
     nonces: dict[tuple[Address, int], Hash32] = field(default_factory=dict)
-    holds: dict[Hash32, int] = field(default_factory=dict)  # job -> when its hold ends
+    holds: dict[Hash32, tuple[int, Address, int]] = field(default_factory=dict)  # job -> end of its hold; its provider, its jobs then
+    served: Counter[Address] = field(default_factory=Counter)  # accepted jobs of each primary
     vouched: dict[Address, int] = field(default_factory=dict)
     passed: dict[Address, int] = field(default_factory=dict)
     strikes: dict[Address, int] = field(default_factory=dict)
@@ -118,7 +120,7 @@ class Conduct:
         assert sorted(slots[place] for place in places) == sorted(drawn), "I9: auditors that the beacon did not draw"
         is_wanted = int.from_bytes(hash_tuple(seed, "audit"), "big") % 1_000_000 < message.audit_ppm
         if message.batch == 0 and is_wanted and not message.slots:
-            is_nobody_left = message.skips_hash != hash_list(()) or len({slot.owner for slot in core.state.eligible(job)} - set(owners)) == 0
+            is_nobody_left = message.skips_hash != hash_list(()) or not set(slots.values()) - set(owners)
             assert is_nobody_left or len(job.leases) > 1, "I9: the beacon wanted an audit, and nobody was asked"
 
     # -------------------------------------------------------------------------------------------------------- records
@@ -128,8 +130,11 @@ class Conduct:
         verdict = body.verdict.message
         if verdict.outcome is not Outcome.ACCEPTED or verdict.label is Label.UNVERIFIED:
             return
+        primary = body.executions[0].assignment.message.provider
+        if digest(DOMAIN, body.executions[0].assignment.message) in verdict.group:
+            self.served[primary] += 1
         if verdict.label is Label.ADAPTIVE and len(body.executions) == 1:
-            self.holds[body.ack.message.job_id] = verdict.time + self.limits.max_hold
+            self.holds[body.ack.message.job_id] = (verdict.time + self.limits.max_hold, primary, self.served[primary])
             return
         self.holds.pop(body.ack.message.job_id, None)
         for item in body.executions:
@@ -148,11 +153,12 @@ class Conduct:
             assert found == (passed, min(8, self.strikes.get(owner, 0))), f"I10: a record of {found}, receipts say {passed}"
 
     def stepped(self, core: Coordinator, at: int) -> None:
-        """I3: held pay becomes final at its time, by a draw or by an execution, and not before."""
-        for job_id, until in list(self.holds.items()):
+        """I3: held pay becomes final at its time, by a draw, by an execution, or after W further jobs, and not before."""
+        for job_id, (until, primary, served) in list(self.holds.items()):
             job = core.state.jobs[job_id]
             if isinstance(job.phase, Decided) and job.phase.is_final:
-                assert at >= until or len(job.beacons) > 1, f"held pay became final {until - at} s before its time"
+                is_passed = self.served[primary] - served >= (self.limits.window_jobs or 1)
+                assert at >= until or len(job.beacons) > 1 or is_passed, f"held pay became final {until - at} s before its time"
                 del self.holds[job_id]
 
     def check_faults(self, core: Coordinator, leases: dict[Hash32, Lease]) -> None:

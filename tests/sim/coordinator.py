@@ -24,7 +24,7 @@ from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Core
 from quorate_protocol.trust import Trust
-from quorate_protocol.units import Address, Amount, BlockNumber, Bps, Comparator, Hash32, JobKind
+from quorate_protocol.units import Address, Amount, BlockNumber, Bps, Comparator, Hash32, JobKind, Ppm
 from quorate_protocol.views import AccountView, JobEvent, RunView
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.crypto import recover
@@ -70,7 +70,7 @@ def rules_of(plan: Plan) -> Rules:
 
 def passed_before(number: int) -> int:
     """Audits that a provider of a large market passed before the run."""
-    return 40 + 30 * number
+    return 200 + 100 * number
 
 
 def new_core(plan: Plan) -> Coordinator:
@@ -80,7 +80,8 @@ def new_core(plan: Plan) -> Coordinator:
         trust_class = job_class(JobKind.TASK, Comparator.EXACT, HOST.id())
         with core.state.transaction():
             for number in range(len(plan.behaviours)):
-                core.state.trust[key("owner", number).address] = Trusts({trust_class: Trust(passed=passed_before(number))})
+                known = Trust(passed=passed_before(number), lambda_ppm=Ppm(1_000))
+                core.state.trust[key("owner", number).address] = Trusts({trust_class: known})
             past = key("stranger", 1).address
             amount = Amount(FUND)
             core.state.clients[past] = Client(past, allocation=amount, charged=amount, vouched=amount, posted=amount)

@@ -96,8 +96,9 @@ class Court:
         case = self.cases[reveal.case_id - 1]
         padded = (*reveal.digests, *[ZERO_HASH] * (3 - len(reveal.digests)))
         ballot = hash_tuple(reveal.case_id, reveal.juror, reveal.salt, *padded)
-        if case.phase != "revealing" or case.ballots.get(reveal.juror) != ballot:
+        if case.phase != "revealing" or reveal.juror not in case.ballots:
             raise Refused(Code.CHAIN, "no such ballot, or not now")
+        assert case.ballots[reveal.juror] == ballot, "I5: a juror's ballot does not open to what it votes"
         case.opened[reveal.juror] = reveal.digests
 
     def advance(self) -> None:

@@ -1,10 +1,16 @@
 """Which edges of the machines and which refusal codes occurred. An edge that nobody declared is a violation of its own."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from pathlib import Path
+from typing import TypeVar, get_args
 
+from quorate_coordinator.core import state
+from quorate_node.core import jury, phases
+from quorate_protocol import lease
+from quorate_protocol.refusals import Code
 from quorate_protocol.tables import Table
 
 K = TypeVar("K")
@@ -52,16 +58,37 @@ MACHINES = {"lease": LEASE, "job": JOB, "execution": EXECUTION, "duty": DUTY}
 # moment; a juror waits for a run slot through a whole voting window, or for a court that never opens the ballots, in no short run.
 RARE = frozenset({"execution:Committed>Revealed", "duty:Waiting>Served", "duty:Voted>Served"})
 
-CODES = {
-    "coordinator": (
-        "malformed not-canonical unknown-field oversize bad-signature wrong-signer expired replayed stale unknown wrong-phase too-late "
-        "equivocation does-not-open not-stored wrong-class price-too-high over-allocation bad-amount unsupported no-offer too-few-owners "
-        "not-registered not-yours"
-    ),
-    "provider": (
-        "malformed bad-signature wrong-signer stale unknown wrong-phase too-late too-early equivocation not-yours unsupported bad-amount"
-    ),
+# What every phase of the code is called: one that is added there and not above fails the import of this file.
+PHASES = {
+    "lease": {kind.__name__ for kind in get_args(lease.Phase)},
+    "job": {kind.__name__ for kind in get_args(state.JobPhase)} | {"Final"},
+    "execution": {kind.__name__ for kind in get_args(phases.Phase)},
+    "duty": {kind.__name__ for kind in get_args(jury.Phase)},
 }
+
+# Codes that the sources name and no run of a minute can bring about.
+OUT_OF_REACH = {
+    "coordinator": {"busy"},  # bounds of a hundred thousand jobs; their own tests lower them
+    "provider": {"busy", "wrong-chain"},  # 200,000 executions; an owner who moves a folder to another deployment
+}
+GATE = ("codec", "codec_text", "codec_values", "envelope", "wire")  # what frames pass before a core sees them
+RULES = ("offer", "order", "lease", "commitment", "job")  # what the coordinator's side asks besides
+
+
+def _codes(*sources: Path) -> set[str]:
+    named = {name for source in sources for name in re.findall(r"\bCode\.([A-Z_]+)", source.read_text(encoding="utf-8"))}
+    return {Code[name].value for name in named}
+
+
+def _all_codes() -> frozenset[str]:
+    """Every refusal code that the two cores and their gates name in their sources, but for those out of reach."""
+    protocol, coordinator, provider = (Path(str(module.__file__)).parent for module in (lease, state, phases))
+    gate = [protocol / f"{name}.py" for name in GATE]
+    found = {
+        "coordinator": _codes(*coordinator.glob("*.py"), *gate, *[protocol / f"{name}.py" for name in RULES]),
+        "provider": _codes(*provider.glob("*.py"), provider.parent / "inbox.py", *gate),
+    }
+    return frozenset(f"{side}:{code}" for side, codes in found.items() for code in codes - OUT_OF_REACH[side])
 
 
 def _all_edges() -> frozenset[str]:
@@ -73,7 +100,10 @@ def _all_edges() -> frozenset[str]:
 
 
 ALL_EDGES = _all_edges()
-ALL_CODES = frozenset(f"{side}:{code}" for side, codes in CODES.items() for code in codes.split())
+ALL_CODES = _all_codes()
+for _machine, _table in MACHINES.items():
+    _named = {*_table, *(end for ends in _table.values() for end in ends.split())} - {"new"}
+    assert _named == PHASES[_machine], f"{_machine}: phases of the code and of this table differ: {_named ^ PHASES[_machine]}"
 
 
 @dataclass(slots=True)

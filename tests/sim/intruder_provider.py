@@ -39,8 +39,17 @@ def _send(provider: Provider, frame: wire.Frame) -> Callable[[], object]:
 
 
 def _garbage(world: World, provider: Provider, random: Random) -> Attack:
-    data = random.choice([b"{", b"[]", wire.encode(wire.Ok()) + b"x"])
-    return lambda: provider.handle(data), "malformed"
+    whole = wire.encode(wire.Ok())
+    data, code = random.choice(
+        [
+            (b"{", "malformed"),
+            (whole + b"x", "malformed"),
+            (whole + b" ", "not-canonical"),
+            (whole.replace(b'"Ok"', b'"Ok","more":1'), "unknown-field"),
+            (b" " * ((1 << 20) + 1), "oversize"),
+        ]
+    )
+    return lambda: provider.handle(data), code
 
 
 def _not_for_providers(world: World, provider: Provider, random: Random) -> Attack:

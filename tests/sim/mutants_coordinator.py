@@ -130,15 +130,12 @@ def _the_accused_go_on(patch: Patch) -> None:
     patch.setattr(chain_notes, "_freeze", lambda turn, owner, is_frozen: None)
 
 
-def _executions_stand_in_two_cases(patch: Patch) -> None:
-    open_case = faults.open_case_if_due
+def _one_fault_is_named_twice(patch: Patch) -> None:
+    patch.setattr(faults, "_choose", lambda found: [found[-1], found[-1]] if found else [])
 
-    def again(turn, accused):  # type: ignore[no-untyped-def]
-        open_case(turn, accused)
-        known = turn.state.faults.get(accused) or ()
-        turn.state.faults[accused] = tuple(replace(fault, is_case_used=False) for fault in known)
 
-    patch.setattr(faults, "open_case_if_due", again)
+def _one_fault_makes_a_case(patch: Patch) -> None:
+    patch.setattr(faults, "_choose", lambda found: found[-1:])
 
 
 def _killed_runs_are_faults(patch: Patch) -> None:
@@ -234,7 +231,8 @@ MUTANTS = (
     Mutant("a lapsed place stays empty", "I7", _lapsed_places_stay_empty, only(lambda plan: Behaviour.SLEEPER in plan.behaviours)),
     Mutant("a case told again is a new one", "I5", _cases_told_again_are_new, _with_reorganisations),
     Mutant("the accused are not frozen", "I5", _the_accused_go_on, CASES),
-    Mutant("an execution stands in two cases", "I5", _executions_stand_in_two_cases, CASES),
+    Mutant("a case names one execution twice", "I5", _one_fault_is_named_twice, CASES),
+    Mutant("one fault makes a case", "I5", _one_fault_makes_a_case, CASES),
     Mutant("a time-out is a fault", "I5", _killed_runs_are_faults, only(lambda plan: Behaviour.LIAR in plan.behaviours)),
     Mutant("a lapse is a fault", "I5", _lapses_are_faults, only(lambda plan: Behaviour.SLEEPER in plan.behaviours)),
     Mutant("the output is shown before the verdict", "I8", _outputs_before_the_verdict),

@@ -7,9 +7,10 @@ from quorate_protocol import settlement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Amount, Price, UnixSeconds
 from sim.mutants import Mutant, Patch, only
-from sim.plan import Market, Plan
+from sim.plan import Behaviour, Market, Plan
 
 LARGE = only(lambda plan: plan.market is Market.LARGE)
+LYING_THERE = only(lambda plan: plan.market is Market.LARGE and Behaviour.LIAR in plan.behaviours)
 INTRUDED = only(lambda plan: plan.has_intruder)
 
 
@@ -118,11 +119,6 @@ def _liars_keep_held_pay(patch: Patch) -> None:
     patch.setattr(held, "_forfeit", lambda turn, job, primary, helpers: list(helpers))
 
 
-def _held_pay_is_released_twice(patch: Patch) -> None:
-    release = ledger.release
-    patch.setattr(ledger, "release", lambda turn, job: release(turn, replace(job, is_released=False)))
-
-
 def _final_before_covered(patch: Patch) -> None:
     release = ledger.release
     patch.setattr(ledger, "release", lambda turn, job: release(turn, replace(job, is_covered=True)))
@@ -200,8 +196,7 @@ MUTANTS = (
     Mutant("held pay is final at once", "I3", _held_pay_is_final_early, LARGE),
     Mutant("holds are too short", "I3", _holds_are_short, LARGE),
     Mutant("a refund is not given", "I4", _refunds_are_not_given, LARGE),
-    Mutant("a liar keeps its held pay", "I1", _liars_keep_held_pay, LARGE),
-    Mutant("held pay is released twice", "I1", _held_pay_is_released_twice),
+    Mutant("a liar keeps its held pay", "I1", _liars_keep_held_pay, LYING_THERE),
     Mutant("pay is final before its client covers it", "I1", _final_before_covered),
     Mutant("vouchers above the session's limit", "I4", _without(Code.OVER_ALLOCATION), INTRUDED),
     Mutant("vouchers above the charges", "I4", _without(Code.BAD_AMOUNT), INTRUDED),

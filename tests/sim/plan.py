@@ -173,6 +173,8 @@ def _kinds(random: Random, market: Market, count: int) -> tuple[list[Behaviour],
     chance = random.random()
     if chance < 0.3 and market is Market.SMALL and count > 3:
         kinds[:1], jobs = [Behaviour.LIAR], random.randint(8, 12)  # enough lies for a case
+    elif chance < 0.6 and market is Market.LARGE:
+        kinds[:1], jobs = [Behaviour.LIAR], random.randint(8, 12)  # enough unaudited lies that one is found out while others are held
     elif chance > 0.85 and market is not Market.TINY:
         kinds[:2] = [Behaviour.COLLUDER] * 2
         if count > 5 and random.random() < 0.4:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from quorate_node.core import effects, events, execution, jury
+from quorate_node.core.phases import Running
 from quorate_node.core.provider import ProviderCore
 from quorate_node.core.reconcile import reconcile
 from quorate_node.core.terms import Policy, Room, Terms
@@ -94,8 +95,10 @@ class Provider(Process[events.Event, effects.Effect]):
         found = reconcile(self.core.live(), self.core.jury.values(), observed)
         for event in found.happened:
             self.report(event)
+        going_on = {item.lease_id for item in self.core.live() if isinstance(item.phase, Running)} & observed.keys()
         for stray in found.strays:
             self.containers.pop(stray, None)
+        assert going_on <= self.containers.keys(), "I6: a restart ended what was running"
         if not self.is_up:
             return
         is_draining = self.behaviour is Behaviour.DENIER

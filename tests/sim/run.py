@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="print every step")
     parser.add_argument("--shrink", action="store_true", help="with --seed: find the smallest plan that fails in the same way")
     parser.add_argument("--mutant", help="break this rule first (sim.mutants lists them)")
-    parser.add_argument("--mutants", action="store_true", help="after the seeds, try every mutant")
+    parser.add_argument("--mutants", action=argparse.BooleanOptionalAction, help="after the seeds, try every mutant; else from 300 on")
     options = parser.parse_args()
     if options.seed is not None and options.shrink:
         with mutants.applied(options.mutant):
@@ -82,7 +82,8 @@ def main() -> int:
                 print(f"seed {seed}: {violation}\n  smallest case: make sim ARGS='--seed {seed} --shrink'", file=sys.stderr)
                 if violations >= VIOLATIONS_MAX:
                     break
-        tried = mutants.table(pool) if options.mutants and not violations else None
+        is_whole = len(seeds) >= COVERAGE_FROM_SEEDS if options.mutants is None else options.mutants
+        tried = mutants.table(pool) if is_whole and not violations else None
     return _tell(coverage, len(seeds), violations, traces.hexdigest(), time.monotonic() - started, tried)
 
 
