@@ -33,8 +33,10 @@ class StoreDocument:
 
     @property
     def lane(self) -> str:
-        """One lane for all documents."""
-        return "documents"
+        """A few lanes, by the last sign of the key, which is a hash's: a store that takes its time with one document must not hold
+        up all others, whose texts wait in memory. Not one lane each: uploads of clients need the store's threads too.
+        """
+        return f"documents-{self.key[-1:]}"
 
 
 @dataclass(frozen=True, slots=True)
