@@ -16,8 +16,8 @@ from quorate_coordinator import keys as coordinator_keys
 from quorate_coordinator.config import GIB, Config
 from quorate_coordinator.service import Service
 from quorate_protocol import codec
-from quorate_protocol.limits import BY_NAME
-from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.limits import BY_NAME, DEVNET
+from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Bps, usd
 from quorate_runtime import crash, logs
 from quorate_runtime.keys import Keystore, KeystoreError
@@ -125,7 +125,7 @@ def _read_deployment(path: Path) -> tuple[deploy.Deployment, str, str]:
             return codec.from_json(deploy.Deployment, tree), "", ""
         return codec.from_json(deploy.Deployment, tree["deployment"]), str(tree.get("chainUrl", "")), str(tree.get("beaconUrl", ""))
     except OSError as error:
-        raise fail(f"--deployment {path}: {error.strerror}", 2) from error
+        raise fail(f"--deployment {path}: {error.strerror}; on a devnet it is --devnet devnet/devnet.json, once it is up", 2) from error
     except Refused as refused:
         raise fail(f"--deployment {path}: {refused.detail}", 2) from refused
 
@@ -167,9 +167,14 @@ def up(
     try:
         asyncio.run(_serve(Service(config, keys, notifier=Notifier(os.environ))))
     except* Refused as group:
-        raise fail(str(group.exceptions[0]), EXIT_REFUSED) from group
+        faucet = f". On a devnet: quorate devnet fund {folder}" if settings.deployment.limits == DEVNET.name else ""
+        refused = group.exceptions[0]
+        assert isinstance(refused, Refused), "the group holds nothing else"
+        raise fail(f"{refused.detail or refused}{faucet if refused.code is Code.NOT_REGISTERED else ''}", EXIT_REFUSED) from group
     except* Unavailable as group:
-        raise fail(str(group.exceptions[0]), EXIT_UNAVAILABLE) from group
+        told = str(group.exceptions[0])
+        remedy = ". Start it, or name another: quorate coordinator init --chain-url URL" if told.startswith("chain node") else ""
+        raise fail(told + remedy, EXIT_UNAVAILABLE) from group
 
 
 async def _serve(service: Service) -> None:
@@ -213,7 +218,8 @@ def _asked(url: str) -> dict[str, object]:
     try:
         return asyncio.run(_health(url))
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        raise fail(f"nothing answers at {url} ({error}); is it up?", EXIT_UNAVAILABLE) from error
+        remedy = "start it: quorate coordinator up; or name another: --url URL"
+        raise fail(f"nothing answers at {url} ({error}); {remedy}", EXIT_UNAVAILABLE) from error
 
 
 async def _health(url: str) -> dict[str, object]:

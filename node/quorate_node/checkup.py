@@ -2,6 +2,7 @@
 
 import statistics
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import aiohttp
@@ -24,6 +25,9 @@ from quorate_protocol.views import InfoView, OfferView
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.sessions import plain_session
 
+NEWER_CPU = "use a machine with a newer CPU: x86-64-v2 or ARMv8"
+CLOCK_SECONDS_MAX = 3  # HTTP tells whole seconds; deadlines of a devnet are some ten seconds long
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -44,7 +48,7 @@ async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> l
         return [*found, Finding("coordinator", False, "none is configured", "quorate node init --coordinator URL")]
     async with plain_session() as session:
         for url in config.coordinators:
-            found.extend(await _coordinator(session, url, config, keys, host))
+            found.extend(await _coordinator(session, url, config, keys, host, clock))
     return found
 
 
@@ -57,7 +61,7 @@ def _machine(home: Path, host: HostClass) -> list[Finding]:
     return [
         Finding("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
         Finding("gpu", True, gpus or "none; CPU slots are offered"),
-        Finding("host class", is_modern, f"{host.architecture} {host.level} {host.vendor} ({host.id().hex()[:16]})", "the CPU is too old"),
+        Finding("host class", is_modern, f"{host.architecture} {host.level} {host.vendor} ({host.id().hex()[:16]})", NEWER_CPU),
     ]
 
 
@@ -66,14 +70,14 @@ async def _engine(config: Config, keys: ProviderKeys | None, clock: Clock) -> Fi
         executor = await choose(config, keys.account.hex() if keys else "check", clock)
     except (Unavailable, Refused) as error:
         # Not re-raised: this is the finding.
-        return Finding("engine", False, str(error), "apt-get install docker.io, or bubblewrap")
+        return Finding("engine", False, str(error), "systemctl start docker; or apt-get install docker.io, or bubblewrap")
     await executor.close()
     limits = f" ({executor.limits})" if isinstance(executor, BwrapExecutor) else ""
     return Finding("engine", True, f"jobs run in the sandbox {executor.sandbox.value}{limits}")
 
 
 async def _coordinator(
-    session: aiohttp.ClientSession, url: str, config: Config, keys: ProviderKeys | None, host: HostClass
+    session: aiohttp.ClientSession, url: str, config: Config, keys: ProviderKeys | None, host: HostClass, clock: Clock
 ) -> list[Finding]:
     try:
         info = await discover(session, url, config.path("coordinators") / "check.json")
@@ -82,12 +86,25 @@ async def _coordinator(
         await check_coordinator(client, contracts, info)
         owners = await ask(client, contracts.stakes.owner_count(host.id()))
         found = [Finding("coordinator", True, f"{url} (0x{info.coordinator.hex()}), fee {info.fee_bps / 100:.2f} %")]
-        found.append(await _market(session, url, info, host, owners))
+        found += [await clock_finding(session, url, clock), await _market(session, url, info, host, owners)]
         return found + (await _money(client, contracts, config, keys, host) if keys else [])
     except (Unavailable, Refused) as error:
         # Not re-raised: this is the finding.
-        told = str(error) if url in str(error) else f"{url}: {error}"
+        words = (error.detail if isinstance(error, Refused) else "") or str(error)
+        told = words if url in words else f"{url}: {words}"
         return [Finding("coordinator", False, told, "start it, or name another with quorate node init --coordinator URL")]
+
+
+async def clock_finding(session: aiohttp.ClientSession, url: str, clock: Clock) -> Finding:
+    """This machine's clock beside the coordinator's: what is signed carries the time, and a wrong one misses every deadline."""
+    try:
+        async with session.get(f"{url}/v1/health") as response:
+            theirs = parsedate_to_datetime(response.headers["Date"]).timestamp()
+    except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
+        raise Unavailable(f"{url} does not tell the time ({str(error) or type(error).__name__})") from error
+    ahead = round(clock.now() - theirs)
+    words = f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the coordinator's"
+    return Finding("clock", abs(ahead) <= CLOCK_SECONDS_MAX, words, "timedatectl set-ntp true")
 
 
 async def _market(session: aiohttp.ClientSession, url: str, info: InfoView, host: HostClass, owners: int) -> Finding:
@@ -104,5 +121,7 @@ async def _money(client: ChainClient, contracts: Contracts, config: Config, keys
     found = await standing(client, contracts, keys, host.id(), config.slots)
     lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
     stake = f"{found.open_slots} of {config.slots} stake slots open, {usd(found.stake_missing)} USD to add, {usd(found.tokens)} USD held"
+    faucet = f"; on a devnet: quorate devnet fund {config.home}" if config.is_devnet else ""
     registered = f"provider 0x{keys.account.hex()} is {'registered' if found.index else 'not registered yet (up does it)'}"
-    return [Finding("money", not lacks, f"{registered}; {stake}"), *(Finding("missing", False, item.what, item.remedy) for item in lacks)]
+    lacking = (Finding("missing", False, item.what, item.remedy + faucet) for item in lacks)
+    return [Finding("money", not lacks, f"{registered}; {stake}"), *lacking]

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from quorate_contracts.bindings.stakes import OPEN_BLOCK, PAGE
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.whereabouts import check_chain
 from quorate_node.chain import ask, transact
 from quorate_node.keys import ProviderKeys
 from quorate_protocol.refusals import Code, Refused
@@ -144,6 +145,7 @@ async def _fund_operator(client: ChainClient, keys: ProviderKeys, sender: Sender
 
 async def check_coordinator(client: ChainClient, contracts: Contracts, info: InfoView) -> None:
     """Refused unless the chain says that the coordinator is registered with the statement key it names."""
+    await check_chain(client, contracts.deployment)
     key = await ask(client, contracts.stakes.operator_key(info.coordinator))
     if key != info.statement_key:
         raise Refused(Code.NOT_REGISTERED, f"coordinator 0x{info.coordinator.hex()}: the chain knows another statement key for it")

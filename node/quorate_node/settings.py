@@ -65,6 +65,8 @@ def devnet_coordinator(path: Path) -> str:
         tree = codec.parse(path.read_bytes(), DEVNET_FILE_BYTES_MAX)
     except OSError as error:
         raise Refused(Code.UNKNOWN, f"{path}: {error.strerror}; start a devnet with `quorate devnet up`") from error
+    except Refused as error:
+        raise Refused(Code.MALFORMED, f"{path} is no devnet.json ({error.detail}); `quorate devnet up` writes one") from error
     coordinator = tree.get("coordinator") if isinstance(tree, dict) else None
     url = coordinator.get("url") if isinstance(coordinator, dict) else None
     if not isinstance(url, str):

@@ -272,7 +272,8 @@ def _tree(raw: bytes) -> object:
 
 
 def _away(url: str, error: BaseException) -> UnavailableError:
-    return UnavailableError(f"{url}: {str(error) or type(error).__name__}; is the coordinator up?")
+    remedy = "start it (quorate coordinator up), or make a profile for another: quorate --home FOLDER init --coordinator URL"
+    return UnavailableError(f"the coordinator {url} does not answer ({str(error) or type(error).__name__}); {remedy}")
 
 
 def _view(kind: type[T], raw: bytes) -> T:

@@ -9,6 +9,13 @@ from contextlib import contextmanager
 from quorate.exits import ExitCode
 from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
 
+NEXT = {
+    Code.OVER_ALLOCATION.value: "`quorate deposit AMOUNT`, or a smaller budget",
+    Code.EXPIRED.value: "if it was made just now, set this machine's clock: timedatectl set-ntp true",
+    Code.NO_OFFER.value: "`quorate offers` shows what there is",
+}
+"""Command to type, for refusals whose sentence names none."""
+
 
 class QuorateError(Exception):
     """Root of all errors of the client. `exit_code` is what a command ends with."""
@@ -28,7 +35,8 @@ class RefusedError(QuorateError):
     exit_code = ExitCode.REFUSED
 
     def __init__(self, code: str, sentence: str, detail: str = "") -> None:
-        super().__init__(f"{sentence}{' ' + detail if detail else ''} ({code})")
+        remedy = f". Next: {NEXT[code]}" if code in NEXT else ""
+        super().__init__(f"{sentence}{' ' + detail if detail else ''} ({code}){remedy}")
         self.code = code
         self.detail = detail
 

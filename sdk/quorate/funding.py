@@ -7,13 +7,15 @@ from quorate.profile import Profile
 from quorate_contracts.bindings.escrow import Escrow
 from quorate_contracts.bindings.token import Token
 from quorate_protocol.ports import Clock
-from quorate_protocol.units import Amount
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Amount, usd
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.rpc import Rpc
 from quorate_runtime.chain.sender import Outgoing, Sender
 from quorate_runtime.sessions import plain_session
 
 DEADLINE_SECONDS = 300.0
+GAS_MIN = 300_000  # of the three transactions together, somewhat more than they take
 
 
 async def fund(profile: Profile, pins: Pins, chain_url: str, amount: Amount, purpose: str, clock: Clock, *, mint: bool = False) -> int:
@@ -32,5 +34,22 @@ async def fund(profile: Profile, pins: Pins, chain_url: str, amount: Amount, pur
         sender = Sender(client, profile.account, profile.home / "transactions.sqlite", clock)
         outgoing = [Outgoing(f"{purpose}/{name}", call.to, call.data, gas=call.gas) for name, call in calls]
         with translated():
-            receipts = await sender.send_in_order(outgoing, deadline_seconds=DEADLINE_SECONDS)
+            try:
+                receipts = await sender.send_in_order(outgoing, deadline_seconds=DEADLINE_SECONDS)
+            except Refused as refused:
+                lack = await _lack(client, token, profile, amount, 0 if mint else amount)
+                raise (Refused(refused.code, lack) if lack else refused) from refused
     return sum(receipt.gas_used for receipt in receipts)
+
+
+async def _lack(client: ChainClient, token: Token, profile: Profile, amount: Amount, needed: int) -> str:
+    """What the account has too little of, and what to do about it; "" when it is neither gas nor tokens."""
+    account = f"0x{profile.account.address.hex()}"
+    faucet = f"on a devnet: quorate devnet fund {profile.home}"
+    if await client.balance(profile.account.address) < GAS_MIN * (await client.fees()).base_fee_wei:
+        return f"{account} cannot pay for gas: send coins of the chain to it; {faucet}"
+    asked = token.balance_of(profile.account.address)
+    held = asked.decode(await client.call(asked.to, asked.data))
+    if held < needed:
+        return f"{account} holds {usd(held)} USD and {usd(amount)} are to be deposited: send stablecoin to it, or deposit less; {faucet}"
+    return ""

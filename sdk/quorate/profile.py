@@ -72,7 +72,7 @@ def create_profile(home: Path, coordinator_url: str, passphrase: str, limits: st
         account, session = keys.create_account(ACCOUNT), keys.create_account(SESSION)
         _write(home / "client.json", {"coordinator": coordinator_url.rstrip("/"), "limits": limits, "version": 1})
     except (OSError, KeystoreError) as error:
-        raise ProfileError(f"{home}: {error}") from error
+        raise ProfileError(f"{home}: {error}; name a folder that you may write: quorate --home FOLDER init") from error
     return Profile(home, coordinator_url.rstrip("/"), account, session)
 
 

@@ -4,8 +4,9 @@ import asyncio
 import json
 import os
 import signal
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="A whole market on this machine: for trying it, and for tests.", no_args_is_help=True)
 DEFAULT_FOLDER = Path("devnet")
+MARKER_NAME = "devnet.json"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 4
 
+Kind = TypeVar("Kind", bound=StrEnum)
 Folder = Annotated[Path, typer.Option("--dir", help="Folder of the devnet; devnet.json stands in it once everything is up.")]
 Executor = Annotated[str, typer.Option("--executor", help="auto, docker (runc), docker-runsc (gVisor), bwrap, process, or noop (up only)")]
 AsJson = Annotated[bool, typer.Option("--json", help="The last line on stdout is one JSON object.")]
@@ -42,7 +45,8 @@ def up(
 
     try:
         config = DevnetConfig(
-            folder.resolve(), providers, liars, clients, executor=ExecutorChoice(executor), chain=ChainKind(chain), is_colluding=colluding,
+            folder.resolve(), providers, liars, clients, executor=_one_of(ExecutorChoice, executor, "--executor"),
+            chain=_one_of(ChainKind, chain, "--chain"), is_colluding=colluding,
             has_default_ports=default_ports,
         )  # fmt: skip
     except ValueError as error:
@@ -80,7 +84,7 @@ def demo(
     from quorate_devnet.demo.main import demo as run_demo
 
     try:
-        choice = ExecutorChoice(executor)
+        choice = _one_of(ExecutorChoice, executor, "--executor")
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
     if choice is ExecutorChoice.NOOP:
@@ -139,6 +143,13 @@ def fund(
         typer.echo(line)
 
 
+def _one_of(kind: type[Kind], text: str, option: str) -> Kind:
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise ValueError(f"{option} {text!r}: it is one of {', '.join(kind)}") from error
+
+
 def _facts(folder: Path) -> dict[str, Any]:
     """`devnet.json` of a running devnet."""
     from quorate_devnet.config import MARKER
@@ -146,8 +157,13 @@ def _facts(folder: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads((folder / MARKER).read_text())
     except (OSError, ValueError) as error:
-        raise _fail(f"no devnet is up in {folder} ({error}); start one: quorate devnet up --dir {folder}", EXIT_UNAVAILABLE) from error
+        remedy = f"start one: quorate devnet up --dir {folder}"
+        raise _fail(f"no devnet is up in {folder} ({_reason(error)}); {remedy}", EXIT_UNAVAILABLE) from error
     return facts
+
+
+def _reason(error: Exception) -> str:
+    return f"{MARKER_NAME}: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 def _start_detached(words: list[str], folder: Path, as_json: bool) -> int:

@@ -71,12 +71,13 @@ def stop(folder: Path) -> None:
 
 def _process_of(folder: Path) -> int:
     """A descriptor of the devnet's process. Its lock is looked at last: while it is held, the number is still that process's."""
+    remedy = f"start one: quorate devnet up --detach --dir {folder}"
     try:
         descriptor = os.pidfd_open(json.loads((folder / MARKER).read_text())["pid"])
     except (OSError, ValueError, KeyError) as error:
-        raise Unavailable(f"no devnet is up in {folder}") from error
+        raise Unavailable(f"no devnet is up in {folder}; {remedy}") from error
     if not _is_locked(folder):
-        raise Unavailable(f"no devnet is up in {folder}; its {MARKER} was left by one that was killed")
+        raise Unavailable(f"no devnet is up in {folder}; its {MARKER} was left by one that was killed; {remedy}")
     return descriptor
 
 

@@ -1,5 +1,7 @@
 """Whether a container engine answers here."""
 
+import os
+import re
 from pathlib import Path
 
 PROBE_SECONDS = 5
@@ -20,8 +22,15 @@ def engine_answers() -> str:
         finally:
             api.close()
     except docker.errors.DockerException as error:
-        return str(error).splitlines()[0][:160]
+        return _cause(error)
     return ""
+
+
+def _cause(error: Exception) -> str:
+    """The system's own words at the bottom of the engine client's; "" is never returned."""
+    found = re.search(r"(FileNotFoundError|PermissionError|ConnectionRefusedError|ConnectionError)\(\d+, '([^']+)'", str(error))
+    at = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    return f"{at}: {found.group(2)}" if found else f"{at}: {str(error).splitlines()[0][:160]}"
 
 
 def load_image(archive: Path) -> None:

@@ -26,7 +26,8 @@ class Lock:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._handle)
-            raise ValueError(f"another devnet runs in {self._folder}; end it, or name another folder with --dir") from error
+            remedy = f"end it: quorate devnet down --dir {self._folder}; or name another folder with --dir"
+            raise ValueError(f"another devnet runs in {self._folder}; {remedy}") from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -15,6 +15,7 @@ from quorate_coordinator.config import GIB, Config
 from quorate_coordinator.service import Service
 from quorate_devnet.settings import await_file, read_coordinator
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.refusals import Refused, Unavailable
 from quorate_runtime import crash, logs
 from quorate_runtime.keys import Keystore, read_passphrase_file
 
@@ -42,7 +43,10 @@ def main() -> None:
         home=Path(told.home), deployment=told.deployment, chain_url=told.chain_url, beacon_url=told.beacon_url, port=told.port,
         store_quota_bytes=20 * GIB, ready_file=Path(told.ready_file),
     )  # fmt: skip
-    asyncio.run(serve(Service(config, keys)))
+    try:
+        asyncio.run(serve(Service(config, keys)))
+    except (Refused, Unavailable) as error:
+        raise SystemExit(str(error)) from error  # the program's end: its last line says why, without a trace
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from quorate_node import keys as provider_keys
 from quorate_node.config import Config, ExecutorKind
 from quorate_node.daemon import ProviderDaemon
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.refusals import Refused, Unavailable
 from quorate_runtime import crash, logs
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys import Keystore, read_passphrase_file
@@ -57,7 +58,10 @@ def main() -> None:
     path = Path(sys.argv[1])
     await_file(path)
     crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
-    asyncio.run(serve(read_provider(path)))
+    try:
+        asyncio.run(serve(read_provider(path)))
+    except (Refused, Unavailable) as error:
+        raise SystemExit(str(error)) from error  # the program's end: its last line says why, without a trace
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from quorate_devnet.engine import engine_answers
 from quorate_devnet.genesis import Funds, Newcomer
 from quorate_devnet.places import Lock, free_port, write_devnet_file
 from quorate_devnet.processes import Family
+from quorate_devnet.ready import write_private
 from quorate_node import keys as provider_keys
 from quorate_node.adapters.bwrap import check_bwrap
 from quorate_node.adapters.hostclass import detect_cpu_class
@@ -255,7 +256,8 @@ def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
         if not problem:
             return choice if choice.is_engine else ExecutorChoice.DOCKER
         if choice.is_engine:
-            raise Unavailable(f"no container engine answers ({problem}); start one, or use --executor bwrap or process")
+            remedy = "start one (systemctl start docker), or use --executor bwrap or --executor process"
+            raise Unavailable(f"no container engine answers ({problem}); {remedy}")
     if choice in (ExecutorChoice.AUTO, ExecutorChoice.BWRAP):
         try:
             check_bwrap()
@@ -266,13 +268,6 @@ def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
             return ExecutorChoice.PROCESS
         return ExecutorChoice.BWRAP
     return choice
-
-
-def write_private(path: Path, text: str) -> None:
-    """A file that only its owner can read."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
 
 
 def devnet_facts(devnet: Devnet) -> dict[str, object]:

@@ -113,7 +113,7 @@ class Keystore:
         try:
             return keystore_v3.decrypt(text, self.passphrase)
         except keystore_v3.WrongPassphrase as error:
-            raise KeystoreError(f"the passphrase does not open {path}") from error
+            raise KeystoreError(f"the passphrase does not open {path}; give the one it was made with (--password-file FILE)") from error
         except keystore_v3.Malformed as error:
             raise KeystoreError(f"{path}: {error}. Restore it from your backup.") from error
 

@@ -23,7 +23,7 @@ def passphrase_of(path: Path | None, environment: Mapping[str, str], whose: str,
     if path is not None:
         return read_passphrase_file(path)
     if not sys.stdin.isatty():
-        raise KeystoreError("no passphrase: give --password-file FILE (mode 0600), or run this in a terminal")
+        raise KeystoreError("no passphrase: run this in a terminal, or give --password-file FILE (mode 0600) or QUORATE_PASSWORD_FILE")
     typed = getpass.getpass(f"Passphrase of the {whose}'s keys: ")
     if not typed:
         raise KeystoreError("the passphrase is empty")

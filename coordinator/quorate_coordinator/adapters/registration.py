@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from quorate_contracts.bindings.call import Call, Query
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.whereabouts import check_chain
 from quorate_coordinator.keys import CoordinatorKeys
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused
@@ -24,6 +25,7 @@ async def ask(client: ChainClient, query: Query[T]) -> T:
 
 async def ensure_registered(client: ChainClient, contracts: Contracts, keys: CoordinatorKeys, sender: Sender) -> None:
     """Registers unless that stands already. Refused names the money or key that is missing."""
+    await check_chain(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account.address
     if await ask(client, stakes.index_of(account)):
         await _check_keys(client, contracts, account, keys)

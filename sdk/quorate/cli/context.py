@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from quorate.cli.text import plain
 from quorate.errors import ProfileError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Context:
             except KeystoreError as error:
                 raise ProfileError(str(error)) from error
         if not sys.stdin.isatty():
-            raise ProfileError("no passphrase: give --password-file FILE (mode 0600), or run this in a terminal")
+            raise ProfileError("no passphrase: use a terminal, quorate --password-file FILE (mode 0600), or QUORATE_PASSWORD_FILE")
         return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=is_new))
 
     def market(self) -> "Market":
@@ -95,8 +96,8 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 
 def note(sentence: str) -> None:
-    """A sentence for the person, on standard error."""
-    typer.echo(sentence, err=True)
+    """A sentence for the person, on standard error; parts of it may be a stranger's."""
+    typer.echo(plain(sentence), err=True)
 
 
 def emit(tree: Any) -> None:

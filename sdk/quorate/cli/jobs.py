@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -76,13 +77,21 @@ def validate(file: File, json: JsonFlag = False) -> None:
     """Checks a job file and everything it names on this machine, without any network."""
     from quorate.cli.show import spec_json
     from quorate.jobfile import load_job
-    from quorate.packing import pack
+    from quorate.packing import is_path, pack
+    from quorate.registry import parse_tagged
 
-    packed = pack(load_job(file), {})
+    job = load_job(file)
+    tagged = None if is_path(job.image) else parse_tagged(str(job.image))
+    if tagged is not None:  # its digest is the registry's to say, at submit; everything else is checked now
+        job = replace(job, image=f"{tagged.name}@sha256:{'0' * 64}")
+    packed = pack(job, {})
+    spec, cid = (None, None) if tagged else (spec_json(packed.spec), packed.spec.cid())
+    if tagged is not None:
+        note(f"image: {tagged.name}:{tagged.tag} is a tag; it becomes a digest when you submit, and only then the spec has a CID")
     if json:
-        emit({"valid": True, "spec": spec_json(packed.spec), "specCid": packed.spec.cid(), "uploadBytes": packed.upload_bytes})
+        emit({"valid": True, "spec": spec, "specCid": cid, "uploadBytes": packed.upload_bytes})
     else:
-        typer.echo(f"{file}: valid; spec {packed.spec.cid()}")
+        typer.echo(f"{file}: valid" + (f"; spec {cid}" if cid else ""))
 
 
 async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: bool) -> None:

@@ -9,6 +9,7 @@ import typer
 from quorate.cli import jobs, runs, setup
 from quorate.cli.context import Context, emit, from_environment, note
 from quorate.cli.plugins import PluginGroup
+from quorate.cli.world import sentence_of
 from quorate.errors import QuorateError, RefusedError
 from quorate.exits import ExitCode
 
@@ -85,6 +86,10 @@ def _foreign(error: Exception) -> int:
         return ExitCode.UNAVAILABLE
     if type(error).__name__ == "Abort":
         return ExitCode.CANCELLED
+    said = sentence_of(error)
+    if said:
+        note(f"quorate: {said}")
+        return ExitCode.UNAVAILABLE
     if callable(show) and isinstance(exit_code, int):
         show()
         return exit_code

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
+from quorate.cli.text import decoded, plain
 
 Name = Annotated[str, typer.Argument(metavar="RUN", help="Job id, at least 4 digits of it, or a name.")]
 
@@ -33,18 +34,16 @@ def logs(
     json: JsonFlag = False,
 ) -> None:
     """Prints what the program wrote; never part of the result."""
-    from quorate.cli import show
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
             run = await market.run(name)
             texts = []
-            async for chunk in run.logs(follow):
-                text = chunk.decode(errors="replace")
+            async for text in decoded(run.logs(follow)):
                 if json:
                     texts.append(text)
                 else:
-                    typer.echo(show.plain(text), nl=False)
+                    typer.echo(plain(text), nl=False)
             if json:
                 emit({"jobId": run.id, "text": "".join(texts)})
 
@@ -90,7 +89,7 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
         typer.echo(f"job      {run.id}")
         seen = "not yet" if checked is None else format_amount(checked)
         typer.echo(f"budget   {format_amount(view.budget)}; charge as checked by this client: {seen}")
-        typer.echo(f"receipt  {view.receipt_cid or 'none yet'}")
+        typer.echo(f"receipt  {plain(view.receipt_cid or 'none yet')}")
         rows = [
             [
                 show.short(item.provider), item.role, str(item.batch), item.phase,

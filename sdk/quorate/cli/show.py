@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from quorate.cli.text import plain
 from quorate.packing import Packed
 from quorate.quantities import format_amount, format_duration, format_size
 from quorate.result import Result, describe_exit
@@ -16,12 +17,6 @@ from quorate_protocol.units import JobKind, Label
 from quorate_protocol.views import JobEvent, OfferView, PlanView, RunView
 
 PIPE_WIDTH = 500
-CONTROL = {code: None for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
-
-
-def plain(text: str) -> str:
-    """Text of strangers without control characters: a terminal must not act on it."""
-    return text.translate(CONTROL)
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:

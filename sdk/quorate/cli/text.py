@@ -1,0 +1,20 @@
+"""Text of strangers for a terminal, which acts on some of what it is shown."""
+
+import codecs
+from collections.abc import AsyncIterator
+
+DIRECTIONS = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))  # hidden ones, which make text read otherwise than it is
+CONTROL = {code: None for code in (*range(32), *range(127, 160), *DIRECTIONS) if code not in (9, 10)}
+
+
+def plain(text: str) -> str:
+    """Text without control characters and hidden directions: a terminal must not act on it, nor a reader be misled."""
+    return text.translate(CONTROL)
+
+
+async def decoded(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """Pieces of UTF-8 as text, a letter that is cut between two of them whole; what is no UTF-8 is shown as such."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    async for chunk in chunks:
+        yield decoder.decode(chunk)
+    yield decoder.decode(b"", final=True)
