@@ -190,7 +190,7 @@ class Market:
     def order(self, who: int, nonce: int, **changes: object) -> Hash32:
         """A small job of client `who`."""
         fields: dict[str, object] = {"max_price_per_hour": Price(200_000), "budget": Amount(1_000_000), "max_executions": Small(7)}
-        fields |= changes
+        fields |= {"accept_unwitnessed": False} | changes
         spec = a_spec(f"job-{nonce}")
         message = Order(
             client=self.clients[who].address,
@@ -204,7 +204,6 @@ class Market:
             caseable=True,
             host_class=ZERO_HASH,
             witness=Address(bytes(20)),
-            accept_unwitnessed=False,
             accept_unverified=False,
             sealed_key_hash=ZERO_HASH,
             max_recipients=Small(0),

@@ -97,7 +97,8 @@ MAINNET = Limits(
     uncovered_settle_after=Seconds(48 * HOUR), slot_stake=Amount(100 * USD), coordinator_bond=Amount(1000 * USD),
     class_owners_min_any=8, class_owner_age=Seconds(14 * DAY), case_evidence_age=Seconds(7 * DAY), case_allocation_age=Seconds(7 * DAY),
     jury_owners_min=15, jury_slot_age=Seconds(14 * DAY), jury_rounds_ahead=3, jury_beacon_missing=Seconds(24 * HOUR),
-    jury_window=Seconds(24 * HOUR), jury_gas_fee=Amount(USD // 2), epoch_every=Seconds(24 * HOUR), claim_every_epochs=24, challenge_window=Seconds(24 * HOUR),
+    jury_window=Seconds(24 * HOUR), jury_gas_fee=Amount(USD // 2), epoch_every=Seconds(24 * HOUR), claim_every_epochs=24,
+    challenge_window=Seconds(24 * HOUR),
     challenge_response=Seconds(6 * HOUR), halt_after=Seconds(48 * HOUR), unbond_after=Seconds(21 * DAY), session_max=Seconds(30 * DAY),
     heartbeat_every=Seconds(20), heartbeat_alive=Seconds(60), usage_check_from_ms=60_000, offer_ttl=Seconds(15 * 60),
 )  # fmt: skip

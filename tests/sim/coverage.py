@@ -55,8 +55,9 @@ DUTY = {
 MACHINES = {"lease": LEASE, "job": JOB, "execution": EXECUTION, "duty": DUTY}
 
 # Edges that may occur but need not: frames of one lane come in order, so a CommitSet before the receipt takes a lost reply at a bad
-# moment; a juror waits for a run slot through a whole voting window, or for a court that never opens the ballots, in no short run.
-RARE = frozenset({"execution:Committed>Revealed", "duty:Waiting>Served", "duty:Voted>Served"})
+# moment; a juror waits for a run slot through a whole voting window, or for a court that never opens the ballots, in no short run;
+# and few seeds give one provider W further jobs of a class while it holds one.
+RARE = frozenset({"execution:Committed>Revealed", "duty:Waiting>Served", "duty:Voted>Served", "job:Decided>Final"})
 
 # What every phase of the code is called: one that is added there and not above fails the import of this file.
 PHASES = {

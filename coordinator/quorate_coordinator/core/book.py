@@ -213,6 +213,16 @@ def offers_for(turn: Turn, host_class: Hash32, spec: job_rules.JobSpec, price_ma
     return bucket.count(needs, price_max, turn.at), Price(first[0]) if first else None
 
 
+def median_price(turn: Turn, host_class: Hash32) -> Price:
+    """Of a class's live offers, busy or not; 0 when there are none."""
+    bucket, needs = turn.state.market.bucket(host_class), Needs(matching.PRESENT | matching.PRICED, 0, 0)
+    count = bucket.count(needs, matching.PRICE_LIMIT, turn.at) if bucket is not None else 0
+    if bucket is None or not count:
+        return Price(0)
+    lower_half = bucket.prices_at(bucket.cheapest(needs, matching.PRICE_LIMIT, turn.at, 0, (count + 1) // 2))
+    return Price(int(lower_half.max()))
+
+
 def _busy_or_not(spec: job_rules.JobSpec) -> Needs:
     needs = needs_of(spec)
     return replace(needs, bits=needs.bits & ~matching.FREE)

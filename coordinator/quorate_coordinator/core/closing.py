@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from quorate_coordinator.core import draws, faults, held, ledger, placing, receipts
+from quorate_coordinator.core import draws, faults, held, ledger, placing, receipts, windows
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import RevealReceived
 from quorate_coordinator.core.orders import trust_of
@@ -177,8 +177,11 @@ def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> N
     is_provisional = is_held(rule, audited)
     hold_until = UnixSeconds(turn.at + turn.rules.limits.max_hold) if is_provisional else turn.at
     job = turn.put(job, phase=Decided(verdict, not is_provisional, hold_until))
+    primary = turn.state.leases[job.batches[0].members[0]]
+    if rule is Label.ADAPTIVE and primary in group:
+        windows.advance(turn, job, primary)
     if is_provisional:
-        turn.state.held[job.id] = True
+        windows.hold(turn, job, primary)
     # Under the adaptive rule audits are paid by the fund that the premiums fill; the client pays one execution (PROTOCOL §4).
     billed = group[:1] if rule is Label.ADAPTIVE else group
     ledger.settle(turn, job, billed)

@@ -9,11 +9,13 @@ from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.matching_queue import JobQueue
 from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Job, Matching, Revealing, Running, State
 from quorate_coordinator.core.turn import Rules, Turn
+from quorate_coordinator.core.windows import Passing
 from quorate_protocol import lease as leases
 from quorate_protocol.step import Input, Outcome
 from quorate_protocol.units import Hash32, Round, UnixSeconds
 
 PLACED_PER_STEP_MAX = 512
+RELEASED_PER_TICK_MAX = 2048
 
 
 class Coordinator:
@@ -24,6 +26,7 @@ class Coordinator:
         self.rules = rules
         self.state = State()
         self.queue = JobQueue(self.state, rules.limits)
+        self.passing = Passing(self.state)
         self.leaving = retirement.Leaving(self.state)
         self._check = check
 
@@ -102,18 +105,20 @@ class Coordinator:
             case ev.Restarted():
                 _for_live(turn, lambda job: closing.reclose(turn, job) if isinstance(job.phase, Revealing) else None)
             case ev.Tick():
-                on_tick(turn, self.queue)
+                on_tick(turn, self.queue, self.passing)
                 retirement.archive_due(turn, self.leaving)
             case _:
                 assert_never(event)
         return None
 
 
-def on_tick(turn: Turn, queue: JobQueue) -> None:
+def on_tick(turn: Turn, queue: JobQueue, passing: Passing) -> None:
     """Every deadline there is (I7)."""
     for job in queue.due(turn.at):
         _tick_job(turn, job)
     match_waiting(turn, queue)
+    for job in passing.over(RELEASED_PER_TICK_MAX):
+        held.window_passed(turn, job)
     for job in queue.releasable(turn.at):
         held.at_limit(turn, job)
     ledger.state_credits(turn)

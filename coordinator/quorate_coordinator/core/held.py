@@ -28,9 +28,17 @@ def at_limit(turn: Turn, job: Job) -> None:
     _look_again(turn, job, wanted=0)
 
 
+def window_passed(turn: Turn, job: Job) -> None:
+    """Its provider has served W further jobs, each as likely to be audited: the verdict stands and is final."""
+    assert isinstance(job.phase, Decided) and not job.phase.is_final, "only a provisional job is held"
+    del turn.state.held[job.id]
+    turn.note(job, "confirmed", "its provider has served enough further jobs")
+    _finish(turn, turn.put(job, phase=replace(job.phase, is_final=True)))
+
+
 def reexamine(turn: Turn, owner: Address, client: Address) -> None:
     """A fault of `owner` at `client`: its held jobs are executed again, that client's all, of others' a bounded number."""
-    held = [turn.state.jobs[job_id] for job_id in turn.state.held if _primary(turn, turn.state.jobs[job_id]).provider == owner]
+    held = [turn.state.jobs[job_id] for job_id, hold in turn.state.held.items() if hold.owner == owner]
     same = [job for job in held if job.submission.order.message.client == client]
     others = sorted((job for job in held if job not in same), key=lambda job: hash_tuple(turn.random, job.id))
     for job in (*same, *others[:OTHERS_MAX]):

@@ -25,11 +25,13 @@ from quorate_protocol.units import (
     Hash32,
     Nonce,
     Ppm,
+    Price,
     Round,
     Sequence,
     UnixSeconds,
 )
 from quorate_protocol.views import JobEvent
+from quorate_protocol.window import Window
 
 # ------------------------------------------------------------------------------------------------------------- providers
 
@@ -281,6 +283,30 @@ class Trusts:
     by_class: dict[Hash32, Trust] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How far one provider has come, by job class."""
+
+    by_class: dict[Hash32, Window] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Of a provisional job: final at its phase's moment, or once its provider's progress in the class is `ends_at` (ppm of jobs)."""
+
+    owner: Address
+    trust_class: Hash32
+    ends_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Median:
+    """A host class's median price, taken for so long as it is."""
+
+    price: Price
+    until: UnixSeconds
+
+
 class State(Tables):
     """Every table of the coordinator."""
 
@@ -293,13 +319,15 @@ class State(Tables):
         self.jobs: Table[Hash32, Job] = Table(Hash32, Job)
         self.frames: Table[Hash32, Frame] = Table(Hash32, Frame)  # by `Ack.eligibleRoot`
         self.live: Table[Hash32, bool] = Table(Hash32, bool)
-        self.held: Table[Hash32, bool] = Table(Hash32, bool)
+        self.held: Table[Hash32, Hold] = Table(Hash32, Hold)
         self.finished: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # jobs that are over, and when they may leave
         self.leases: Table[Hash32, Lease] = Table(Hash32, Lease)
         self.accepts: Table[Hash32, Envelope[Accept]] = Table(Hash32, Envelope[Accept])
         self.occupied: Table[Address, tuple[Hash32, ...]] = Table(Address, tuple[Hash32, ...])
         self.nonces: Table[Address, UsedNonces] = Table(Address, UsedNonces)
         self.trust: Table[Address, Trusts] = Table(Address, Trusts)
+        self.windows: Table[Address, Windows] = Table(Address, Windows)
+        self.medians: Table[Hash32, Median] = Table(Hash32, Median)
         self.unstated: Table[Address, bool] = Table(Address, bool)  # providers whose credit is newer than their Statement
         self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
         self.blocks: Table[BlockNumber, Hash32] = Table(BlockNumber, Hash32)
