@@ -14,6 +14,7 @@ from quorate_protocol.units import Outcome
 from quorate_protocol.views import ProviderView, RunView
 
 SETTLED_SECONDS = 40.0
+QUORUM = 2
 POLL_SECONDS = 0.3
 DOCUMENT_BYTES_MAX = 1 << 20
 
@@ -25,6 +26,7 @@ class Checks:
         self._crash, self._markets = crash, markets
         self._views: dict[bytes, RunView] = {}
         self.may_lapse: set[str] = set()  # ids of runs whose client or owner ended them
+        self.unresolved: set[str] = set()  # ids of runs that too few owners were alive for
 
     async def problems(self) -> list[str]:
         """Nothing, or what still does not hold after a while."""
@@ -72,10 +74,16 @@ class Checks:
         if view.verdict is None and view.phase.lower() != "ended":
             return [f"{view.name} has not ended: {view.phase}"]
         outcome = view.verdict.message.outcome if view.verdict else None
+        revealed = [item for item in view.executions if item.output_digest is not None]
         problems = []
-        if outcome is not Outcome.ACCEPTED and run not in self.may_lapse:
-            problems.append(f"{view.name}: {outcome}")
-        if any(item.agreed is False for item in view.executions):
+        if outcome is Outcome.UNRESOLVED and len(revealed) < QUORUM:
+            # PROTOCOL §5: every other owner failed it twice, being dead. Honest work is paid for all that, and not by the client.
+            self.unresolved.add(run)
+            if view.charged or not all(item.pay for item in revealed):
+                problems.append(f"{view.name}: unresolved, charged {view.charged}, paid {[item.pay for item in revealed]}")
+        elif outcome is not Outcome.ACCEPTED and run not in self.may_lapse:
+            problems.append(f"{view.name}: {outcome}, {[(item.role, item.phase, item.agreed) for item in view.executions]}")
+        elif any(item.agreed is False for item in view.executions):
             problems.append(f"{view.name}: an honest execution was outvoted")
         paid = Counter(bytes(item.provider) for item in view.executions if item.pay)
         if paid and max(paid.values()) > 1:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from quorate import Job, Market
-from quorate.errors import RefusedError
+from quorate.errors import NotVerifiedError, RefusedError
 from quorate.funding import fund
 from quorate.pins import pins_of
 from quorate.profile import Profile, open_profile
@@ -48,7 +48,10 @@ async def work(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
     """Order, result, voucher."""
     async with Market(profile) as market:
         run = await found_or_submitted(market, plan["name"], Path(plan["image"]))
-        result = await run.result()
+        try:
+            result = await run.result()
+        except NotVerifiedError:
+            return {"job": run.job_id.hex(), "text": None}  # an end as well: the books decide whether it is a good one
         text = (result.output / "answer.txt").read_text()
         async with asyncio.timeout(VOUCHED_SECONDS):
             while (account := await market.account()).vouched < account.charged:

@@ -13,7 +13,7 @@ import aiohttp
 from crash_client import job_of
 from crash_plan import WITHOUT_ENGINE
 from quorate import Market
-from quorate.errors import QuorateError, RefusedError, UnavailableError
+from quorate.errors import NotVerifiedError, QuorateError, RefusedError, UnavailableError
 from quorate.images import build_python_image
 from quorate.run import Run
 from quorate_devnet.config import DevnetConfig, ExecutorChoice
@@ -174,6 +174,8 @@ class CrashMarket:
                 result = await run.result()
             except UnavailableError:
                 await asyncio.sleep(POLL_SECONDS)  # the coordinator is on its way up
+            except NotVerifiedError:
+                return  # every other owner failed it twice while all of them died: `Checks` says whether that is so
             except QuorateError as error:
                 self.violations.append(f"{run.name}: {error}")
                 return

@@ -1,6 +1,7 @@
 """The crash matrix as data: which scenario passes which crash point, what no market of minutes passes, and which part is tried today."""
 
 import os
+import re
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,7 +42,7 @@ UNREACHABLE: dict[str, str] = {
     "TransactionRefused": "only a contract that refuses an honest coordinator's posting leads there; test_coordinator_flow does it",
 }
 WITHOUT_ENGINE = "supervisor."
-ROTATION = "QUORATE_CRASH_ROTATION"
+ROTATION, ONLY = "QUORATE_CRASH_ROTATION", "QUORATE_CRASH_ONLY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,10 @@ class Trial:
 
 
 def trials() -> tuple[Trial, ...]:
-    """All of them."""
-    return tuple(Trial(program, point, scenario_of(program, point)) for program in Program for point in points_of(program))
+    """All of them, or those that QUORATE_CRASH_ONLY, a regular expression, finds in `program:point`."""
+    only = re.compile(os.environ.get(ONLY, ""))
+    found = (Trial(program, point, scenario_of(program, point)) for program in Program for point in points_of(program))
+    return tuple(trial for trial in found if only.search(f"{trial.program}:{trial.point}"))
 
 
 def scenario_of(program: Program, point: str) -> Scenario:

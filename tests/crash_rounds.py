@@ -202,11 +202,16 @@ async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable, str(CLIENT), json.dumps(plan), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        out, _ = await asyncio.wait_for(process.communicate(), CLIENT_SECONDS)
+        try:
+            out, _ = await asyncio.wait_for(process.communicate(), CLIENT_SECONDS)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            break  # not re-raised: told below
         said = out.decode().strip()
         if process.returncode == 0:
             told = json.loads(said.splitlines()[-1])
-            if trial.scenario is not Scenario.FUND and told["text"] != f"the answer of {plan['name']}":
+            if trial.scenario is not Scenario.FUND and told["text"] not in (None, f"the answer of {plan['name']}"):
                 crash.violations.append(f"{plan['name']}: its output is {told['text']!r}")
             return
         if process.returncode == -signal.SIGKILL:

@@ -6,6 +6,7 @@ programs die in one round, each at a point of its own; every round ends with all
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROVIDERS = 4
 CI_SECONDS = 50.0  # after the market is up; a round that has begun is finished
 TRIES = 3  # rounds in which a point may be passed
+AWAY_SECONDS = 75.0  # above a transaction's 60 s, the outbox's 30 s between tries, and every RPC's own time
+BACK_SECONDS = 90.0
 CI_DEVNETS = 1  # starts of a devnet that are killed
 CONTAINER_STEPS = ("container.", "mount.", "unmount.", "output.")
 
@@ -39,6 +42,8 @@ class Report:
     tried: dict[str, float] = field(default_factory=dict)
     unreached: dict[str, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
+    jobs: int = 0
+    unresolved: int = 0
 
     def note(self, trial: Trial, is_reached: bool, seconds: float) -> bool:
         """True when it has to be tried again."""
@@ -54,7 +59,8 @@ class Report:
         """One JSON line."""
         line = {
             "matrix": what, "points": self.points, "tried": len(self.tried), "unreached": len(self.unreached),
-            "violations": len(self.violations), "seconds": round(seconds, 1), "rotation": "all" if wants_all() else rotation(),
+            "violations": len(self.violations), "jobs": self.jobs, "unresolved": self.unresolved,
+            "seconds": round(seconds, 1), "rotation": "all" if wants_all() else rotation(),
         }  # fmt: skip
         print("\n" + json.dumps(line))
 
@@ -92,6 +98,7 @@ async def run_rounds(crash: CrashMarket, report: Report, rounds: list[RoundPlan]
             problems = crash.violations + await checks.problems()
             report.violations += [f"{plan}: {problem}" for problem in problems]
             crash.violations.clear()
+            report.jobs, report.unresolved = crash.jobs, len(checks.unresolved)
             missed = [trial.point for trial in plan.trials if trial not in reached]
             print(f"{time.monotonic() - start:5.1f} s {plan}{f' MISSED {missed}' * bool(missed)} {problems or ''}", flush=True)
             rounds[:0] = plan_rounds(tuple(again), crash.providers)
@@ -110,6 +117,34 @@ async def test_a_market_that_is_killed_everywhere(crash: CrashMarket) -> None:
     await run_rounds(crash, report, rounds, 1e9 if wants_all() else CI_SECONDS)
     report.tell("market", time.monotonic() - began)
     report.check()
+
+
+@pytest.mark.slow
+async def test_a_chain_node_that_is_away_longer_than_anybody_waits_for_it(crash: CrashMarket) -> None:
+    """Jobs go on without it; what was to be posted and claimed is, once it is back. Ten minutes in scale: every bound is passed."""
+    chain = crash.devnet.family.children["chain"].process
+    async with Market(crash.devnet.profiles[1]) as other:
+        checks = Checks(crash, (crash.market, other))
+        before = await epochs(crash)
+        chain.send_signal(signal.SIGSTOP)
+        try:
+            limit = time.monotonic() + AWAY_SECONDS
+            while time.monotonic() < limit:
+                await crash.feed([], 1)
+        finally:
+            chain.send_signal(signal.SIGCONT)
+        assert await epochs(crash) == before, "nothing can be posted without a chain"
+        async with asyncio.timeout(BACK_SECONDS):
+            while await epochs(crash) == before:
+                await asyncio.sleep(0.5)
+        assert not crash.violations + await checks.problems()
+        assert crash.devnet.family.ended() is None, "nobody gave up"
+
+
+async def epochs(crash: CrashMarket) -> int:
+    """How many epochs the coordinator has posted."""
+    async with crash.session.get(f"{crash.devnet.coordinator_url}/v1/epochs") as response:
+        return len(json.loads(await response.read())["epochs"])
 
 
 @pytest.mark.slow
