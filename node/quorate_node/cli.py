@@ -26,7 +26,7 @@ from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, usd
-from quorate_runtime import crash, logs
+from quorate_runtime import crash, heap, logs
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal_port import JournalError
 from quorate_runtime.keys import Keystore, KeystoreError
@@ -229,6 +229,7 @@ async def _serve(config: Config, keys: ProviderKeys) -> None:
         typer.echo(BANNER, err=True)
     daemon = ProviderDaemon(config, keys, executor, clock, notifier=Notifier(os.environ))
     try:
+        heap.settle()
         if await serve_until_signal(daemon.run(), daemon.leave, max(LEAVE_SECONDS, config.drain_seconds)):
             typer.echo("node: stopped", err=True)
     finally:

@@ -46,7 +46,7 @@ from quorate_runtime.actor import Actor
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.crypto import new_secret, recover
+from quorate_runtime.crypto import SecretStream, recover
 from quorate_runtime.health import Board
 from quorate_runtime.journal import Journal
 from quorate_runtime.notify import NOBODY, Notifier
@@ -164,7 +164,7 @@ class _Parts:
         courtroom = Courtroom(core, workbench, coordinators, contracts, client, sender, keys.operator, clock)
         performer = Performer(core, workbench, coordinators, peers, keys.operator, herald, courtroom, clock)
         codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
-        actor = Actor(core, journal, clock, codec, performer.perform, new_secret, on_refused=performer.refused)
+        actor = Actor(core, journal, clock, codec, performer.perform, SecretStream(), on_refused=performer.refused)
         performer.attach(actor)
         for address, item in coordinators.items():
             inbox = Inbox(actor, address, terms.domain, recover)

@@ -7,6 +7,7 @@ noop_jobs_s     one execution a job and no audit; signatures are constants and t
 signed_jobs_s   the same with every signature made and checked. `crypto_share` is the share of that run's seconds which the
                 coordinator spent signing and recovering; the scripted clients' and providers' own signing (three more for each
                 job) runs on the same core and counts as other work. The goal is 600.
+*_cpu_ms        milliseconds of processor a job, all threads of the process: what to compare by where others use the machine too.
 audited_jobs_s  tier `standard` of the adaptive rule, 64 staked providers of long standing, so the audit rate is at its floor;
                 `audited_executions` says how many executions a job had.
 job_p50_ms, job_p99_ms   of signed jobs, 16 at a time, from the posted order to the verdict. The beacon's round appears at once:
@@ -73,7 +74,9 @@ def of_jobs(folder: str, count: int) -> dict[str, float]:
     assert isinstance(audited, market_jobs.Figures) and isinstance(calm, market_jobs.Figures)
     return {
         "noop_jobs_s": round(noop.jobs_s),
+        "noop_cpu_ms": round(noop.cpu_ms_per_job, 2),
         "signed_jobs_s": round(signed.jobs_s),
+        "signed_cpu_ms": round(signed.cpu_ms_per_job, 2),
         "audited_jobs_s": round(audited.jobs_s),
         "audited_executions": round(audited.executions_per_job, 3),
         "crypto_share": round(signed.crypto_share, 3),
