@@ -10,6 +10,7 @@ import typer
 
 from quorate.cli import show
 from quorate.cli.context import emit, note
+from quorate.cli.text import plain
 from quorate.errors import RefusedError
 from quorate.exits import ExitCode
 from quorate.job import Job
@@ -23,7 +24,7 @@ def check_plan(plan: Plan) -> None:
     """RefusedError with the limit to relax when nothing fits."""
     if plan.view.nearest:
         code = Code.NO_OFFER if not plan.view.offers else Code.TOO_FEW_OWNERS
-        raise RefusedError(code.value, MEANINGS[code].sentence, show.plain(plan.view.nearest))
+        raise RefusedError(code.value, MEANINGS[code].sentence, plain(plan.view.nearest))
 
 
 def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
@@ -39,7 +40,7 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
         return
     show.table(["PLAN", ""], show.plan_rows(plan.packed, view, plan.upload_bytes, plan.worst_charge, plan.budget, job.max_fee_bps))
     if view.nearest:
-        note(f"nothing fits: {show.plain(view.nearest)}")
+        note(f"nothing fits: {plain(view.nearest)}")
 
 
 @contextmanager
@@ -58,7 +59,7 @@ def progress(is_json: bool) -> Iterator[Progress]:
 
         def report(what: str, done: int, total: int) -> None:
             if what not in tasks:
-                tasks[what] = bars.add_task(show.plain(what), total=total or None)
+                tasks[what] = bars.add_task(plain(what), total=total or None)
             bars.update(tasks[what], completed=done)
 
         yield report

@@ -1,0 +1,35 @@
+"""What strangers write reaches a terminal as text: no escape sequence, no cursor movement, no hidden direction."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from quorate.cli import text as terminal
+
+HOSTILE = {
+    "colour": "\x1b[31mred", "title": "\x1b]0;owned\x07x", "clear": "\x1b[2J\x1b[Hgone", "c1 csi": "\x9b31mred", "device": "\x1bP1$r\x1b\\",
+    "backspace": "safe\x08\x08\x08\x08evil", "carriage return": "honest\rforged", "delete": "a\x7fb", "nul": "a\x00b",
+    "bidi override": "abc\u202edcba", "bidi isolate": "\u2066x\u2069", "link": "\x1b]8;;http://evil\x1b\\click\x1b]8;;\x1b\\",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_nothing_that_a_terminal_acts_on_is_left(text: str) -> None:
+    shown = terminal.plain(text)
+    assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in shown.replace("\n", "").replace("\t", ""))
+    assert not any(char in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069" for char in shown)
+
+
+def test_lines_tabs_and_letters_stay() -> None:
+    assert terminal.plain("a\tb\nç \N{GRINNING FACE}") == "a\tb\nç \N{GRINNING FACE}"
+
+
+async def test_a_letter_cut_in_two_is_one_letter_and_an_escape_cut_in_two_is_none() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for piece in ("größe".encode()[:3], "größe".encode()[3:], b"\x1b", b"[31m", b"\xff", b"\xc3"):
+            await asyncio.sleep(0)
+            yield piece
+
+    assert "".join([text async for text in terminal.decoded(chunks())]) == "größe\x1b[31m\ufffd\ufffd"
+    assert terminal.plain("".join([text async for text in terminal.decoded(chunks())])) == "größe[31m\ufffd\ufffd"
