@@ -93,6 +93,8 @@ def _suffices(
 def _adaptive_suffices(tier: VerifyTier, executions: Sequence[Execution], groups: list[tuple[int, ...]], best: tuple[int, ...]) -> bool:
     if len(executions) == 1:
         return bool(best)  # not audited: provisional
+    if len(best) < 2:
+        return False  # an auditor that says nothing has checked nothing, however trusted the primary is
     rivals = [group for group in groups if group != best]
     alone = risk(executions, best)
     if alone > Fraction(TIERS[tier].epsilon, PPM_ONE):
