@@ -6,7 +6,8 @@ from quorate_coordinator.core import epochs
 from quorate_coordinator.core.state import EpochRecord, State
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.receipt import document, verify
-from quorate_protocol.units import ZERO_HASH, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, Label, UnixSeconds, VerifyTier
+from quorate_protocol.verdict import Accepted, Execution, More, decide
 from quorate_runtime.crypto import recover
 from sim.coordinator import rules_of
 from sim.forgery import forgeries
@@ -44,3 +45,13 @@ def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
             assert not verify(document(forged), recover, is_beacon_signature).valid, wrong
             seen[wrong] += 1
     assert len(seen) >= 6, seen
+
+
+def test_auditor_that_says_nothing_has_audited_nothing() -> None:
+    """A trusted primary beside an auditor that never revealed was accepted as audited: two of them could pass any result, unheld."""
+    trusted = Execution(Hash32(b"\x01" * 32), Address(b"\x01" * 20), Hash32(b"\x0a" * 32), suspicion_ppm=1_000)
+    silent = Execution(Hash32(b"\x02" * 32), Address(b"\x02" * 20), None)
+    second = Execution(Hash32(b"\x03" * 32), Address(b"\x03" * 20), trusted.result, suspicion_ppm=1_000)
+    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted, silent], 7, is_exhausted=False) == More(1)
+    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted, silent, second], 7, is_exhausted=False) == Accepted((0, 2), (1,))
+    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted], 7, is_exhausted=False) == Accepted((0,), ())

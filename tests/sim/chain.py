@@ -58,6 +58,8 @@ class Chain:
         self.stakes: dict[Address, int] = {}
         self.claimed: dict[Address, int] = {}
         self.epochs: list[Posted] = []
+        self.left: set[Address] = set()
+        self._places: dict[Address, list[int]] = {}
         self.burned = 0
         self.tokens_in = 0
         self.specs: dict[Hash32, JobSpec] = {}  # the public content store, as far as juries need it
@@ -81,6 +83,7 @@ class Chain:
             notes.append(ev.ProviderRegistered(owner, number + 2, operator, owner, network))
             for _ in range(count):
                 notes.append(ev.SlotOpened(HOST.id(), place, owner, BlockNumber(0)))
+                self._places.setdefault(owner, []).append(place)
                 place += 1
             self.stakes[owner] = count * self.limits.slot_stake
             self.tokens_in += self.stakes[owner]
@@ -88,6 +91,11 @@ class Chain:
             notes.append(ev.AllocationChanged(client, Amount(money)))
             self.allocated[client] = money
             self.tokens_in += money
+
+    def leave(self, owner: Address) -> None:
+        """Stakes.exit: its slots are drawn no longer; the stake stays, and answers, until it has unbonded."""
+        self.left.add(owner)
+        self.note(*(ev.SlotClosed(HOST.id(), place, BlockNumber(self.height + 1)) for place in self._places[owner]))
 
     @property
     def height(self) -> int:

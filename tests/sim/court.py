@@ -118,7 +118,8 @@ class Court:
 
     def _draw(self, case: Case) -> None:
         randomness = sha256(beacon_signature(case.round))
-        able = [owner for owner, stake in self.chain.stakes.items() if stake >= self.chain.limits.slot_stake and owner != case.accused]
+        least, gone = self.chain.limits.slot_stake, {*self.chain.left, case.accused}
+        able = [owner for owner, stake in self.chain.stakes.items() if stake >= least and owner not in gone]
         able.sort(key=lambda owner: hash_tuple(randomness, case.case_id, owner))
         case.jurors = tuple(able[:JURORS_MAX])
         if len(case.jurors) < JURORS_MIN:

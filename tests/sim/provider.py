@@ -54,6 +54,7 @@ class Provider(Process[events.Event, effects.Effect]):
         self.owner, self.operator = key("owner", number).address, key("operator", number)
         self.coordinator = key("coordinator").address
         self.planned = self.behaviour = plan.behaviours[number]
+        self.is_leaving = False
         price = 90_000 if self.planned in LYING else 100_000 + 5_000 * number
         self.slots = (SlotOffer(HOST, Small(self.random.choice([1, 1, 2])), Price(0), Price(price), Price(0)),)
         self.terms = self._terms(plan)
@@ -101,7 +102,7 @@ class Provider(Process[events.Event, effects.Effect]):
         assert going_on <= self.containers.keys(), "I6: a restart ended what was running"
         if not self.is_up:
             return
-        is_draining = self.behaviour is Behaviour.DENIER
+        is_draining = self.behaviour is Behaviour.DENIER or self.is_leaving
         if is_draining != self.core.facts.is_draining:
             self.report(events.DrainRequested(is_draining))
         self.schedule.after(self.random.uniform(0, 0.5), self.in_this_life(lambda: self.report(events.OfferDue())))
@@ -120,8 +121,15 @@ class Provider(Process[events.Event, effects.Effect]):
         """From now on this provider is honest and awake."""
         self.behaviour, self.crash_chance = Behaviour.HONEST, 0.0
         self.clock.correct()
-        if self.is_up and self.core.facts.is_draining:
+        if self.is_up and self.core.facts.is_draining and not self.is_leaving:
             self.report(events.DrainRequested(False))
+
+    def leave(self) -> None:
+        """Its owner exits: what runs is finished, nothing new is taken."""
+        self.is_leaving = True
+        self.chain.leave(self.owner)
+        if self.is_up:
+            self.report(events.DrainRequested(True))
 
     def _tick(self) -> None:
         if self.core.next_due() <= self.now:

@@ -25,6 +25,7 @@ from sim.schedule import Schedule
 # I7: from the moment at which the network heals and everybody is honest and awake. The longest way: an order's expiry (75 s), then
 # seven executions one after the other, each with its draw (10 s), its answer (5 s), its run (at most 12 s) and its reveal (14 s).
 END_SECONDS = 75 + 7 * (10 + 5 + 12 + 14)
+EXIT_SECONDS = 15
 REPLAY_EVERY = 4  # seeds: the whole journal is replayed at the end of each of these; crashes replay anyway
 MONEY_SECONDS = 120  # then: vouchers, holds (20 s), an epoch every 10 s, its challenge, claims, and open cases (about 100 s)
 
@@ -93,6 +94,8 @@ class World:
         for client in self.clients:
             client.start()
         self._plan_beacon_outage()
+        if self.plan.leaver is not None:
+            self.schedule.after(EXIT_SECONDS, self.providers[self.plan.leaver].leave)
         self.schedule.run(SAFETY_SECONDS)
         self._calm_down()
         self._wait(END_SECONDS + self.plan.ahead(), self._jobs_left, "I7: jobs that never ended")
