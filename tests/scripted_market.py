@@ -56,12 +56,13 @@ STATEMENT = KeySigner(b"\x02" * 32)
 
 @dataclass
 class Party:
-    """A scripted provider: runs everything at once; a liar shifts the output, a mute one never reveals."""
+    """A scripted provider: runs everything at once; a liar shifts the output (those of one `tale` alike), a mute one never reveals."""
 
     number: int
     lies: bool = False
     is_mute: bool = False
     is_deaf: bool = False
+    tale: int = 0
     owner: Address = field(init=False)
     key: KeySigner = field(init=False)
     commits: dict[Hash32, Reveal] = field(default_factory=dict)
@@ -156,7 +157,7 @@ class Market:
         self.send(
             ev.AcceptReceived(seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.key.sign), party.key.address)
         )
-        output = sha256(spec.encode() + (bytes([party.number]) if party.lies else b""))
+        output = sha256(spec.encode() + (bytes([party.tale or party.number]) if party.lies else b""))
         salt = hash_tuple("salt", party.owner, hashed)
         reveal = Reveal(hashed, party.owner, ExitStatus(0), output, salt)
         party.commits[hashed] = reveal
@@ -190,7 +191,7 @@ class Market:
     def order(self, who: int, nonce: int, **changes: object) -> Hash32:
         """A small job of client `who`."""
         fields: dict[str, object] = {"max_price_per_hour": Price(200_000), "budget": Amount(1_000_000), "max_executions": Small(7)}
-        fields |= {"accept_unwitnessed": False} | changes
+        fields |= {"accept_unwitnessed": False, "accept_unverified": False} | changes
         spec = a_spec(f"job-{nonce}")
         message = Order(
             client=self.clients[who].address,
@@ -204,7 +205,6 @@ class Market:
             caseable=True,
             host_class=ZERO_HASH,
             witness=Address(bytes(20)),
-            accept_unverified=False,
             sealed_key_hash=ZERO_HASH,
             max_recipients=Small(0),
             expiry=UnixSeconds(self.at + 600),
