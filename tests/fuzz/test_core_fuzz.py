@@ -281,7 +281,8 @@ class CoreMachine(RuleBasedStateMachine):
         owner = self.world.owners[pick % len(self.world.owners)]
         owner.old_keys.append(owner.key)
         owner.key = KeySigner(bytes([1 + pick % 200, 1 + len(owner.old_keys) % 200]) * 16)
-        self.world.notes(ev.KeyRotated(owner.address, owner.key.address), ev.PayoutChanged(owner.address, owner.key.address))
+        rotated = ev.KeyRotated(owner.address, owner.key.address, UnixSeconds(self.world.at))
+        self.world.notes(rotated, ev.PayoutChanged(owner.address, owner.key.address))
 
     @rule(pick=PICK, host=st.integers(0, 2), later=st.sampled_from([0, 1, 100]))
     def slot_closes(self, pick: int, host: int, later: int) -> None:

@@ -61,11 +61,19 @@ class ChainWatch:
             if isinstance(event, logs.Allocated | logs.ReleaseRequested | logs.Released) and event.coordinator == self.coordinator:
                 changed[event.client] = None
             note = note_of(event, self.coordinator) if event is not None else None
+            if isinstance(event, logs.KeyRotated):
+                note = await self._rotation(event)
             if note is not None:
                 notes.append(note)
         for client in changed:
             notes.append(await self._allocation(client))
         await self.actor.submit(ev.ChainAdvanced(batch.last.number, batch.last.hash, UnixSeconds(batch.last.time), tuple(notes)))
+
+    async def _rotation(self, event: logs.KeyRotated) -> ev.KeyRotated:
+        """The event does not say since when; the registry does."""
+        query = self.contracts.stakes.key_range(event.account, event.key)
+        since, _ = query.decode(await self.client.call(query.to, query.data))
+        return ev.KeyRotated(event.account, event.key, since)
 
     async def _allocation(self, client: Address) -> ev.AllocationChanged:
         query = self.contracts.escrow.allocation(client, self.coordinator)
@@ -83,8 +91,6 @@ def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
             return ev.ProviderRegistered(event.account, event.index, event.operator_key, event.payout, event.network)
         case logs.CoordinatorRegistered() | logs.ClientEnrolled():
             return ev.AccountIndexed(event.account, event.index)
-        case logs.KeyRotated():
-            return ev.KeyRotated(event.account, event.key)
         case logs.PayoutChanged():
             return ev.PayoutChanged(event.account, event.payout)
         case logs.SlotOpened():

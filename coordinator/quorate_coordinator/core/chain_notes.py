@@ -22,12 +22,13 @@ from quorate_coordinator.core.events import (
     SlotOpened,
     TransactionRefused,
 )
-from quorate_coordinator.core.state import Case, Client, HostList, Provider
+from quorate_coordinator.core.state import Case, Client, HostList, PastKey, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.audit import FOREVER, StakeSlot
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Nonce
 
 BLOCKS_KEPT = 64
+PAST_KEYS_KEPT = 8
 
 
 def on_block(turn: Turn, event: ChainAdvanced) -> None:
@@ -59,8 +60,8 @@ def _apply(turn: Turn, note: ChainNote) -> None:
             slots = list((turn.state.hosts.get(host_class) or HostList()).slots)
             slots[index] = replace(slots[index], active_until=until)
             turn.state.hosts[host_class] = HostList(tuple(slots))
-        case KeyRotated(owner, key):
-            _change_provider(turn, owner, operator_key=key)
+        case KeyRotated():
+            _rotate(turn, note)
         case PayoutChanged(owner, payout):
             _change_provider(turn, owner, payout=payout)
         case ProviderSlashed():
@@ -86,9 +87,20 @@ def _register(turn: Turn, note: ProviderRegistered) -> None:
     known = turn.state.providers.get(note.owner)
     fresh = Provider(note.owner, note.index, note.operator_key, note.payout, note.network)
     if known is not None:
-        fresh = replace(known, operator_key=note.operator_key, payout=note.payout, network=note.network)
+        key = known.operator_key if known.past_keys else note.operator_key  # told again, it says the first one
+        fresh = replace(known, operator_key=key, payout=note.payout, network=note.network)
     turn.state.providers[note.owner] = fresh
     turn.state.indices[note.owner] = note.index
+
+
+def _rotate(turn: Turn, note: KeyRotated) -> None:
+    """Told again after a reorganisation, it is known already."""
+    provider = turn.state.providers.get(note.owner)
+    if provider is None or provider.operator_key == note.operator_key or any(past.until >= note.since for past in provider.past_keys):
+        return
+    past = (*provider.past_keys, PastKey(provider.operator_key, note.since))[-PAST_KEYS_KEPT:]
+    turn.state.providers[note.owner] = replace(provider, past_keys=past)
+    _change_provider(turn, note.owner, operator_key=note.operator_key)
 
 
 def _change_provider(turn: Turn, owner: Address, **changes: object) -> None:

@@ -158,10 +158,11 @@ class AllocationChanged:
 
 @dataclass(frozen=True, slots=True)
 class KeyRotated:
-    """From `Stakes`: a provider's new operator key."""
+    """From `Stakes`: a provider's new operator key, valid from `since` on; the one before it is valid up to and including `since`."""
 
     owner: Address
     operator_key: Address
+    since: UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,10 @@ def lease_of(turn: Turn, assignment_hash: Hash32, key: Address) -> Lease:
     lease = turn.state.leases.get(assignment_hash)
     if lease is None:
         raise Refused(Code.UNKNOWN, f"assignment 0x{assignment_hash.hex()}")
-    book.registered(turn, lease.provider, key)
+    accept_by = lease.assignment.message.accept_by
+    if not turn.state.providers[lease.provider].has_key(key, accept_by):
+        owner = f"0x{lease.provider.hex()}"
+        raise Refused(Code.WRONG_SIGNER, f"signed by 0x{key.hex()}, which was no operator key of {owner} at the assignment's acceptBy")
     return lease
 
 

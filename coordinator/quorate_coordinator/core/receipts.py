@@ -48,5 +48,5 @@ def _execution(turn: Turn, lease: Lease) -> ExecutionEvidence:
     assert isinstance(phase, leases.Revealed | leases.Silent)
     accept = turn.state.accepts[lease.hash]
     reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
-    key = turn.state.providers[lease.provider].operator_key
+    key = turn.state.providers[lease.provider].key_at(lease.assignment.message.accept_by)
     return ExecutionEvidence(lease.index, lease.assignment, accept, phase.commit, reveal, key)

@@ -37,6 +37,14 @@ from quorate_protocol.window import Window
 
 
 @dataclass(frozen=True, slots=True)
+class PastKey:
+    """An operator key that was rotated away; `until` is the last second in which it was valid, and its successor's first."""
+
+    key: Address
+    until: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
 class Provider:
     """A registered owner: keys from the chain, offer and heartbeat from its daemon, money owed."""
 
@@ -52,11 +60,20 @@ class Provider:
     final: Amount = Amount(0)
     held: Amount = Amount(0)
     statement_seq: Sequence = Sequence(0)
+    past_keys: tuple[PastKey, ...] = ()  # oldest first
     credits: Log = Log()  # H(assignmentId, pay) of every credit, as they came; its root is `receiptsRoot`
 
     def is_alive(self, now: UnixSeconds) -> bool:
         """Heard of lately, with an unexpired offer, and not frozen."""
         return self.offer is not None and now < self.alive_until and now < self.offer.expires and not self.is_frozen
+
+    def key_at(self, moment: UnixSeconds) -> Address:
+        """The operator key that was valid at a moment; of two in the second of a rotation the older."""
+        return next((past.key for past in self.past_keys if moment <= past.until), self.operator_key)
+
+    def has_key(self, key: Address, moment: UnixSeconds) -> bool:
+        """Whether a key was valid at a moment, inclusive at both ends (PROTOCOL §2)."""
+        return key in (self.key_at(moment), self.key_at(UnixSeconds(moment + 1)))
 
 
 @dataclass(frozen=True, slots=True)
