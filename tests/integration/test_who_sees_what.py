@@ -1,0 +1,174 @@
+"""Who may read what of a run: every GET route about it, five kinds of readers, three stages of the run, over real HTTP."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from fuzz.core_world import COORDINATOR, DOMAIN, World
+from quorate_content.staging import add_staging_routes
+from quorate_content.store import ContentStore
+from quorate_coordinator.adapters.history import History
+from quorate_coordinator.adapters.logbook import LogBook
+from quorate_coordinator.adapters.outputs import Outputs
+from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.failures import before_handlers
+from quorate_coordinator.api.operations import OPERATIONS
+from quorate_coordinator.api.routes import Api
+from quorate_coordinator.api.streams import Streams
+from quorate_coordinator.archive import MemoryArchive
+from quorate_coordinator.bounds import DEVNET_BOUNDS
+from quorate_coordinator.core.state import Decided, Job
+from quorate_coordinator.rates import Rates
+from quorate_protocol.bearer import Bearer, make_token
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.units import Hash32, UnixSeconds
+from quorate_runtime.clock import VirtualClock
+from quorate_runtime.crypto import KeySigner
+from quorate_runtime.http_answers import failures
+
+READERS = ("nobody", "its client", "another client", "provider in the job", "provider elsewhere")
+STAGES = ("running", "provisional", "final")
+PUBLIC = ("/v1/openapi.json", "/v1/offers", "/v1/cases", "/v1/epochs", "/v1/providers/{address}")
+ELSEWHERE = ("/v1/info", "/v1/health", "/v1/ready", "/metrics", "/v1/peers", "/v1/epochs/{number}/proofs/{address}")
+"""Nothing of a run stands there: facts of the deployment; proofs hold sums of accounts, which the chain shows."""
+
+
+@dataclass
+class Hall:
+    """A coordinator's readable side over one state, and everybody's tokens."""
+
+    url: str
+    world: World
+    job: Job
+    ciphertext: str
+    provider: bytes
+    tokens: dict[str, dict[str, str]]
+
+
+def staged(stage: str) -> World:
+    """A world whose first job, a client's, is at this stage."""
+    world = World(DEVNET, 6)
+    assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
+    if stage == "running":
+        lease = world.leases()[0]
+        world.work(lease, 0, 10)
+        return world
+    turns = 0
+    while not isinstance(world.jobs()[0].phase, Decided):
+        turns += 1
+        assert turns < 20, "no verdict"
+        world.market_goes_on([0], 10, 1)
+    job = world.jobs()[0]
+    assert isinstance(job.phase, Decided) and job.phase.is_final
+    if stage == "provisional":
+        # As under the adaptive rule, where a verdict without an audit is final only later.
+        world.core.state.jobs[job.id] = replace(job, phase=replace(job.phase, is_final=False))
+    return world
+
+
+def token(account: bytes, key: KeySigner, at: int) -> dict[str, str]:
+    bearer = Bearer(account, key.address, UnixSeconds(at + 600))  # type: ignore[arg-type]
+    return {"Authorization": make_token(bearer, DOMAIN.chain_id, COORDINATOR.address, key.sign)}
+
+
+@asynccontextmanager
+async def hall(stage: str, folder: Path) -> AsyncIterator[Hall]:
+    world = staged(stage)
+    state, clock = world.core.state, VirtualClock(float(world.at))
+    job, lease = world.jobs()[0], next(item for item in world.leases() if item.job_id == world.jobs()[0].id)
+    store = ContentStore(folder / "store", 64 << 20)
+    sealed = await store.put(bytes(world.reveal(lease, 0).salt), "x")
+    archive = MemoryArchive()
+    history, outputs, rates = History(state, archive), Outputs(state, archive), Rates(DEVNET_BOUNDS, clock.now)
+    outputs.load()
+    auth = Auth(world.core.rules, state, clock, rates)
+
+    async def receipt(_: str) -> bytes:
+        return b"{}"
+
+    app = web.Application(middlewares=[failures, before_handlers(rates)])
+    nothing: Any = cast("Any", None)
+    Api(world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, lambda: ()).add_routes(app)
+    Streams(history, auth, clock, LogBook(), lambda: False).add_routes(app)
+    add_staging_routes(app, store, auth.uploader, may_read=lambda asked, cid: outputs.may_read(Hash32(cid.digest), auth.account(asked)))
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    mine = {item.provider for item in world.leases() if item.job_id == job.id}
+    inside = world.owner_of(lease)
+    outside = next(owner for owner in world.owners if owner.address not in mine)
+    owner, other = (0, 1) if job.submission.order.message.client == world.clients[0].address else (1, 0)
+    tokens = {
+        "nobody": {},
+        "its client": token(world.clients[owner].address, world.clients[owner], world.at),
+        "another client": token(world.clients[other].address, world.clients[other], world.at),
+        "provider in the job": token(inside.address, inside.key, world.at),
+        "provider elsewhere": token(outside.address, outside.key, world.at),
+    }
+    try:
+        yield Hall(f"http://127.0.0.1:{runner.addresses[0][1]}", world, job, str(sealed.cid), inside.address, tokens)
+    finally:
+        await runner.cleanup()
+        await store.close()
+
+
+def expected(path: str, reader: str, stage: str) -> tuple[int, str]:
+    """Status, and code of a refusal."""
+    is_client = reader == "its client"
+    if path in PUBLIC or path == "/v1/runs/{job}":
+        return 200, ""
+    if path == "/v1/receipts/{job}":
+        return (200, "") if stage == "final" or (stage == "provisional" and is_client) else (409, "too-early")
+    if path == "/v1/content/{cid}":
+        return (200, "") if reader in ("its client", "provider in the job") else (404, "unknown")
+    if reader == "nobody":
+        return 401, "bad-signature"
+    if path in ("/v1/runs", "/v1/events"):
+        return 200, ""  # the reader's own
+    return (200, "") if is_client else (403, "not-yours")
+
+
+def place(path: str, found: Hall) -> str:
+    client = found.job.submission.order.message.client
+    address = found.provider if "providers" in path else client
+    return path.format(job="0x" + found.job.id.hex(), address="0x" + address.hex(), cid=found.ciphertext)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_every_reader_of_every_route(stage: str, tmp_path: Path) -> None:
+    paths = [item.path for item in OPERATIONS if item.method == "GET" and item.path not in ELSEWHERE]
+    assert len(paths) >= 12 and set(PUBLIC) < set(paths)
+    async with hall(stage, tmp_path) as found, aiohttp.ClientSession() as session:
+        for path in paths:
+            for reader in READERS:
+                async with session.get(found.url + place(path, found), headers=found.tokens[reader]) as response:
+                    code = "" if response.status == 200 else (await response.json())["code"]
+                    assert (response.status, code) == expected(path, reader, stage), (path, reader)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_what_a_run_shows_to_whom(stage: str, tmp_path: Path) -> None:
+    async with hall(stage, tmp_path) as found, aiohttp.ClientSession() as session:
+        for reader in READERS:
+            async with session.get(f"{found.url}/v1/runs/0x{found.job.id.hex()}", headers=found.tokens[reader]) as response:
+                view, text = await response.json(), await response.text()
+            is_client = reader == "its client"
+            may_see = stage == "final" or (stage == "provisional" and is_client)
+            assert (view["output"] is not None) is (is_client and stage != "running"), reader
+            assert (view["receiptCid"] is not None) is may_see
+            digests = [item["outputDigest"] for item in view["executions"]]
+            assert any(digest is not None for digest in digests) is may_see
+            assert "salt" not in text or is_client, "what opens the ciphertext is the client's"
+            if stage == "running":
+                blinded = [int(item["provider"], 16) == 0 and item["role"] == "unknown" for item in view["executions"]]
+                assert all(blinded), "nobody knows who runs it, and which of them audits"
+        for reader in READERS[1:]:
+            async with session.get(f"{found.url}/v1/runs", headers=found.tokens[reader]) as response:
+                ids = [view["jobId"] for view in (await response.json())["runs"]]
+            assert ("0x" + found.job.id.hex() in ids) is (reader == "its client")
