@@ -8,6 +8,7 @@ is part of every figure.
 """
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -73,6 +74,7 @@ CLIENTS = 8
 BEACON_POLL_SECONDS = 0.02
 TICK_SECONDS = 0.5
 VOUCHER_SECONDS = 0.25
+HEARTBEAT_SECONDS = 10.0
 
 
 def digest(domain: Domain, message: object) -> Hash32:
@@ -343,8 +345,18 @@ class Market:
             offer = an_offer(party.address, Sequence(1), Price(100_000 + index), self.setup.slots)
             envelope = offers.OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.sign))
             await self.actor.submit(ev.OfferReceived(envelope, party.address))
-            beat = seal(DOMAIN, Heartbeat(party.address, Sequence(1), (), now_seconds()), party.sign)
-            await self.actor.submit(ev.HeartbeatReceived(beat, party.address))
+        await self._beat(Sequence(1))
+
+    async def beat(self) -> None:
+        """Providers stay alive, however slow the machine is."""
+        for number in itertools.count(2):
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await self._beat(Sequence(number))
+
+    async def _beat(self, number: Sequence) -> None:
+        for party in self.providers.values():
+            beat = seal(DOMAIN, Heartbeat(party.address, number, (), now_seconds()), party.sign)
+            await self.actor.submit(ev.HeartbeatReceived(beat, self.signer_of(beat, party)))
 
 
 def now_seconds() -> UnixSeconds:
@@ -382,7 +394,7 @@ async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | Non
     orders = iter(market.orders())
     async with asyncio.TaskGroup() as group:
         market.group = group
-        daemons = [group.create_task(work()) for work in (market.actor.run, market.tick, market.beacon, market.vouch)]
+        daemons = [group.create_task(work()) for work in (market.actor.run, market.tick, market.beacon, market.vouch, market.beat)]
         await market.open()
         took: list[float] = []
 
