@@ -26,6 +26,6 @@ USER 10001:10001
 VOLUME /var/lib/quorate/coordinator
 EXPOSE 7700
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["quorate", "coordinator", "health"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["python", "-m", "quorate_runtime.probe", "http://127.0.0.1:7700/v1/ready"]
 ENTRYPOINT ["quorate", "coordinator"]
 CMD ["up"]

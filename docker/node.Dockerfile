@@ -28,6 +28,6 @@ USER 10001:10001
 VOLUME /var/lib/quorate/node
 EXPOSE 7710
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["quorate", "node", "health"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 CMD ["python", "-m", "quorate_runtime.probe", "http://127.0.0.1:7710/v1/ready"]
 ENTRYPOINT ["quorate", "node"]
 CMD ["up"]
