@@ -1,5 +1,6 @@
 """A devnet's own process killed at a named place of its beginning or end: nothing of it is left, and its folder is good for the next."""
 
+import json
 import os
 import signal
 import subprocess
@@ -27,7 +28,7 @@ class Mortal:
         process = self._start(f"{point}:{LATER.get(point, 1)}")
         limit = time.monotonic() + UP_SECONDS
         while process.poll() is None and time.monotonic() < limit:
-            if (self.folder / "devnet.json").exists():
+            if self._is_up(process.pid):
                 process.send_signal(signal.SIGTERM)  # only what comes after this is left to be killed
             time.sleep(POLL_SECONDS)
         if process.poll() is None:
@@ -43,7 +44,7 @@ class Mortal:
         """One start and end that nobody disturbs."""
         process = self._start("")
         limit = time.monotonic() + UP_SECONDS
-        while not (self.folder / "devnet.json").exists() and process.poll() is None and time.monotonic() < limit:
+        while not self._is_up(process.pid) and process.poll() is None and time.monotonic() < limit:
             time.sleep(POLL_SECONDS)
         process.send_signal(signal.SIGTERM)
         status = process.wait(GONE_SECONDS)
@@ -60,6 +61,13 @@ class Mortal:
                     continue  # it ended while we looked
                 found += [words] if str(self.folder) in words else []
         return found
+
+    def _is_up(self, pid: int) -> bool:
+        """Its own word, and not what one that was killed has left."""
+        try:
+            return bool(json.loads((self.folder / "devnet.json").read_text())["pid"] == pid)
+        except FileNotFoundError:
+            return False  # not yet
 
     def _start(self, point: str) -> "subprocess.Popen[bytes]":
         words = ["up", "--dir", str(self.folder), "--providers", "2", "--clients", "1", "--executor", "noop"]

@@ -121,9 +121,11 @@ class CrashMarket:
 
     # -------------------------------------------------------------------------------------------------------------- jobs
 
-    async def feed(self, targets: Sequence[Target], parallel: int, deeds: Sequence[Awaitable[None]] = ()) -> None:
+    async def feed(
+        self, targets: Sequence[Target], parallel: int, deeds: Sequence[Awaitable[None]] = (), seconds: float = REACH_SECONDS
+    ) -> None:
         """Keeps jobs under way until every target was hit or the time is over; returns when jobs and deeds have ended."""
-        limit, armed = time.monotonic() + REACH_SECONDS, [item for target in targets for item in target.armed]
+        limit, armed = time.monotonic() + seconds, [item for target in targets for item in target.armed]
         under_way = {asyncio.ensure_future(deed) for deed in deeds}
         jobs = set[asyncio.Future[None]]()
         while time.monotonic() < limit and not (jobs and all(target.is_hit for target in targets)):

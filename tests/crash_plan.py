@@ -20,7 +20,9 @@ class Scenario(StrEnum):
     DRAIN = "drain"  # the owner drains a provider
     CONFIGURE = "configure"  # a provider starts with another price
     REORGANISE = "reorganise"  # the chain takes blocks back
+    SESSION = "session"  # a client shows its session before an order
     FUND = "fund"  # the client deposits and allocates
+    CLAIM = "claim"  # so many jobs that pay becomes final and is claimed
     COURT = "court"  # a liar is caught twice and judged
     SANDBOX = "sandbox"  # jobs under an executor without an engine
     DEVNET = "devnet"  # a devnet starts and ends
@@ -31,6 +33,8 @@ BY_TYPE: dict[str, Scenario] = {
     "StopArrived": Scenario.STOP, "StopTask": Scenario.STOP, "StopReceived": Scenario.STOP, "Failed": Scenario.LOSE,
     "OfferDue": Scenario.START, "SendOffer": Scenario.START, "Restarted": Scenario.START, "OfferReceived": Scenario.START,
     "DrainRequested": Scenario.DRAIN, "Configured": Scenario.CONFIGURE, "ChainReorganised": Scenario.REORGANISE,
+    "SessionReceived": Scenario.SESSION,
+    **dict.fromkeys(("EpochFinal", "ClaimStood", "SendClaim"), Scenario.CLAIM),
     **dict.fromkeys(
         ("CaseOpened", "JuryDrawn", "Reexecuted", "VoteStood", "VotingEnded", "CaseDecided", "Reexecute", "SendVote", "SendJuryReveal",
          "WithdrawCredit", "OpenCase"), Scenario.COURT,
@@ -38,6 +42,8 @@ BY_TYPE: dict[str, Scenario] = {
 }  # fmt: skip
 
 UNREACHABLE: dict[str, str] = {
+    "SendDecline": "a coordinator that sees everything offers nothing that would be declined; test_node_daemon does",
+    "DeclineReceived": "as SendDecline; test_coordinator_flow does it",
     "Forget": "is due seven days after a verdict; test_node_daemon holds what it does, and it can be repeated",
     "TransactionRefused": "only a contract that refuses an honest coordinator's posting leads there; test_coordinator_flow does it",
 }
@@ -70,6 +76,8 @@ def scenario_of(program: Program, point: str) -> Scenario:
         return Scenario.DEVNET
     if program is Program.CLIENT and point.startswith("chain."):
         return Scenario.FUND
+    if program is Program.PROVIDER and point.startswith("chain."):
+        return Scenario.CLAIM  # claims are a provider's only transactions outside the court
     return Scenario.SANDBOX if point.startswith(WITHOUT_ENGINE) else BY_TYPE.get(kind, Scenario.JOBS)
 
 

@@ -17,6 +17,7 @@ from crash_checks import Checks
 from crash_market import POLL_SECONDS, REACH_SECONDS, CrashMarket, Target
 from crash_plan import Scenario, Trial
 from quorate.errors import UnavailableError
+from quorate.ledger import Ledger
 from quorate_devnet import settings
 from quorate_devnet.config import PASSPHRASE, ExecutorChoice
 from quorate_node.adapters.detached import kill_supervised
@@ -31,6 +32,7 @@ from quorate_runtime.crash import CRASH_VARIABLE, Program
 CLIENT = Path(__file__).with_name("crash_client.py")
 PARALLEL = 3  # jobs under way at one time
 START_SECONDS = 4.0
+CLAIM_SECONDS = 240.0  # from the first job to the first final epoch
 LIVES_MAX = 6
 CLIENT_SECONDS = 120.0
 FUND_USD = 3
@@ -76,7 +78,8 @@ async def play(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> set[Trial
     died: list[Trial] = []
     deeds: list[Awaitable[None]] = [_live(crash, client, died)] if client else []
     deeds += [_deed(crash, checks, plan, list(targets.values()))] if plan.scenario in DEEDS else []
-    await crash.feed(list(targets.values()), PARALLEL if plan.scenario is Scenario.JOBS else 1, deeds)
+    is_busy, seconds = plan.scenario in (Scenario.JOBS, Scenario.CLAIM), CLAIM_SECONDS if plan.scenario is Scenario.CLAIM else REACH_SECONDS
+    await crash.feed(list(targets.values()), PARALLEL if is_busy else 1, deeds, seconds)
     return {trial for trial, target in targets.items() if target.is_hit} | set(died)
 
 
@@ -159,9 +162,21 @@ async def _reorganise(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> No
     await asyncio.sleep(START_SECONDS / 2)
 
 
+async def _session(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
+    """The client's newest session, once more."""
+    ledger = Ledger(crash.devnet.profiles[0].ledger_path)
+    try:
+        shown = ledger.newest_session(crash.devnet.coordinator)
+    finally:
+        ledger.close()
+    if shown is not None:
+        async with crash.session.post(f"{crash.devnet.coordinator_url}/v1/sessions", data=shown) as response:
+            assert response.status in (200, 503), await response.text()
+
+
 DEEDS: dict[Scenario, Callable[[CrashMarket, Checks, RoundPlan], Awaitable[None]]] = {
     Scenario.STOP: _stop, Scenario.LOSE: _lose, Scenario.START: _start, Scenario.CONFIGURE: _configure, Scenario.DRAIN: _drain,
-    Scenario.REORGANISE: _reorganise,
+    Scenario.REORGANISE: _reorganise, Scenario.SESSION: _session,
 }  # fmt: skip
 
 

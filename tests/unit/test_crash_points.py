@@ -1,6 +1,7 @@
 """The table of crash points and the source say the same: none is forgotten, and none is listed that nothing passes."""
 
 import ast
+import os
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_every_program_has_points_and_every_type_of_its_core_has_two() -> None:
 
 def test_a_program_that_runs_is_armed_by_a_file_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
-    monkeypatch.setattr(crash.os, "kill", lambda pid, number: killed.append(number))
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(number))
     file = tmp_path / "provider-0"
     crash.configure(f"@{file}")
     try:
