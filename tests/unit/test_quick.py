@@ -9,7 +9,7 @@ from quorate_protocol import wire
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.job import JobSpec
 from quorate_protocol.messages import MESSAGE_TYPES
-from quorate_protocol.quick import quicken
+from quorate_protocol.quick import quicken, with_changes
 from quorate_protocol.units import Amount
 
 
@@ -53,6 +53,17 @@ def test_values_are_the_same_and_stay_frozen() -> None:
         Outer(Inner(Amount(1)))  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="unexpected"):
         Outer(Inner(Amount(1)), Loose(2), more=1)  # type: ignore[call-arg]
+
+
+def test_a_changed_copy_is_as_of_dataclasses() -> None:
+    value = Outer(Inner(Amount(1)), Loose(2), [3])
+    assert with_changes(value, {}) == value and with_changes(value, {}) is not value
+    assert with_changes(value, {"many": [], "loose": Loose(5)}) == dataclasses.replace(value, many=[], loose=Loose(5))
+    assert value.many == [3]
+    with pytest.raises(KeyError):
+        with_changes(value, {"more": 1})
+    with pytest.raises(AssertionError):
+        with_changes(Checked(1), {"amount": 0})
 
 
 def test_what_checks_itself_and_what_is_not_frozen_are_left_alone() -> None:

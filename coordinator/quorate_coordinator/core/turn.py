@@ -11,6 +11,7 @@ from quorate_protocol.envelope import Envelope, Sign, seal
 from quorate_protocol.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import Commit, Message
+from quorate_protocol.quick import with_changes
 from quorate_protocol.units import Address, Bps, Hash32, Sequence, UnixSeconds
 from quorate_protocol.views import JobEvent
 
@@ -73,13 +74,13 @@ class Turn:
 
     def books(self, **changes: object) -> Books:
         """Changes the row of books."""
-        books = replace(self.state.own, **changes)  # type: ignore[arg-type]
+        books = with_changes(self.state.own, changes)
         self.state.books[ONLY] = books
         return books
 
     def put(self, job: Job, **changes: object) -> Job:
         """Stores a job, changed."""
-        changed = replace(job, **changes) if changes else job  # type: ignore[arg-type]
+        changed = with_changes(job, changes) if changes else job
         self.state.jobs[job.id] = changed
         return changed
 
