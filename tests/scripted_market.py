@@ -191,7 +191,7 @@ class Market:
     def order(self, who: int, nonce: int, **changes: object) -> Hash32:
         """A small job of client `who`."""
         fields: dict[str, object] = {"max_price_per_hour": Price(200_000), "budget": Amount(1_000_000), "max_executions": Small(7)}
-        fields |= {"accept_unwitnessed": False, "accept_unverified": False} | changes
+        fields |= {"accept_unwitnessed": False, "accept_unverified": False, "verify_tier": VerifyTier.STANDARD} | changes
         spec = a_spec(f"job-{nonce}")
         message = Order(
             client=self.clients[who].address,
@@ -200,7 +200,6 @@ class Market:
             input_root=ZERO_HASH,
             audit_premium_bps=Bps(500),
             max_fee_bps=Bps(500),
-            verify_tier=VerifyTier.STANDARD,
             comparator=Comparator.EXACT,
             caseable=True,
             host_class=ZERO_HASH,

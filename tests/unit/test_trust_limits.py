@@ -2,23 +2,27 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import quorate_contracts
+import quorate_runtime
 from quorate_content.store import ContentStore
 from quorate_coordinator.core.effects import Effect, Send
 from quorate_coordinator.core.state import Decided
 from quorate_node.adapters import hostclass
 from quorate_node.executors import BANNER
-from quorate_protocol import job, wire
+from quorate_protocol import job, order, wire
 from quorate_protocol.hashing import hash_list
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import CommitSet, Verdict
 from quorate_protocol.offer import Gpu
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Comparator, Hash32, JobKind, Label, Outcome
-from scripted_market import Market, Party, a_spec
+from quorate_protocol.units import Comparator, Hash32, JobKind, Label, Outcome, VerifyTier
+from quorate_runtime.crypto import recover
+from scripted_market import COORDINATOR, DOMAIN, Market, Party, a_spec
 
 ABI = Path(quorate_contracts.__file__).parent / "abi"
 
@@ -123,3 +127,32 @@ def test_the_class_that_a_provider_offers_is_its_processors(monkeypatch: pytest.
     monkeypatch.setattr(hostclass, "detect_gpus", lambda: (gpu,))
     assert hostclass.detect_hardware(Path("/")).gpus == (gpu,), "detected"
     assert not hostclass.detect_cpu_class().is_gpu, "and not offered"
+
+
+def test_an_execution_that_is_not_revealed_lapses_unpaid_and_another_provider_runs_it() -> None:
+    mute = Party(0, lies=True, is_mute=True)  # cheapest, so it is matched first
+    market = Market(mute, *[Party(number) for number in range(1, 5)])
+    for nonce in range(1, 6):
+        found = verdict_of(market, market.order(0, nonce))
+        assert found.outcome is Outcome.ACCEPTED and not mute.commits.keys() & set(found.group)
+    state = market.core.state.providers[mute.owner]
+    assert mute.commits and state.final == state.held == 0
+
+
+def test_no_tier_by_attestation_can_be_ordered() -> None:
+    market, seen = Market(*[Party(number) for number in range(5)]), []
+    market.send = seen.append  # type: ignore[method-assign]
+    changes: tuple[dict[str, object], ...] = ({}, {"verify_tier": VerifyTier.TEE})
+    for change in changes:
+        market.order(0, 1, **change)
+    good, asked = (event.submission for event in seen)
+    check = partial(order.validate, domain=DOMAIN, recover=recover, coordinator=COORDINATOR.address, now=market.at, limits=DEVNET)
+    check(good)
+    with pytest.raises(Refused) as refused:
+        check(asked)
+    assert refused.value.code is Code.UNSUPPORTED
+
+
+def test_there_is_no_transport_but_web_sockets() -> None:
+    names = {path.stem for path in Path(quorate_runtime.__file__).parent.glob("peers*.py")}
+    assert "peers_ws" in names and not [name for name in names if "p2p" in name or "libp2p" in name]
