@@ -59,6 +59,7 @@ class Checks:
         self._closed: set[Hash32] = set()
         self._revealed: set[Hash32] = set()
         self._rates: dict[tuple[Hash32, int], int] = {}  # job and beacon round -> auditPpm at its draw
+        self._credits: dict[Address, int] = {}  # final and held, after the last step
         self._held: dict[Hash32, int] = {}  # a held execution -> its credit
         self._last_reveal: dict[Hash32, int] = {}  # job -> when its last reveal was taken
 
@@ -272,6 +273,8 @@ class Checks:
             self._fund_owes(paid, pays)
             return
         self.books.earned[owner] -= credit
+        fell = self._credits.get(owner, 0) - self._credit_of(owner)
+        assert fell == credit, f"I1: {credit} of held pay was forfeited or gone, the credit fell by {fell}"
         if hashed not in verdict.faulted:
             self.coverage.facts["held, gone"] += 1
             self.books.refunds[client] = self.books.refunds.get(client, 0) + credit
@@ -285,6 +288,10 @@ class Checks:
             helper = item.assignment.message.provider
             self.books.earned[helper] = self.books.earned.get(helper, 0) + pay
         self.books.premiums += credit
+
+    def _credit_of(self, owner: Address) -> int:
+        found = self.coordinator.core.state.providers[owner]
+        return found.final + found.held
 
     def _pay(self, body: Receipt, item: ExecutionEvidence) -> int:
         assignment = item.assignment.message
@@ -322,6 +329,7 @@ class Checks:
     def _compare_books(self, core: Coordinator) -> None:
         """I1: the cores' accounts are the books'."""
         state, own = core.state, core.state.own
+        self._credits = {owner: item.final + item.held for owner, item in state.providers.items()}
         past = state.clients.get(key("stranger", 1).address)
         history = past.charged if past is not None else 0
         for account, client in state.clients.items():

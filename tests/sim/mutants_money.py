@@ -7,10 +7,9 @@ from quorate_protocol import settlement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Amount, Price, UnixSeconds
 from sim.mutants import Mutant, Patch, only
-from sim.plan import Behaviour, Market, Plan
+from sim.plan import CALM, Behaviour, Market, Plan
 
 LARGE = only(lambda plan: plan.market is Market.LARGE)
-LYING_THERE = only(lambda plan: plan.market is Market.LARGE and Behaviour.LIAR in plan.behaviours)
 INTRUDED = only(lambda plan: plan.has_intruder)
 
 
@@ -115,6 +114,14 @@ def _refunds_are_not_given(patch: Patch) -> None:
     patch.setattr(held, "gone", kept)
 
 
+def _crowded(plan: Plan) -> Plan | None:
+    """A liar with many jobs at once and nothing in the way: one is audited while others are held."""
+    if plan.market is not Market.LARGE or Behaviour.LIAR not in plan.behaviours:
+        return None
+    jobs = tuple(replace(job, at=1 + job.at / 2, stop_after=None) for job in plan.jobs)
+    return replace(plan, jobs=jobs, weather=CALM, cuts=(), clocks=(), crash_chance=0.0, outage=None)
+
+
 def _liars_keep_held_pay(patch: Patch) -> None:
     patch.setattr(held, "_forfeit", lambda turn, job, primary, helpers: list(helpers))
 
@@ -196,7 +203,7 @@ MUTANTS = (
     Mutant("held pay is final at once", "I3", _held_pay_is_final_early, LARGE),
     Mutant("holds are too short", "I3", _holds_are_short, LARGE),
     Mutant("a refund is not given", "I4", _refunds_are_not_given, LARGE),
-    Mutant("a liar keeps its held pay", "I1", _liars_keep_held_pay, LYING_THERE),
+    Mutant("a liar keeps its held pay", "I1", _liars_keep_held_pay, _crowded),
     Mutant("pay is final before its client covers it", "I1", _final_before_covered),
     Mutant("vouchers above the session's limit", "I4", _without(Code.OVER_ALLOCATION), INTRUDED),
     Mutant("vouchers above the charges", "I4", _without(Code.BAD_AMOUNT), INTRUDED),
