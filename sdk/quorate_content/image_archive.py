@@ -15,7 +15,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -38,7 +38,9 @@ class ImageLimits:
     """Bounds of one archive; an ordinary machine-learning image stays far below."""
 
     archive_bytes: int = 64 << 30
-    unpacked_bytes: int = 256 << 30
+    unpacked_bytes: int = 256 << 30  # of all layers together
+    expansion: int = 50  # and at most so many times the archive, beyond what is free: nobody is to unpack zeros for hours
+    expansion_free_bytes: int = 1 << 30
     config_bytes: int = 1 << 20
     layers: int = 127
     members: int = 2_000_000
@@ -85,9 +87,10 @@ def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
         if len(diff_ids) != len(layers):
             raise Refused(Code.MALFORMED, f"{len(layers)} layers, but {len(diff_ids)} diff ids in the config")
         seen: set[str] = set()
-        budget = limits.members
+        budget, room = limits.members, min(limits.unpacked_bytes, limits.expansion_free_bytes + limits.expansion * path.stat().st_size)
         for name in layers:
-            budget -= _scan_layer(archive, _target(members, name), seen, limits, budget)
+            entries, unpacked = _scan_layer(archive, _target(members, name), seen, replace(limits, unpacked_bytes=room), budget)
+            budget, room = budget - entries, room - unpacked
     return _info(config, hashlib.sha256(config_bytes).hexdigest(), config_name, layers, diff_ids, seen, limits)
 
 
@@ -312,8 +315,8 @@ def _named(manifest: dict[str, object], limits: ImageLimits) -> tuple[str, tuple
     return config, layers
 
 
-def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: set[str], limits: ImageLimits, budget: int) -> int:
-    """Checks every name and link of one layer, keeps `seen` up to date for the paths we care about, returns the number of entries."""
+def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: set[str], limits: ImageLimits, budget: int) -> tuple[int, int]:
+    """Checks every name and link of one layer, keeps `seen` up to date for the paths we care about; its entries and unpacked bytes."""
     entries = 0
     with tarfile.open(fileobj=_plain_layer(archive, member, limits), mode="r:") as layer:
         for entry in layer:
@@ -323,7 +326,7 @@ def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: set[str
             _check_entry(entry, member.name, limits)
             _notice(entry, seen)
             layer.members = []  # type: ignore[attr-defined]  # the module keeps every header otherwise
-    return entries
+        return entries, layer.offset
 
 
 def _plain_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, limits: ImageLimits) -> IO[bytes]:

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,26 @@ ATTACKS: dict[str, tuple[Entries, Code]] = {
     "env is no list": (image_entries([PLAIN], {"Env": "A=1"}), Code.MALFORMED),
     "too much env": (image_entries([PLAIN], {"Env": ["A=1"] * 1000}), Code.OVERSIZE),
     "other system": (image_entries([PLAIN], os="windows"), Code.UNSUPPORTED),
+    "hard link chain": (
+        bad_layer(entry("a", kind=tarfile.LNKTYPE, link="b"), entry("b", kind=tarfile.LNKTYPE, link="../x")), Code.MALFORMED,
+    ),
+    "whiteout of the parent": (bad_layer(entry("../.wh.etc")), Code.MALFORMED),
+    "layer is a link to a link": (
+        [*image_entries([PLAIN])[:1], entry("0/layer.tar", kind=tarfile.SYMTYPE, link="../b"), entry("b", kind=tarfile.SYMTYPE, link="c"),
+         entry("c", PLAIN), image_entries([PLAIN])[2]],
+        Code.MALFORMED,
+    ),
+    "layer is itself": (
+        [*image_entries([PLAIN])[:1], entry("0/layer.tar", kind=tarfile.SYMTYPE, link="layer.tar"), image_entries([PLAIN])[2]],
+        Code.MALFORMED,
+    ),
+    "layer is a folder": (
+        [*image_entries([PLAIN])[:1], entry("0/layer.tar", kind=tarfile.DIRTYPE), image_entries([PLAIN])[2]],
+        Code.MALFORMED,
+    ),
+    "name of 5000 bytes": (bad_layer(entry("x" * 5000)), Code.MALFORMED),
+    "a character device": (bad_layer(entry("tty", kind=tarfile.CHRTYPE)), Code.MALFORMED),
+    "absolute link out of a hard link": (bad_layer(entry("x", kind=tarfile.LNKTYPE, link="/../../etc/shadow")), Code.MALFORMED),
     "huge config": (image_entries([PLAIN], {"Labels": {"x": "y" * (2 << 20)}}), Code.OVERSIZE),
 }  # fmt: skip
 
@@ -150,3 +171,35 @@ def test_every_cut_of_an_archive_is_refused(tmp_path: Path) -> None:
         path.write_bytes(data[:length])
         with pytest.raises(Refused):
             read_archive(path)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [b"99 size=99999999999999999999999\n", b"30 GNU.sparse.size=-1000000000\n", b"30 mtime=1e400\n", b"20 path=/../x\n"],
+)
+def test_pax_headers_that_lie(tmp_path: Path, field: bytes) -> None:
+    """Sizes beyond the file, sparse maps, times that no clock has, names that the plain header does not show."""
+    record = b"%d " % (len(field.split(b" ", 1)[1]) + 3) + field.split(b" ", 1)[1]
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, len(record)
+    body = tarfile.TarInfo("y").tobuf()
+    path = tmp_path / "image.tar"
+    path.write_bytes(header.tobuf() + record.ljust(512, b"\0") + body + bytes(1024))
+    with pytest.raises(Refused):
+        read_archive(path)
+
+
+def test_a_layer_that_expands_a_thousandfold_is_bounded(tmp_path: Path) -> None:
+    """Reading stops at the bound: what lies behind it is never unpacked."""
+    bomb = gzip.compress(tar([entry("zeros", bytes(64 << 20)), entry("after")]))
+    path = write(tmp_path, image_entries([bomb] * 3))
+    begun = time.process_time()
+    with pytest.raises(Refused) as refusal:
+        read_archive(path, ImageLimits(unpacked_bytes=1 << 20))
+    assert refusal.value.code is Code.OVERSIZE and time.process_time() - begun < 1.0
+    with pytest.raises(Refused):
+        read_archive(path, ImageLimits(expansion=2, expansion_free_bytes=1 << 20))
+    three = write(tmp_path, image_entries([gzip.compress(tar([entry("zeros", bytes(2 << 20))]))] * 3))
+    with pytest.raises(Refused):
+        read_archive(three, ImageLimits(unpacked_bytes=5 << 20))  # each fits, all together do not
+    assert len(read_archive(three, ImageLimits(unpacked_bytes=7 << 20)).layers) == 3
