@@ -13,7 +13,7 @@ from quorate_runtime.crash import CRASH_VARIABLE
 UP_SECONDS = 90.0
 GONE_SECONDS = 40.0
 POLL_SECONDS = 0.1
-LATER = {"devnet.before-child": 3, "devnet.after-child": 4, "wallet.before-send": 20, "wallet.after-send": 30}  # which pass
+LATER = {"devnet.before-child": 3, "devnet.after-child": 4, "wallet.before-send": 20, "wallet.after-send": 22}  # which pass
 
 
 class Mortal:

@@ -20,11 +20,12 @@ from quorate.errors import UnavailableError
 from quorate.ledger import Ledger
 from quorate_devnet import settings
 from quorate_devnet.config import PASSPHRASE, ExecutorChoice
-from quorate_node.adapters.detached import kill_supervised
+from quorate_node.adapters.detached import kill_supervised, lease_state
 from quorate_node.adapters.docker import PREFIX
 from quorate_node.adapters.docker_places import remove_container
 from quorate_node.adapters.engine import connect
 from quorate_node.gateway import TOKEN_HEADER, control_token
+from quorate_protocol.ports import TaskState
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Price
 from quorate_runtime.crash import CRASH_VARIABLE, Program
@@ -93,7 +94,7 @@ def _arm(crash: CrashMarket, name: str, trial: Trial) -> Target:
 
 async def _deed(crash: CrashMarket, checks: Checks, plan: RoundPlan, targets: Sequence[Target]) -> None:
     """Again and again until every target was hit."""
-    limit = time.monotonic() + REACH_SECONDS / 2
+    limit = time.monotonic() + REACH_SECONDS
     while time.monotonic() < limit and not all(target.is_hit for target in targets):
         try:
             await DEEDS[plan.scenario](crash, checks, plan)
@@ -116,7 +117,7 @@ async def _stop(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 async def _lose(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     """Something on the machine removes whatever runs of a job."""
-    run = await crash.submit(seconds=2)
+    run = await crash.submit(seconds=4)
     if run is None:
         return
     for home, lease in await _until_held(crash):
@@ -190,12 +191,19 @@ async def _until_held(crash: CrashMarket) -> list[tuple[int, str]]:
 
 
 def _remove(crash: CrashMarket, index: int, lease: str) -> None:
+    """Ends the lease's program from outside, once it runs."""
     folder = crash.devnet.config.provider_home(index) / crash.devnet.executor.value / lease
+    limit = time.monotonic() + START_SECONDS
     if crash.devnet.executor is not ExecutorChoice.DOCKER:
+        while lease_state(folder) is not TaskState.RUNNING and time.monotonic() < limit:
+            time.sleep(POLL_SECONDS)
         kill_supervised(folder)
         return
     api = connect()
     try:
+        mine = {"name": PREFIX + lease, "status": "running"}
+        while not api.containers(filters=mine) and time.monotonic() < limit:
+            time.sleep(POLL_SECONDS)
         remove_container(api, PREFIX + lease)
     finally:
         api.close()
