@@ -14,6 +14,7 @@ from json.encoder import encode_basestring
 from typing import Any, get_args, get_origin, get_type_hints
 
 from quorate_protocol import codec
+from quorate_protocol.kept import Kept
 
 Writer = Callable[[Any], str]
 
@@ -26,6 +27,11 @@ _SAFE = codec.SAFE_INTEGER
 def encode(value: object) -> bytes:
     """As `codec.encode`."""
     return writer_of(type(value))(value).encode()
+
+
+def keep(kind: type, newest: int) -> None:
+    """Values of this type are written more than once, so their newest texts are kept. To be said where the type is declared."""
+    CUSTOM[kind] = Kept(_at_first_use(kind, ""), newest)
 
 
 @codec.memo
@@ -67,7 +73,8 @@ def _write_int(value: int) -> str:
 def _tuple_writer(kind: Any) -> Writer:
     inner = get_args(kind)
     if len(inner) != 2 or inner[1] is not Ellipsis:
-        return _by_tree(kind)
+        several = [writer_of(item) for item in inner]
+        return lambda value: f"[{','.join([write(item) for write, item in zip(several, value, strict=True)])}]"
     each = writer_of(inner[0])
     return lambda value: f"[{','.join([each(item) for item in value])}]" if value else "[]"
 

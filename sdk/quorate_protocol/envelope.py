@@ -115,5 +115,5 @@ def _text(envelope: AnyEnvelope) -> str:
 
 codec.CUSTOM[Envelope] = (_encoder_of, _decoder_of)
 # Kept, because the same envelope goes into the journal, over the wire and into the receipt.
-codec_text.CUSTOM[Envelope] = Kept(_text)
+codec_text.CUSTOM[Envelope] = Kept(_text, 2048)
 codec_values.CUSTOM[Envelope] = _reader_of

@@ -112,6 +112,9 @@ class JobSpec:
         return ("/bin/sh", "-c", self.shell) if self.shell else self.argv
 
 
+codec_text.keep(JobSpec, 256)  # in the order's event, its document, the assignment and the receipt; at most 512 of SPEC_BYTES_MAX
+
+
 def decode(data: bytes) -> JobSpec:
     """A validated spec from its canonical document."""
     spec = codec.decode(JobSpec, data, SPEC_BYTES_MAX)
