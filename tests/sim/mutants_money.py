@@ -114,7 +114,7 @@ def _refunds_are_not_given(patch: Patch) -> None:
     patch.setattr(held, "gone", kept)
 
 
-def _crowded(plan: Plan) -> Plan | None:
+def crowded(plan: Plan) -> Plan | None:
     """A liar with many jobs at once and nothing in the way: one is audited while others are held."""
     if plan.market is not Market.LARGE or Behaviour.LIAR not in plan.behaviours:
         return None
@@ -203,7 +203,7 @@ MUTANTS = (
     Mutant("held pay is final at once", "I3", _held_pay_is_final_early, LARGE),
     Mutant("holds are too short", "I3", _holds_are_short, LARGE),
     Mutant("a refund is not given", "I4", _refunds_are_not_given, LARGE),
-    Mutant("a liar keeps its held pay", "I1", _liars_keep_held_pay, _crowded),
+    Mutant("a liar keeps its held pay", "I1", _liars_keep_held_pay, crowded),
     Mutant("pay is final before its client covers it", "I1", _final_before_covered),
     Mutant("vouchers above the session's limit", "I4", _without(Code.OVER_ALLOCATION), INTRUDED),
     Mutant("vouchers above the charges", "I4", _without(Code.BAD_AMOUNT), INTRUDED),
