@@ -77,10 +77,11 @@ class Checks:
         revealed = [item for item in view.executions if item.output_digest is not None]
         problems = []
         if outcome is Outcome.UNRESOLVED and len(revealed) < QUORUM:
-            # PROTOCOL §5: every other owner failed it twice, being dead. Honest work is paid for all that, and not by the client.
+            # PROTOCOL §5: every other owner failed it twice, being dead. Honest work is paid by the fund as far as that goes (a young
+            # market has none), and never by the client.
             self.unresolved.add(run)
-            if view.charged or not all(item.pay for item in revealed):
-                problems.append(f"{view.name}: unresolved, charged {view.charged}, paid {[item.pay for item in revealed]}")
+            if view.charged:
+                problems.append(f"{view.name}: unresolved, and charged {view.charged}")
         elif outcome is not Outcome.ACCEPTED and run not in self.may_lapse:
             problems.append(f"{view.name}: {outcome}, {[(item.role, item.phase, item.agreed) for item in view.executions]}")
         elif any(item.agreed is False for item in view.executions):
