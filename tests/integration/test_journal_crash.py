@@ -3,8 +3,10 @@
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from ledger_core import Effect, Event, Ledger, Notify, Paid, ledger_codec
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.step import Input
 from quorate_protocol.units import Amount, Hash32
-from quorate_runtime import crash
+from quorate_runtime import crash, journal_files
 from quorate_runtime.actor import Actor
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal import Journal
@@ -42,9 +44,14 @@ def run_daemon(folder: Path, *options: str) -> "tuple[int, list[list[str]]]":
 
 
 async def replayed(folder: Path) -> Ledger:
-    """State of all events, without the daemon's snapshots and code."""
-    core, codec, journal = Ledger(), ledger_codec(), Journal.open(folder)
-    for stored in journal.replay(0):
+    """State of all events that are kept, without the daemon's code and the snapshot that it would read: from the one before that."""
+    core, codec, journal, after = Ledger(), ledger_codec(), Journal.open(folder), 0
+    with closing(sqlite3.connect(journal_files.database(folder))) as connection:
+        snapshots = connection.execute("SELECT offset, payload FROM snapshots ORDER BY offset").fetchall()
+    if len(snapshots) == journal_files.SNAPSHOTS_KEPT:
+        after, payload = snapshots[0]
+        core.restore(payload[8:])
+    for stored in journal.replay(after):
         core.step(Input(stored.record.at, stored.record.random, codec.decode_event(1, stored.record.payload)))
     await journal.close()
     return core
