@@ -19,7 +19,7 @@ from quorate_protocol import codec
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Bps, usd
-from quorate_runtime import crash, logs
+from quorate_runtime import crash, heap, logs
 from quorate_runtime.keys import Keystore, KeystoreError
 from quorate_runtime.networks import FORWARDED, X_FORWARDED_FOR, Proxies
 from quorate_runtime.notify import Notifier
@@ -179,6 +179,7 @@ def up(
 
 async def _serve(service: Service) -> None:
     """Runs until a signal; everything acknowledged is in the journal, and what was begun has a moment to end."""
+    heap.settle()
     if await serve_until_signal(service.run(), service.leave, LEAVE_SECONDS):
         typer.echo("coordinator: stopped", err=True)
 
