@@ -24,6 +24,7 @@ class Checks:
 
     def __init__(self, crash: CrashMarket, markets: tuple[Market, ...]) -> None:
         self._crash, self._markets = crash, markets
+        self._liars = crash.devnet.providers[: crash.devnet.config.liars]
         self._views: dict[bytes, RunView] = {}
         self.may_lapse: set[str] = set()  # ids of runs whose client or owner ended them
         self.unresolved: set[str] = set()  # ids of runs that too few owners were alive for
@@ -84,7 +85,7 @@ class Checks:
                 problems.append(f"{view.name}: unresolved, and charged {view.charged}")
         elif outcome is not Outcome.ACCEPTED and run not in self.may_lapse:
             problems.append(f"{view.name}: {outcome}, {[(item.role, item.phase, item.agreed) for item in view.executions]}")
-        elif any(item.agreed is False for item in view.executions):
+        elif any(item.agreed is False and item.provider not in self._liars for item in view.executions):
             problems.append(f"{view.name}: an honest execution was outvoted")
         paid = Counter(bytes(item.provider) for item in view.executions if item.pay)
         if paid and max(paid.values()) > 1:
@@ -92,18 +93,18 @@ class Checks:
         return problems
 
     async def _pay(self) -> list[str]:
-        """I1, I3: what providers are owed is what the runs say, to the last micro-dollar; no strikes."""
+        """I1, I3: what honest providers are owed is what the runs say, to the last micro-dollar; no strikes."""
         owed: Counter[bytes] = Counter()
         for view in self._views.values():
             for item in view.executions:
                 owed[bytes(item.provider)] += item.pay or 0
         problems, devnet = [], self._crash.devnet
-        for index, account in enumerate(devnet.providers):
+        for index, account in enumerate(devnet.providers[devnet.config.liars :], devnet.config.liars):
             async with self._crash.session.get(f"{devnet.coordinator_url}/v1/providers/0x{account.hex()}") as response:
                 found = codec.from_json(ProviderView, codec.parse(await response.read(), DOCUMENT_BYTES_MAX))
             if found.final + found.held != owed[bytes(account)]:
                 problems.append(f"provider-{index} is owed {found.final + found.held}, its executions say {owed[bytes(account)]}")
-            if found.strikes and index >= devnet.config.liars:
+            if found.strikes:
                 problems.append(f"provider-{index} has {found.strikes} strikes")
         return problems
 

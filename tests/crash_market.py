@@ -56,6 +56,7 @@ class CrashMarket:
     market: Market
     session: aiohttp.ClientSession
     image: Path
+    others: tuple[Market, ...] = ()  # whose clients order jobs by turns with the first
     runs: dict[str, Run] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     jobs: int = 0
@@ -68,12 +69,11 @@ class CrashMarket:
 
     # ------------------------------------------------------------------------------------------------------------- kills
 
-    def arm(self, name: str, point: str) -> Armed:
+    def arm(self, name: str, point: str) -> None:
         """Has a running child, or the next one of that name, die at a point."""
         part = self._file(name).with_suffix(".new")
         part.write_text(point)
         part.replace(self._file(name))
-        return Armed(name, point)
 
     def disarm(self, armed: Sequence[Armed]) -> None:
         """Whoever is not dead by now lives."""
@@ -94,6 +94,7 @@ class CrashMarket:
             meant = next((item for item in armed if item.name == name and not item.is_reached), None)
             if meant is not None and child.process.returncode == -signal.SIGKILL and not self._file(name).exists():
                 meant.is_reached = True
+                self._arm_next(name, armed)
             else:
                 self.violations.append(f"{name} ended with {child.process.returncode}: {child.tail()[-400:]}")
             self.restarts += 1
@@ -104,6 +105,12 @@ class CrashMarket:
                 if self.devnet.family.children[name].is_running:
                     self.devnet.kill(name)
         raise AssertionError(f"{name} does not come up again: {self.devnet.family.children[name].tail()}")
+
+    def _arm_next(self, name: str, armed: Sequence[Armed]) -> None:
+        """Before it starts again: what it is to die at next may lie on its way up."""
+        following = next((item for item in armed if item.name == name and not item.is_reached), None)
+        if following is not None:
+            self.arm(name, following.point)
 
     def is_armed(self, name: str) -> bool:
         """Whether it has not come to its point yet."""
@@ -156,7 +163,8 @@ class CrashMarket:
         self.jobs += 1
         name = f"crash-{self.jobs}"
         try:
-            run = await self.market.submit(job_of(name, self.image, seconds))
+            market = (self.market, *self.others)[self.jobs % (1 + len(self.others))]
+            run = await market.submit(job_of(name, self.image, seconds))
         except UnavailableError:
             return None
         except RefusedError as error:

@@ -77,7 +77,7 @@ def scenario_of(program: Program, point: str) -> Scenario:
     if program is Program.CLIENT and point.startswith("chain."):
         return Scenario.FUND
     if program is Program.PROVIDER and point.startswith("chain."):
-        return Scenario.CLAIM  # claims are a provider's only transactions outside the court
+        return Scenario.COURT  # the coordinator claims for everybody: votes are a provider's usual transactions
     return Scenario.SANDBOX if point.startswith(WITHOUT_ENGINE) else BY_TYPE.get(kind, Scenario.JOBS)
 
 

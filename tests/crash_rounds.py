@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from crash_checks import Checks
-from crash_market import POLL_SECONDS, REACH_SECONDS, CrashMarket, Target
+from crash_market import POLL_SECONDS, REACH_SECONDS, Armed, CrashMarket, Target
 from crash_plan import Scenario, Trial
 from quorate.errors import UnavailableError
 from quorate.ledger import Ledger
@@ -32,6 +32,7 @@ from quorate_runtime.crash import CRASH_VARIABLE, Program
 
 CLIENT = Path(__file__).with_name("crash_client.py")
 PARALLEL = 3  # jobs under way at one time
+IN_A_ROW = 2  # deaths of one daemon in one round
 START_SECONDS = 4.0
 CLAIM_SECONDS = 240.0  # from the first job to the first final epoch
 LIVES_MAX = 6
@@ -42,7 +43,7 @@ ANY = "any provider"
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """One round: the trial of each program that is killed. `ANY`: whichever provider comes there first."""
+    """One round: the trials of each program that is killed, one after the other. `ANY`: whichever provider comes there first."""
 
     scenario: Scenario
     dying: tuple[tuple[str, Trial], ...]
@@ -57,14 +58,15 @@ class RoundPlan:
 
 
 def plan_rounds(wanted: Sequence[Trial], providers: Sequence[str]) -> list[RoundPlan]:
-    """Ordinary jobs kill one of each program at once; every other scenario one provider at a time."""
+    """Ordinary jobs kill every program at once, daemons twice in a row; every other scenario one provider at a time."""
     rounds = []
     for scenario in Scenario:
         left = {program: [each for each in wanted if each.program is program and each.scenario is scenario] for program in Program}
-        seats = list(providers) if scenario in (Scenario.JOBS, Scenario.START) else [ANY]
+        times = IN_A_ROW if scenario is Scenario.JOBS else 1
+        seats = list(providers) * times if scenario in (Scenario.JOBS, Scenario.START) else [ANY]
         while any(left.values()):
             dying = [(name, left[Program.PROVIDER].pop(0)) for name in seats if left[Program.PROVIDER]]
-            for program in (Program.COORDINATOR, Program.CLIENT):
+            for program in (*[Program.COORDINATOR] * times, Program.CLIENT):
                 dying += [(program.value, left[program].pop(0))] if left[program] else []
             if not dying:
                 break
@@ -75,7 +77,10 @@ def plan_rounds(wanted: Sequence[Trial], providers: Sequence[str]) -> list[Round
 async def play(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> set[Trial]:
     """Plays one round; the trials whose point was passed."""
     client = next((trial for name, trial in plan.dying if name == Program.CLIENT), None)
-    targets = {trial: _arm(crash, name, trial) for name, trial in plan.dying if trial is not client}
+    targets = {trial: _target(crash, name, trial) for name, trial in plan.dying if trial is not client}
+    first = {item.name: item for target in reversed(targets.values()) for item in target.armed}
+    for item in first.values():
+        crash.arm(item.name, item.point)
     died: list[Trial] = []
     deeds: list[Awaitable[None]] = [_live(crash, client, died)] if client else []
     deeds += [_deed(crash, checks, plan, list(targets.values()))] if plan.scenario in DEEDS else []
@@ -84,9 +89,9 @@ async def play(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> set[Trial
     return {trial for trial, target in targets.items() if target.is_hit} | set(died)
 
 
-def _arm(crash: CrashMarket, name: str, trial: Trial) -> Target:
+def _target(crash: CrashMarket, name: str, trial: Trial) -> Target:
     """One child, or all providers."""
-    return Target([crash.arm(each, trial.point) for each in (crash.providers if name == ANY else [name])])
+    return Target([Armed(each, trial.point) for each in (crash.providers if name == ANY else [name])])
 
 
 # ------------------------------------------------------------------------------------------------- what has to happen

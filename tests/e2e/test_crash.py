@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+import crash_court
 from crash_checks import Checks
 from crash_devnet import Mortal
 from crash_market import CrashMarket, crash_market
@@ -161,6 +162,29 @@ async def test_sandboxes_without_an_engine_that_are_killed_everywhere(tmp_path: 
     async with crash_market(tmp_path, executor, PROVIDERS) as crash:
         await run_rounds(crash, report, plan_rounds(both, crash.providers), 1e9)
     report.tell(executor.value, time.monotonic() - began)
+    report.check()
+
+
+@pytest.mark.slow
+async def test_a_court_whose_jurors_and_accuser_are_killed_everywhere(tmp_path: Path) -> None:
+    """A liar is convicted once, loses its stake once, and every juror is paid once. What one case does not pass, another market's does."""
+    left, began = wanted(Scenario.COURT), time.monotonic()
+    report = Report(len(left))
+    executor = ExecutorChoice.BWRAP if missing("bwrap") is None else ExecutorChoice.AUTO
+    for attempt in range(TRIES if left else 0):
+        start, market = time.monotonic(), crash_market(tmp_path / f"market-{attempt}", executor, crash_court.PROVIDERS, crash_court.LIARS)
+        async with market as crash, Market(crash.devnet.profiles[1]) as other:
+            crash.others, checks = (other,), Checks(crash, (crash.market, other))
+            reached = await crash_court.judge(crash, left)
+            report.violations += crash.violations + await checks.problems()
+        seconds = time.monotonic() - start
+        left = tuple(trial for trial in left if report.note(trial, trial in reached, seconds))
+        report.jobs += crash.jobs
+        missed = [trial.point for trial in left]
+        print(f"{seconds:5.1f} s court: {len(reached)} reached, MISSED {missed} {report.violations or ''}", flush=True)
+        if not left:
+            break
+    report.tell("court", time.monotonic() - began)
     report.check()
 
 
