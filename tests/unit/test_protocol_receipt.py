@@ -2,10 +2,15 @@
 
 import pytest
 
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import StoreDocument
 from quorate_protocol import codec, receipt
+from quorate_protocol.envelope import seal
+from quorate_protocol.messages import Stop
 from quorate_protocol.receipt import Receipt
-from quorate_protocol.units import Outcome
+from quorate_protocol.units import Outcome, UnixSeconds
 from quorate_runtime.crypto import recover
+from scripted_market import DOMAIN, Market, Party
 from sim.coordinator import CoordinatorDaemon
 from sim.parties import is_beacon_signature
 from sim.plan import draw
@@ -19,7 +24,28 @@ def bodies() -> list[Receipt]:
         world = World(draw(seed))
         world.run()
         found += [_body(world.coordinator, name) for name in world.coordinator.documents if name.startswith("receipt-doc-")]
-    return found
+    return [*found, _of_stopped_job()]
+
+
+class _Stopped(Market):
+    """Its client stops every job as soon as a provider has accepted it; the provider commits the time that passed."""
+
+    def send(self, event: ev.Event) -> object:
+        reply = super().send(event)
+        if isinstance(event, ev.AcceptReceived):
+            job_id = self.core.state.leases[event.accept.message.assignment_hash].job_id
+            key = self.sessions[0]
+            super().send(ev.StopReceived(seal(DOMAIN, Stop(job_id, UnixSeconds(self.at)), key.sign), key.address))
+        return reply
+
+
+def _of_stopped_job() -> Receipt:
+    """What a simulated job rarely ends as: with a Stop, without a draw."""
+    market = _Stopped(*(Party(number) for number in range(4)))
+    market.until_decided(market.order(0, 1))
+    name, data = next((item.key, item.data) for item in market.chain if isinstance(item, StoreDocument) and "receipt" in item.key)
+    assert name.startswith("receipt-doc-")
+    return codec.decode(Receipt, data)
 
 
 def _body(daemon: CoordinatorDaemon, name: str) -> Receipt:
