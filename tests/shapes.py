@@ -33,7 +33,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     if origin is dict:
         key, item = get_args(kind)
         return st.dictionaries(values_of(key), values_of(item), max_size=2)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         return st.builds(kind, **{f.name: values_of(hints[f.name]) for f in fields(kind)})
     return _plain(kind)

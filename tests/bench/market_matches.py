@@ -169,7 +169,7 @@ def _waiting_job(spec: job.JobSpec, host_class: Hash32, price: Price, number: in
     submission = Submission(Envelope(order, NO_SIGNATURE), Envelope(session, NO_SIGNATURE), spec)
     host = HostClass("hopper", sm_count=64, driver_branch="550")
     job_id = hash_tuple("job", number)
-    return Job(job_id, submission, NOW, Envelope(ack, NO_SIGNATURE), zero, host, zero, (), 0, Amount(0), Matching(NOW))
+    return Job(job_id, submission, NOW, Envelope(ack, NO_SIGNATURE), zero, host, zero, 0, Amount(0), Matching(NOW))
 
 
 def measure(offers: int, matches: int) -> Figures:
