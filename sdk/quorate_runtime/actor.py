@@ -30,6 +30,7 @@ INBOX_MAX = 1024
 FLYING_MAX = 1024  # appends that are not durable yet
 PENDING_MAX = 100_000  # effects that are not performed yet
 SNAPSHOT_EVERY = 10_000
+BEHIND_SECONDS = 30  # a clock so far behind the newest event is told of
 
 RandomSource = Callable[[], Hash32]
 
@@ -68,7 +69,7 @@ class Actor(Generic[E, F]):
         self._outbox = Outbox(perform, journal, clock, registry, self._fail, on_refused)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._at = UnixSeconds(0)
-        self._is_over = False
+        self._is_over, self._is_behind = False, False
         self._steps = registry.counter("quorate_events_total", "Events journaled, by type.", ("event",))
         self._refusals = registry.counter("quorate_refused_total", "Events refused, by code.", ("code",))
         registry.gauge("quorate_inbox", "Events waiting for the loop.", self._inbox.qsize)
@@ -138,7 +139,7 @@ class Actor(Generic[E, F]):
                 raise
 
     def _take(self, entry: _Entry[E]) -> None:
-        at = max(self._at, UnixSeconds(int(self._clock.now())))
+        at = self._time()
         random = self._random()
         try:
             outcome = self.core.step(Input(at, random, entry.event))
@@ -151,6 +152,15 @@ class Actor(Generic[E, F]):
             return
         self._at = at
         self._append(entry, outcome, Record(self._codec.version, at, random, self._codec.encode_event(entry.event)))
+
+    def _time(self) -> UnixSeconds:
+        """Now, but never before the newest event: replay and every deadline lean on that. So a clock put back makes time stand still."""
+        now = UnixSeconds(int(self._clock.now()))
+        behind = self._at - now
+        if behind > BEHIND_SECONDS and not self._is_behind:
+            log.error("the clock is %d s behind the journal: no deadline comes and nothing lapses here until it has caught up", behind)
+        self._is_behind = behind > BEHIND_SECONDS
+        return max(self._at, now)
 
     def _append(self, entry: _Entry[E], outcome: Outcome[F], record: Record) -> None:
         effects = [(effect.key, self._codec.encode_effect(effect)) for effect in outcome.effects]

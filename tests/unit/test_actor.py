@@ -133,6 +133,25 @@ def test_replay_gives_the_same_state(snapshot_every: int) -> None:
     run_virtual(main)
 
 
+def test_a_clock_far_behind_the_journal_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(clock: VirtualClock) -> None:
+        disk = MemoryDisk()
+        market = await Market(clock, disk).up()
+        await market.actor.submit(pay("ada", 5))
+        await market.crash()
+        behind = VirtualClock(clock.now() - 3600)
+        again = await Market(behind, disk).up()
+        for _ in range(3):
+            await again.actor.submit(pay("ada", 1))
+        assert [record.getMessage() for record in caplog.records if "behind the journal" in record.getMessage()] == [
+            "the clock is 3600 s behind the journal: no deadline comes and nothing lapses here until it has caught up"
+        ]
+        assert again.core.last_at.value == int(clock.now())
+        await again.stop()
+
+    run_virtual(main)
+
+
 def test_an_effect_is_performed_again_after_a_crash_before_it_was_marked_done() -> None:
     async def main(clock: VirtualClock) -> None:
         disk, seen = MemoryDisk(), list[Effect]()
