@@ -23,6 +23,7 @@ class Scenario(StrEnum):
     SESSION = "session"  # a client shows its session before an order
     FUND = "fund"  # the client deposits and allocates
     CLAIM = "claim"  # so many jobs that pay becomes final and is claimed
+    LATE = "late"  # what comes ten minutes after a job: a provider forgets most of it. Played last
     COURT = "court"  # a liar is caught twice and judged
     SANDBOX = "sandbox"  # jobs under an executor without an engine
     DEVNET = "devnet"  # a devnet starts and ends
@@ -70,6 +71,8 @@ def trials() -> tuple[Trial, ...]:
 def scenario_of(program: Program, point: str) -> Scenario:
     """Where a point is passed."""
     kind = point.rpartition(".")[2]
+    if program is Program.PROVIDER and kind == "Tick":
+        return Scenario.LATE  # nothing else of an ordinary job is due by time alone
     if kind in UNREACHABLE:
         return Scenario.NEVER
     if program is Program.DEVNET:
