@@ -75,7 +75,7 @@ class Checks:
         if view.verdict is None and view.phase.lower() != "ended":
             return [f"{view.name} has not ended: {view.phase}"]
         outcome = view.verdict.message.outcome if view.verdict else None
-        revealed = [item for item in view.executions if item.output_digest is not None]
+        revealed = [item for item in view.executions if item.output_digest is not None and item.provider not in self._liars]
         problems = []
         if outcome is Outcome.UNRESOLVED and len(revealed) < QUORUM:
             # PROTOCOL §5: every other owner failed it twice, being dead. Honest work is paid by the fund as far as that goes (a young

@@ -13,7 +13,7 @@ from quorate_runtime.crash import Program
 
 PROVIDERS, LIARS = 5, 1
 PARALLEL = 4  # jobs under way, of two clients by turns
-CASE_SECONDS = 240.0  # from the first job until everybody who is to die has died
+CASE_SECONDS = 120.0  # from the first job until everybody who is to die has died
 DECIDED_SECONDS = 120.0
 # In the order in which a juror passes them; what stands in one line lies within milliseconds.
 PASSED = (
