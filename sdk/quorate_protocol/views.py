@@ -81,7 +81,10 @@ class SealedOutput:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """GET /v1/runs/{jobId}; `output` only for the client and only after the verdict (I8)."""
+    """GET /v1/runs/{jobId}; `output` only for the client and only after the verdict (I8).
+
+    To others a run that is not final has no name ("") and no money (`charged`, `budget` 0, no `pay`).
+    """
 
     job_id: Hash32
     client: Address

@@ -1,4 +1,4 @@
-"""Who may read what of a run: every GET route about it, five kinds of readers, three stages of the run, over real HTTP."""
+"""Who may read what of a run: every GET route about it, five kinds of readers, four stages of the run, over real HTTP."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,17 +23,23 @@ from quorate_coordinator.api.routes import Api
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.archive import MemoryArchive
 from quorate_coordinator.bounds import DEVNET_BOUNDS
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.archived import archived
 from quorate_coordinator.core.state import Decided, Job
 from quorate_coordinator.rates import Rates
 from quorate_protocol.bearer import Bearer, make_token
-from quorate_protocol.limits import DEVNET
+from quorate_protocol.envelope import seal
+from quorate_protocol.lease import Lease
+from quorate_protocol.limits import DEVNET, Limits
+from quorate_protocol.messages import Stop
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.crypto import KeySigner
 from quorate_runtime.http_answers import failures
 
 READERS = ("nobody", "its client", "another client", "provider in the job", "provider elsewhere")
-STAGES = ("running", "provisional", "final")
+STAGES = ("running", "provisional", "final", "archived")
+OVER = ("final", "archived")
 PUBLIC = ("/v1/openapi.json", "/v1/offers", "/v1/cases", "/v1/epochs", "/v1/providers/{address}")
 ELSEWHERE = ("/v1/info", "/v1/health", "/v1/ready", "/metrics", "/v1/peers", "/v1/epochs/{number}/proofs/{address}")
 """Nothing of a run stands there: facts of the deployment; proofs hold sums of accounts, which the chain shows."""
@@ -51,14 +57,28 @@ class Hall:
     tokens: dict[str, dict[str, str]]
 
 
-def staged(stage: str) -> World:
-    """A world whose first job, a client's, is at this stage."""
-    world = World(DEVNET, 6)
+class Filing(World):
+    """A world with an archive."""
+
+    def __init__(self, limits: Limits, owner_count: int) -> None:
+        self.files = MemoryArchive()
+        super().__init__(limits, owner_count)
+
+    def archive(self) -> None:
+        """Writes what waits, then tells the core."""
+        for jobs in self.leaving:
+            self.files.keep([archived(self.core.state, self.core.state.jobs[job_id]) for job_id in jobs])
+        super().archive()
+
+
+def staged(stage: str) -> tuple[Filing, Job, Lease]:
+    """A world, its first job, a client's, at this stage, and the job's first execution; as they were before they were archived."""
+    world = Filing(DEVNET, 6)
     assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
     if stage == "running":
         lease = world.leases()[0]
         world.work(lease, 0, 10)
-        return world
+        return world, world.jobs()[0], lease
     turns = 0
     while not isinstance(world.jobs()[0].phase, Decided):
         turns += 1
@@ -68,8 +88,13 @@ def staged(stage: str) -> World:
     assert isinstance(job.phase, Decided) and job.phase.is_final
     if stage == "provisional":
         # As under the adaptive rule, where a verdict without an audit is final only later.
-        world.core.state.jobs[job.id] = replace(job, phase=replace(job.phase, is_final=False))
-    return world
+        world.core.state.jobs[job.id] = job = replace(job, phase=replace(job.phase, is_final=False))
+    lease = world.core.state.leases[job.leases[0]]
+    while stage == "archived" and job.id in world.core.state.jobs:
+        turns += 1
+        assert turns < 40, "nothing is archived"
+        world.market_goes_on([0], 10, 1)
+    return world, job, lease
 
 
 def token(account: bytes, key: KeySigner, at: int) -> dict[str, str]:
@@ -79,12 +104,10 @@ def token(account: bytes, key: KeySigner, at: int) -> dict[str, str]:
 
 @asynccontextmanager
 async def hall(stage: str, folder: Path) -> AsyncIterator[Hall]:
-    world = staged(stage)
-    state, clock = world.core.state, VirtualClock(float(world.at))
-    job, lease = world.jobs()[0], next(item for item in world.leases() if item.job_id == world.jobs()[0].id)
+    world, job, lease = staged(stage)
+    state, clock, archive = world.core.state, VirtualClock(float(world.at)), world.files
     store = ContentStore(folder / "store", 64 << 20)
     sealed = await store.put(bytes(world.reveal(lease, 0).salt), "x")
-    archive = MemoryArchive()
     history, outputs, rates = History(state, archive), Outputs(state, archive), Rates(DEVNET_BOUNDS, clock.now)
     outputs.load()
     auth = Auth(world.core.rules, state, clock, rates)
@@ -100,7 +123,8 @@ async def hall(stage: str, folder: Path) -> AsyncIterator[Hall]:
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    mine = {item.provider for item in world.leases() if item.job_id == job.id}
+    over = archive.run(job.id)
+    mine = {item.provider for item in (over.leases if over else world.leases()) if item.hash in job.leases}
     inside = world.owner_of(lease)
     outside = next(owner for owner in world.owners if owner.address not in mine)
     owner, other = (0, 1) if job.submission.order.message.client == world.clients[0].address else (1, 0)
@@ -124,7 +148,7 @@ def expected(path: str, reader: str, stage: str) -> tuple[int, str]:
     if path in PUBLIC or path == "/v1/runs/{job}":
         return 200, ""
     if path == "/v1/receipts/{job}":
-        return (200, "") if stage == "final" or (stage == "provisional" and is_client) else (409, "too-early")
+        return (200, "") if stage in OVER or (stage == "provisional" and is_client) else (409, "too-early")
     if path == "/v1/content/{cid}":
         return (200, "") if reader in ("its client", "provider in the job") else (404, "unknown")
     if reader == "nobody":
@@ -159,12 +183,15 @@ async def test_what_a_run_shows_to_whom(stage: str, tmp_path: Path) -> None:
             async with session.get(f"{found.url}/v1/runs/0x{found.job.id.hex()}", headers=found.tokens[reader]) as response:
                 view, text = await response.json(), await response.text()
             is_client = reader == "its client"
-            may_see = stage == "final" or (stage == "provisional" and is_client)
+            may_see = stage in OVER or (stage == "provisional" and is_client)
             assert (view["output"] is not None) is (is_client and stage != "running"), reader
             assert (view["receiptCid"] is not None) is may_see
             digests = [item["outputDigest"] for item in view["executions"]]
             assert any(digest is not None for digest in digests) is may_see
             assert "salt" not in text or is_client, "what opens the ciphertext is the client's"
+            may_see_money = stage in OVER or is_client
+            assert (view["name"] != "", int(view["budget"]) > 0) == (may_see_money, may_see_money), reader
+            assert may_see_money or (int(view["charged"]) == 0 and all(item["pay"] is None for item in view["executions"])), reader
             if stage == "running":
                 blinded = [int(item["provider"], 16) == 0 and item["role"] == "unknown" for item in view["executions"]]
                 assert all(blinded), "nobody knows who runs it, and which of them audits"
@@ -172,3 +199,20 @@ async def test_what_a_run_shows_to_whom(stage: str, tmp_path: Path) -> None:
             async with session.get(f"{found.url}/v1/runs", headers=found.tokens[reader]) as response:
                 ids = [view["jobId"] for view in (await response.json())["runs"]]
             assert ("0x" + found.job.id.hex() in ids) is (reader == "its client")
+
+
+async def test_a_run_that_was_never_decided_stays_its_clients_business(tmp_path: Path) -> None:
+    world = Filing(DEVNET, 6)
+    assert world.order(0, 1, {}, {})
+    job_id, client = world.jobs()[0].id, world.clients[0].address
+    history = History(world.core.state, world.files)
+    assert world.send(ev.StopReceived(seal(DOMAIN, Stop(job_id, UnixSeconds(world.at)), world.sessions[0].sign), world.sessions[0].address))
+    for is_archived in (False, True):
+        for _ in range(400 * is_archived):
+            if job_id not in world.core.state.jobs:
+                break
+            world.beat(2)
+        assert (job_id not in world.core.state.jobs) is is_archived
+        mine, others = history.view(job_id, client), history.view(job_id, world.clients[1].address)
+        assert (mine.phase, mine.is_final) == ("ended", False) and mine.name and mine.budget
+        assert others == history.view(job_id, None) and (others.name, others.budget, others.charged) == ("", 0, 0)

@@ -1,6 +1,6 @@
 """What is kept of a run that has left the state: all that its client, its providers and strangers may ask for."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.state import Job, State
@@ -37,8 +37,8 @@ class ArchivedRun:
         return self.lines[-1].seq if self.lines else 0
 
     def view(self, is_client: bool) -> RunView:
-        """What is over is shown to everybody, but for the way to the output."""
-        return self.run if is_client else replace(self.run, output=None)
+        """As the same run was shown while it was in the state."""
+        return self.run if is_client else queries.for_strangers(self.run)
 
 
 def archived(state: State, job: Job) -> ArchivedRun:

@@ -10,6 +10,7 @@ from quorate_protocol.job import GIB, JobSpec
 from quorate_protocol.lease import Lease
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
 from quorate_protocol.offer import Offer
+from quorate_protocol.quick import replace
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -39,7 +40,7 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
     published = {digest for batch in job.batches for digest in batch.members}
     may_see = may_see_results(job, is_client)
     shown = tuple(_execution(state, job, state.leases[digest], digest in published, may_see) for digest in job.leases)
-    return RunView(
+    view = RunView(
         job_id=job.id,
         client=job.submission.order.message.client,
         name=job.submission.spec.name,
@@ -54,6 +55,18 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
         is_final=isinstance(job.phase, Decided) and job.phase.is_final,
         output=_output(state, job) if is_client else None,
     )
+    return view if is_client else for_strangers(view)
+
+
+def for_strangers(view: RunView) -> RunView:
+    """A run without what is its client's business alone: the way to the output, and until it is final its name and its money.
+
+    Once it is final the receipt is public, and shows both anyway. A run that ends without a verdict is never final.
+    """
+    if view.is_final:
+        return replace(view, output=None)
+    unpaid = tuple(replace(item, pay=None) for item in view.executions)
+    return replace(view, output=None, name="", budget=Amount(0), charged=Amount(0), executions=unpaid)
 
 
 def may_see_results(job: Job, is_client: bool) -> bool:

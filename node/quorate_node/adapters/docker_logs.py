@@ -25,8 +25,10 @@ class LogReaders:
         self._readers: dict[str, threading.Thread] = {}
 
     def attach(self, container: str, path: Path) -> None:
-        """Starts reading, unless it is being read already. Returns once the engine has accepted: what follows is not lost."""
-        if self.is_reading(container):
+        """Starts reading, unless it is being read already or the file is full. Returns once the engine has accepted: what follows is
+        not lost.
+        """
+        if self.is_reading(container) or _size(path) > LOG_BYTES_MAX:
             return
         stream = self._api.attach_socket(container, {"stdout": 1, "stderr": 1, "stream": 1})
         reader = threading.Thread(target=_copy, args=(stream, path), name=f"log-{container}", daemon=True)
@@ -44,7 +46,7 @@ class LogReaders:
 
 
 def _copy(stream: socket.SocketIO, path: Path) -> None:
-    written = path.stat().st_size if path.exists() else 0
+    written = _size(path)
     try:
         with path.open("ab", buffering=0) as file:
             for _, chunk in frames_iter(stream, tty=False):  # type: ignore[no-untyped-call]
@@ -58,3 +60,7 @@ def _copy(stream: socket.SocketIO, path: Path) -> None:
     finally:
         # The response owns the connection. Closing the stream first would leave the socket open: the SDK keeps two handles on it.
         stream._response.close()  # type: ignore[attr-defined]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
