@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import ledger
+from quorate_coordinator.core import ledger, receipts
 from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.effects import Effect, Send
+from quorate_coordinator.core.effects import Effect, Send, StoreReceipt
 from quorate_coordinator.core.state import Decided, Job
 from quorate_coordinator.core.turn import Rules
 from quorate_protocol import job, wire
@@ -86,6 +86,7 @@ class Market:
         self.at = GENESIS + 1_000
         self.steps = 0
         self.chain: list[Effect] = []
+        self.receipts: list[bytes] = []
         self.pending: list[Send] = []
         self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
         self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
@@ -135,6 +136,10 @@ class Market:
             self.pending.append(effect)
         else:
             self.chain.append(effect)
+        if isinstance(effect, StoreReceipt):
+            data = receipts.document(self.core.state, self.core.rules, effect)
+            assert data is not None, "its job is still there"
+            self.receipts.append(data)
 
     def deliver(self) -> None:
         """Providers answer everything that waits for them."""

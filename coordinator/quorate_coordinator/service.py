@@ -19,6 +19,7 @@ from quorate_coordinator.adapters.archive_file import FileArchive
 from quorate_coordinator.adapters.archivist import Archivist
 from quorate_coordinator.adapters.chain_watch import ChainWatch
 from quorate_coordinator.adapters.court_keeper import CourtKeeper
+from quorate_coordinator.adapters.documents import Documents
 from quorate_coordinator.adapters.gate import Gate
 from quorate_coordinator.adapters.history import History
 from quorate_coordinator.adapters.logbook import LogBook
@@ -185,9 +186,10 @@ class _Parts:
         async def submit(event: ev.Event) -> object:
             return await actors[0].submit(event)
 
-        archivist = Archivist(self.history, self.outputs, submit)
+        documents = Documents(core, self.store)
+        archivist = Archivist(self.history, self.outputs, submit, documents.keep)
         performer = Performer(
-            core.rules.coordinator, self.contracts, self.client, limits, peers, self.store, self.sender, service.clock, archivist
+            core.rules.coordinator, self.contracts, self.client, limits, peers, documents, self.sender, service.clock, archivist
         )
 
         async def refused(effect: Effect, refusal: Refused) -> None:

@@ -5,10 +5,10 @@ Everything is a pure function of public inputs, in exact integers, so that a str
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.limits import DRAW_TRIES, HELD_PRICE_MULTIPLE, TIERS, TRUST_NEWCOMER
-from quorate_protocol.merkle import merkle_root
 from quorate_protocol.trust import Trust
 from quorate_protocol.units import PPM_ONE, Address, Amount, BlockNumber, Hash32, Label, Ppm, Small, VerifyTier
 
@@ -33,8 +33,15 @@ class StakeSlot:
         return self.active_from <= block < self.active_until
 
     def entry(self) -> Hash32:
-        """Leaf of the eligible root: H(index, owner)."""
-        return hash_tuple(self.index, self.owner)
+        """Its entry in the eligible list: H(index, owner, operatorKey, payout, network, activeFrom, activeUntil)."""
+        return hash_tuple(self.index, self.owner, self.operator_key, self.payout, self.network, self.active_from, self.active_until)
+
+
+class Listed(Protocol):
+    """Who is eligible at which index of a list."""
+
+    def get(self, index: int, /) -> StakeSlot | None:
+        """The slot; None when nobody is eligible there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +50,6 @@ class Drawn:
 
     attempt: Small
     slot: StakeSlot
-
-
-def eligible_root(slots: Sequence[StakeSlot]) -> Hash32:
-    """Merkle root over H(index, owner) of the slots that were alive with audit capacity."""
-    return merkle_root(frozenset(slot.entry() for slot in slots))
 
 
 def seed(randomness: bytes, job_id: Hash32, secret: Hash32, batch: int) -> Hash32:
@@ -65,8 +67,13 @@ def slot_index(draw_seed: Hash32, attempt: int, length: int) -> int:
     return int.from_bytes(hash_tuple(draw_seed, "slot", attempt), "big") % length
 
 
+def touched(draw_seed: Hash32, taken: Sequence[int], length: int) -> list[int]:
+    """The slot's index of each try up to the last of those taken: what a draw that took them has looked at."""
+    return [slot_index(draw_seed, attempt, length) for attempt in range(max(taken, default=-1) + 1)]
+
+
 def draw(
-    draw_seed: Hash32, list_length: int, eligible: dict[int, StakeSlot], excluded: Sequence[StakeSlot], first: int = 0
+    draw_seed: Hash32, list_length: int, eligible: Listed, excluded: Sequence[StakeSlot], first: int = 0
 ) -> Iterator[Drawn]:
     """Yields auditors in order of the tries, from try `first`: eligible, and distinct in owner, payout and network from `excluded`
     and from each other.

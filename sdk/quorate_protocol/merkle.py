@@ -1,6 +1,6 @@
 """Merkle roots over sets of hashes ("roots Merkle over sorted H(entry)", PROTOCOL), and over logs that only grow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quorate_protocol.hashing import hash_tuple, keccak256
@@ -60,23 +60,57 @@ def credit_entry(assignment_id: Hash32, pay: Amount) -> Hash32:
     return hash_tuple(assignment_id, pay)
 
 
+class FullLog:
+    """A log with every node kept: making one hashes as often as it has entries, a proof of one entry then hashes nothing."""
+
+    __slots__ = ("_levels",)
+
+    def __init__(self, entries: Sequence[Hash32]) -> None:
+        self._levels = [list(entries)]
+        while len(level := self._levels[-1]) > 1:
+            self._levels.append([_above(left, right) for left, right in zip(level[::2], level[1::2], strict=False)])
+
+    def __len__(self) -> int:
+        return len(self._levels[0])
+
+    def changed(self, entries: Mapping[int, Hash32]) -> "FullLog":
+        """The log with these entries in the places of others: hashes only what stands above them."""
+        new = FullLog(())
+        new._levels = [list(level) for level in self._levels]
+        for index, entry in entries.items():
+            new._levels[0][index] = entry
+        touched = set(entries)
+        for below, level in zip(new._levels, new._levels[1:], strict=False):
+            touched = {index >> 1 for index in touched if index >> 1 < len(level)}
+            for index in touched:
+                level[index] = _above(below[2 * index], below[2 * index + 1])
+        return new
+
+    def root(self) -> Hash32:
+        """As of the `Log` of the same entries."""
+        return _bagged(len(self), self._peaks())
+
+    def prove(self, index: int) -> Inclusion:
+        """Shows that an entry stands in the log."""
+        count, first, mine = len(self), 0, 0
+        assert 0 <= index < count, "an entry of this log"
+        for size in _sizes(count):
+            if index < first + size:
+                break
+            first, mine = first + size, mine + 1
+        siblings = tuple(self._levels[height][index >> height ^ 1] for height in range(size.bit_length() - 1))
+        peaks = self._peaks()
+        return Inclusion(index, count, siblings, (*peaks[:mine], *peaks[mine + 1 :]))
+
+    def _peaks(self) -> tuple[Hash32, ...]:
+        """Roots of the perfect trees, the largest first: each the last node of its level that was not paired on the way up."""
+        count = len(self)
+        return tuple(self._levels[size.bit_length() - 1][(count >> size.bit_length() - 1) - 1] for size in _sizes(count))
+
+
 def prove(entries: Sequence[Hash32], index: int) -> Inclusion:
     """Shows that an entry stands in a log, from all its entries; what anybody can do who kept the receipts in order."""
-    count, first = len(entries), 0
-    assert 0 <= index < count, "an entry of this log"
-    siblings: list[Hash32] = []
-    others: list[Hash32] = []
-    for size in _sizes(count):
-        level = list(entries[first : first + size])
-        if first <= index < first + size:
-            place = index - first
-            while len(level) > 1:
-                siblings.append(level[place ^ 1])
-                level, place = _next_level(level), place >> 1
-        else:
-            others.append(_peak(level))
-        first += size
-    return Inclusion(index, count, tuple(siblings), tuple(others))
+    return FullLog(entries).prove(index)
 
 
 def is_included(root: Hash32, entry: Hash32, shown: Inclusion) -> bool:
@@ -100,16 +134,6 @@ def is_included(root: Hash32, entry: Hash32, shown: Inclusion) -> bool:
 def _sizes(count: int) -> list[int]:
     """Of the perfect trees, the largest first."""
     return [1 << bit for bit in range(count.bit_length() - 1, -1, -1) if count >> bit & 1]
-
-
-def _peak(level: list[Hash32]) -> Hash32:
-    while len(level) > 1:
-        level = _next_level(level)
-    return level[0]
-
-
-def _next_level(level: list[Hash32]) -> list[Hash32]:
-    return [_above(left, right) for left, right in zip(level[::2], level[1::2], strict=True)]
 
 
 def _above(left: Hash32, right: Hash32) -> Hash32:

@@ -11,6 +11,7 @@ from quorate_protocol import audit, cids, codec, codec_text
 from quorate_protocol.audit import StakeSlot
 from quorate_protocol.commitment import assignment_id, commitment, result_digest, secret_hash
 from quorate_protocol.eip712 import Domain, digest, struct_hash
+from quorate_protocol.eligible import ShownSlot
 from quorate_protocol.envelope import AnyEnvelope, Envelope, Recover, check_signature_form
 from quorate_protocol.hashing import hash_list, sha256
 from quorate_protocol.job import JobSpec
@@ -57,18 +58,31 @@ class BeaconEvidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Party:
+    """Who stands behind one execution, as registered when it was placed."""
+
+    owner: Address
+    operator_key: Address
+    payout: Address
+    network: Hash32
+
+
+@dataclass(frozen=True, slots=True)
 class TakenFromChain:
-    """What only the chain can vouch for; `quorate verify` compares it when online."""
+    """What only the chain can vouch for; `quorate verify` compares it when online. `parties` in order of the executions."""
 
     block: int
     list_length: int
-    eligible: tuple[StakeSlot, ...]
-    operator_keys: tuple[Address, ...]
+    parties: tuple[Party, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The body. `batches` in order; executions in CommitSet order over all batches."""
+    """The body. `batches` in order; executions in CommitSet order over all batches.
+
+    `slots`: what every try of a draw met, up to the last one taken; each index of the list once, in order, with its proof. So the
+    size of a receipt grows with the tries and the logarithm of the list (docs/decisions/0007).
+    """
 
     chain_id: int
     stakes: Address
@@ -83,6 +97,7 @@ class Receipt:
     executions: tuple[ExecutionEvidence, ...]
     witness: Envelope[Witness] | None
     verdict: Envelope[Verdict]
+    slots: tuple[ShownSlot, ...]
     taken_from_chain: TakenFromChain
     stop: Envelope[Stop] | None = None  # the client's, when it ended the job
     version: int = 1
@@ -193,8 +208,6 @@ def _orders(receipt: Receipt, domain: Domain) -> Iterator[Check]:
     yield Check("order:session", order.client == receipt.session.message.client, "order and session name one client")
     if receipt.stop is not None:
         yield Check("stop:jobId", receipt.stop.message.job_id == ack.job_id, "the Stop is for this job")
-    chain = receipt.taken_from_chain
-    yield Check("hash:eligibleRoot", audit.eligible_root(chain.eligible) == ack.eligible_root, "eligible slots against the Ack")
     for number, batch in enumerate(receipt.batches):
         good = secret_hash(batch.message.secret) == ack.secret_hash
         yield Check(f"hash:secret[{number}]", good, "x against Ack.secretHash")
@@ -231,11 +244,17 @@ def _terms(receipt: Receipt) -> Iterator[Check]:
         yield Check(f"terms[{number}]", good, "the assignment is of this order, at no higher price")
     classes = {item.commit.message.class_id for item in receipt.executions}
     yield Check("class", len(classes) <= 1, "all executions are of one determinism class")
-    owners = {item.assignment.message.provider for item in receipt.executions}
-    known = {slot.owner: slot for slot in receipt.taken_from_chain.eligible if slot.owner in owners}
-    payouts, networks = ({slot.payout for slot in known.values()}, {slot.network for slot in known.values()})
-    good = len(owners) == len(receipt.executions) and len(payouts) == len(networks) == len(known)
-    yield Check("parties", good, "owners, payouts and networks are distinct")
+    yield Check("parties", _are_distinct(receipt), "owners, payouts and networks are distinct")
+
+
+def _are_distinct(receipt: Receipt) -> bool:
+    parties = receipt.taken_from_chain.parties
+    if [(item.assignment.message.provider, item.operator_key) for item in receipt.executions] != [
+        (party.owner, party.operator_key) for party in parties
+    ]:
+        return False
+    members = ({party.owner for party in parties}, {party.payout for party in parties}, {party.network for party in parties})
+    return all(len(found) == len(parties) for found in members)
 
 
 def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Iterator[Check]:
@@ -244,12 +263,11 @@ def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         good = verify_round(receipt.beacon_key, beacon.round, beacon.signature)
         randomness[beacon.round] = sha256(beacon.signature)
         yield Check(f"signature:beacon[{number}]", good, f"round {beacon.round}")
-    slots = {slot.index: slot for slot in receipt.taken_from_chain.eligible}
-    position = 0
+    shown = {item.proof.index: item.slot for item in receipt.slots}
+    touched: set[int] = set()
     for number, batch in enumerate(receipt.batches):
         message = batch.message
         owners = [entry.provider for entry in message.ordered]
-        position += len(owners)
         if message.beacon_round == 0 and receipt.verdict.message.outcome is Outcome.LAPSED:
             # Stopped by the client: what was cut short cannot be repeated, so nobody is drawn and nothing is claimed of it.
             alone = receipt.stop is not None and not message.slots and len(owners) == 1
@@ -260,17 +278,37 @@ def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
             continue
         seed = audit.seed(randomness[message.beacon_round], message.job_id, message.secret, message.batch)
         audited = audit.is_audited(seed, message.audit_ppm) or message.batch > 0
-        length = receipt.taken_from_chain.list_length
-        drawn = [slots[index].owner for index in (audit.slot_index(seed, i, length) for i in message.slots) if index in slots]
+        indices = audit.touched(seed, message.slots, receipt.taken_from_chain.list_length)
+        touched.update(indices)
+        met = [shown.get(indices[attempt]) for attempt in message.slots]
+        drawn = [slot for slot in met if slot is not None]
         expected = sorted(owners[1:] if message.batch == 0 else owners)
-        yield Check(f"draw[{number}]", sorted(drawn) == expected and len(drawn) == len(message.slots), "drawn slots are the auditors")
+        is_theirs = sorted(slot.owner for slot in drawn) == expected and len(drawn) == len(message.slots)
+        yield Check(f"draw[{number}]", is_theirs and _are_parties(receipt, drawn), "drawn slots are the auditors")
         tries = len(set(message.slots)) == len(message.slots) and all(attempt < DRAW_TRIES for attempt in message.slots)
         yield Check(f"tries[{number}]", tries, f"distinct tries of the draw, below {DRAW_TRIES}")
         is_rate_whole = receipt.ack.message.rule is not Label.QUORUM_2 or message.audit_ppm == PPM_ONE
         yield Check(f"rate[{number}]", is_rate_whole and (audited or not message.slots), f"auditPpm {message.audit_ppm}")
+    yield from _shown(receipt, touched)
     if receipt.witness is not None and receipt.executions:
         primary = digest(domain, receipt.executions[0].commit.message)
         yield Check("witness:commit", receipt.witness.message.commit_hash == primary, "witness is for the primary's commit")
+
+
+def _are_parties(receipt: Receipt, drawn: list[StakeSlot]) -> bool:
+    """Whether the auditors are said to be who their slots are."""
+    known = {party.owner: (party.payout, party.network) for party in receipt.taken_from_chain.parties}
+    return all(known.get(slot.owner) == (slot.payout, slot.network) for slot in drawn)
+
+
+def _shown(receipt: Receipt, touched: set[int]) -> Iterator[Check]:
+    """Of every try it is shown whom it met, and of nothing else: what was passed over, a stranger sees as the coordinator had to."""
+    ack, chain = receipt.ack.message, receipt.taken_from_chain
+    yield Check("slots", [item.proof.index for item in receipt.slots] == sorted(touched), "one slot for each index that the tries met")
+    for number, item in enumerate(receipt.slots):
+        is_listed = item.is_under(ack.eligible_root) and item.proof.count == chain.list_length and chain.block == ack.slot_block
+        is_active = item.slot is None or item.slot.is_active(ack.slot_block)
+        yield Check(f"hash:slot[{number}]", is_listed and is_active, f"index {item.proof.index} under Ack.eligibleRoot and active")
 
 
 def _verdict(receipt: Receipt) -> Iterator[Check]:

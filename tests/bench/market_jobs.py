@@ -20,8 +20,9 @@ from quorate_coordinator.adapters.archivist import Archivist
 from quorate_coordinator.adapters.history import History
 from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import receipts
 from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.effects import ArchiveRuns, Effect, PostEpoch, Send
+from quorate_coordinator.core.effects import ArchiveRuns, Effect, PostEpoch, Send, StoreReceipt, StoreSpec
 from quorate_coordinator.core.state import Trusts
 from quorate_coordinator.core.turn import Rules
 from quorate_protocol import codec, codec_values, job, order, wire
@@ -223,10 +224,15 @@ class Market:
                 self.block += 1
                 note = ev.EpochPosted(number, root.hash)
                 await self.actor.submit(ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), (note,)))
+            case StoreSpec() | StoreReceipt():
+                receipts.document(self.core.state, self.core.rules, effect)
             case ArchiveRuns():
                 await self.archivist(effect)
             case _:
                 pass
+
+    async def keep(self, job_id: Hash32) -> None:
+        """The store has every document by now."""
 
     def _answer(self, party: Party, frame: wire.Frame) -> None:
         match frame:
@@ -389,7 +395,7 @@ async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | Non
     market, journal = Market.of(setup), Journal.open(folder)
     market.actor = Actor(market.core, journal, SystemClock(), CODEC, market.perform, SecretStream())
     history = History(market.core.state, FileArchive(folder / "archive.sqlite"))
-    market.archivist = Archivist(history, Outputs(market.core.state, history.archive), market.actor.submit)
+    market.archivist = Archivist(history, Outputs(market.core.state, history.archive), market.actor.submit, market.keep)
     await market.actor.start()
     orders = iter(market.orders())
     async with asyncio.TaskGroup() as group:

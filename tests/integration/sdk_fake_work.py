@@ -16,6 +16,7 @@ from quorate_protocol import audit, settlement, verdict
 from quorate_protocol.classes import HostClass, determinism_class
 from quorate_protocol.commitment import assignment_id, commitment, result_digest, secret_hash
 from quorate_protocol.eip712 import Domain, digest, struct_hash
+from quorate_protocol.eligible import EligibleList
 from quorate_protocol.envelope import Envelope, seal
 from quorate_protocol.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.job import image_digest
@@ -33,7 +34,7 @@ from quorate_protocol.messages import (
     Witness,
 )  # fmt: skip
 from quorate_protocol.order import Submission
-from quorate_protocol.receipt import BeaconEvidence, ExecutionEvidence, Receipt, TakenFromChain
+from quorate_protocol.receipt import BeaconEvidence, ExecutionEvidence, Party, Receipt, TakenFromChain
 from quorate_protocol.refusals import Code
 from quorate_protocol.settlement import Credit
 from quorate_protocol.units import (
@@ -149,9 +150,9 @@ class FakeWork:
         return Amount(sum(job.charged for job in self.jobs.values()))
 
     def _new_job(self, submission: Submission, job_id: Hash32) -> FakeJob:
-        secret = sha256(b"x" + job_id)
+        secret, root = sha256(b"x" + job_id), EligibleList(self.slots, len(self.slots)).root
         ack = Ack(
-            job_id, HOST.id(), UnixSeconds(int(self.clock.now())), BlockNumber(5), audit.eligible_root(self.slots), ZERO_HASH,
+            job_id, HOST.id(), UnixSeconds(int(self.clock.now())), BlockNumber(5), root, ZERO_HASH,
             secret_hash(secret), Label.QUORUM_2, FEE, Sequence(1),
         )  # fmt: skip
         return FakeJob(submission, job_id, seal(self.domain, ack, self.statement.sign), secret)
@@ -273,14 +274,22 @@ class FakeWork:
         job.verdict, job.phase = seal(self.domain, message, signer.sign), "decided"
         await self.note(job, "verdict", outcome.name.lower())
 
+    def _met(self, job: FakeJob, message: CommitSet, beacon: BeaconEvidence) -> list[int]:
+        seed = audit.seed(bls.randomness(beacon.signature), job.job_id, job.secret, message.batch)
+        return audit.touched(seed, message.slots, len(self.slots))
+
     def receipt_of(self, job: FakeJob) -> Receipt:
         """The receipt of a decided job."""
         assert job.verdict is not None
-        keys = tuple(sorted({item.operator_key for item in job.executions}))
+        by_owner = {slot.owner: slot for slot in self.slots}
+        slots = [by_owner[item.assignment.message.provider] for item in job.executions]
+        parties = tuple(Party(slot.owner, slot.operator_key, slot.payout, slot.network) for slot in slots)
+        met = (index for batch, beacon in zip(job.batches, job.beacons, strict=True) for index in self._met(job, batch.message, beacon))
+        shown = EligibleList(self.slots, len(self.slots)).show(met)
         return Receipt(
             self.domain.chain_id, STAKES, bls.public_key(self.beacon_secret), self.statement.address, job.submission.spec,
             job.submission.session, job.submission.order, job.ack, tuple(job.batches), tuple(job.beacons), tuple(job.executions),
-            job.witness, job.verdict, TakenFromChain(5, len(self.slots), self.slots, keys),
+            job.witness, job.verdict, shown, TakenFromChain(5, len(self.slots), parties),
         )  # fmt: skip
 
 

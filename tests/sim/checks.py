@@ -4,15 +4,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import receipts
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect as CoordinatorEffect
-from quorate_coordinator.core.effects import OpenCase, Send, StoreDocument
+from quorate_coordinator.core.effects import OpenCase, Send, StoreReceipt
 from quorate_coordinator.core.state import Job, Running
 from quorate_protocol import codec, receipt, wire
 from quorate_protocol.beacon import round_time
 from quorate_protocol.classes import job_class
 from quorate_protocol.commitment import result_digest
 from quorate_protocol.eip712 import digest
+from quorate_protocol.eligible import EligibleList
 from quorate_protocol.lease import Closed, Committed, Lease, Revealed
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import CommitSet
@@ -55,6 +57,7 @@ class Checks:
         self.coordinator: CoordinatorDaemon
         self.providers: dict[str, Provider] = {}
         self.books = Books()
+        self.lists: dict[Hash32, EligibleList] = {}  # whom the auditors of a job with a receipt were drawn from
         self.commits: dict[Hash32, int] = {}  # commit hash -> when the coordinator took it
         self._closed: set[Hash32] = set()
         self._revealed: set[Hash32] = set()
@@ -133,7 +136,9 @@ class Checks:
                     assert entry.commit_hash in self.commits, "I8: a batch was closed before all its commitments were in"
             case Send(frame=wire.AssignmentSent() as frame):
                 self._assigned(core, digest(DOMAIN, frame.assignment.message), frame)
-            case StoreDocument(name, data) if name.startswith("receipt-doc-"):
+            case StoreReceipt():
+                data = receipts.document(core.state, core.rules, effect)
+                assert data is not None, "I6: a receipt of a job that is gone"
                 self._take_receipt(core, data)
             case OpenCase():
                 self.coverage.facts["cases"] += 1
@@ -195,6 +200,7 @@ class Checks:
         job_id = body.ack.message.job_id
         first = self.books.receipts.get(job_id)
         self.books.receipts[job_id] = body
+        self.lists[job_id] = core.state.eligible(core.state.jobs[job_id])
         self._check_group(body)
         self.conduct.judged(core, body, self.coordinator.at)
         if first is None:

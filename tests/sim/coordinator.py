@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import ledger, queries
+from quorate_coordinator.core import ledger, queries, receipts
 from quorate_coordinator.core.core import Coordinator
-from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, PostEpoch, Send, StoreDocument
+from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, PostEpoch, Send, StoreReceipt, StoreSpec
 from quorate_coordinator.core.state import ONLY, Client, Job, Trusts
 from quorate_coordinator.core.turn import Rules
 from quorate_protocol import epoch as trees
@@ -284,8 +284,10 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         match effect:
             case Send():
                 self._send(effect, finish)
-            case StoreDocument(name, data):
-                self.documents[name] = data
+            case StoreSpec() | StoreReceipt():
+                data = receipts.document(self.core.state, self.core.rules, effect)
+                if data is not None:
+                    self.documents[effect.key] = data
                 finish(None)
             case PostEpoch():
                 self.chain.post(effect, finish)
@@ -301,8 +303,16 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         for job_id in effect.jobs:
             job = state.jobs.get(job_id)
             if job is not None:
+                self._keep_documents(job)
                 kept = tuple(state.leases[digest] for digest in job.leases)
                 self.archive[job_id] = Kept(job, kept, state.events.get(job_id) or ())
+
+    def _keep_documents(self, job: Job) -> None:
+        """As `Documents.keep` of the daemon."""
+        for cid, write in receipts.job_documents(self.core.state, self.core.rules, job.id):
+            name = f"receipt-doc-{cid}" if cid == job.receipt_cid else f"spec-{job.id.hex()}"
+            if name not in self.documents:
+                self.documents[name] = write()
 
     def effect_refused(self, effect: Effect, refused: Refused) -> None:
         """The core hears of refused transactions only."""

@@ -6,16 +6,18 @@ receipt or show none. From every real receipt these are built with the real keys
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from quorate_protocol import audit
 from quorate_protocol.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.eip712 import digest, struct_hash
+from quorate_protocol.eligible import EligibleList, ShownSlot
 from quorate_protocol.envelope import seal
 from quorate_protocol.hashing import hash_list, sha256
 from quorate_protocol.limits import DRAW_TRIES
 from quorate_protocol.messages import CommitEntry
-from quorate_protocol.receipt import ExecutionEvidence, Receipt
-from quorate_protocol.units import Address, Hash32, Label, Outcome, Price, Seconds, Small
+from quorate_protocol.receipt import ExecutionEvidence, Party, Receipt
+from quorate_protocol.units import Address, BlockNumber, Hash32, Label, Outcome, Price, Seconds, Small
 from sim.parties import DOMAIN, key
 
 OWNERS = {key("owner", number).address: number for number in range(8)}
@@ -23,40 +25,112 @@ BLIND = Hash32(b"\x0f" * 32)
 WORD = 256  # values of the field that numbers a draw's tries
 
 
-def forgeries(body: Receipt) -> Iterator[tuple[str, Receipt]]:
-    """(what is wrong, the receipt) for a real one with one auditor."""
+def forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
+    """(what is wrong, the receipt) for a real one with one auditor, drawn from this list."""
     if body.verdict.message.outcome is not Outcome.ACCEPTED or len(body.batches) != 1 or len(body.executions) != 2:
         return
     first, second = body.executions
     primary, auditor = (item.assignment.message.provider for item in (first, second))
-    friends = [slot.owner for slot in body.taken_from_chain.eligible if slot.owner not in (primary, auditor)]
+    friends = [slot.owner for slot in eligible if slot.owner not in (primary, auditor)]
     drawn = body.batches[0].message.slots
+    with_auditor = partial(_with_auditor, body, eligible)
     if friends:
-        yield "a second primary in the auditor's place", _with_auditor(body, friends[0], drawn)
-        yield "an auditor from beyond the draw's tries", _with_auditor(body, friends[0], _tries(body, friends[0], DRAW_TRIES, WORD))
-    yield "one owner in both places", _with_auditor(body, primary, _tries(body, primary, 0, DRAW_TRIES))
-    yield "an auditor that ran something else", _with_auditor(body, auditor, drawn, spec_hash=Hash32(b"\x0c" * 32))
-    dear = Price(body.order.message.max_price_per_hour + 1)
-    yield "a price above the order's", _with_auditor(body, auditor, drawn, price_per_hour=dear)
-    yield "a duration above the spec's", _with_auditor(body, auditor, drawn, max_duration=Seconds(body.spec.max_duration + 1))
-    yield "another class", _with_auditor(body, auditor, drawn, host_class=Hash32(b"\x0d" * 32))
+        yield "a second primary in the auditor's place", with_auditor(friends[0], drawn)
+        beyond = _tries(body, eligible, friends[0], DRAW_TRIES, WORD)
+        yield "an auditor from beyond the draw's tries", with_auditor(friends[0], beyond)
+        yield from _of_a_friend(body, eligible, friends[0])
+    yield "one owner in both places", with_auditor(primary, _tries(body, eligible, primary, 0, DRAW_TRIES))
+    yield "an auditor that ran something else", with_auditor(auditor, drawn, spec_hash=Hash32(b"\x0c" * 32))
+    yield "a price above the order's", with_auditor(auditor, drawn, price_per_hour=Price(body.order.message.max_price_per_hour + 1))
+    yield "a duration above the spec's", with_auditor(auditor, drawn, max_duration=Seconds(body.spec.max_duration + 1))
+    yield "another class", with_auditor(auditor, drawn, host_class=Hash32(b"\x0d" * 32))
     if body.ack.message.rule is Label.QUORUM_2:
         yield "nobody but the primary", _alone(body)
+    yield from _of_slots(body, eligible)
+    yield from _of_parties(body)
 
 
-def _tries(body: Receipt, owner: Address, first: int, end: int) -> tuple[Small, ...]:
+def _of_a_friend(body: Receipt, eligible: EligibleList, friend: Address) -> Iterator[tuple[str, Receipt]]:
+    """A friend is made the auditor, and what the draw really met is hidden."""
+    tried = _tries(body, eligible, friend, 0, DRAW_TRIES)
+    forged, met = _with_auditor(body, eligible, friend, tried), _met(body, tried, eligible.length)
+    theirs = next(slot for slot in eligible if slot.owner == friend)
+    if met[-1] != met[0]:
+        yield "no try before the friend's", replace(forged, slots=eligible.show(met[-1:]))
+    # As if the first try had met the friend: its own slot with its own proof, then both moved to that index.
+    first, (shown,) = _with_auditor(body, eligible, friend, (Small(0),)), eligible.show([theirs.index])
+    there = eligible.get(met[0])
+    if there is None or there.owner != friend:
+        yield "a friend's slot for another index", replace(first, slots=(shown,))
+        moved = ShownSlot(replace(theirs, index=met[0]), replace(shown.proof, index=met[0]))
+        yield "a friend's proof moved to another index", replace(first, slots=(moved,))
+        (honest,) = eligible.show(met[:1])
+        yield "a friend's slot under another's proof", replace(first, slots=(ShownSlot(moved.slot, honest.proof),))
+    lone = EligibleList([replace(theirs, index=0)], 1)
+    chain = replace(first.taken_from_chain, list_length=1)
+    yield "a list of friends only", replace(first, slots=lone.show([0]), taken_from_chain=chain)
+
+
+def _of_slots(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
+    """The executions are real, what is shown of the list is not."""
+    for number, item in enumerate(body.slots):
+        rest = (*body.slots[:number], *body.slots[number + 1 :])
+        yield "a try that is not shown", replace(body, slots=rest)
+        hidden = ShownSlot(None, item.proof) if item.slot is not None else ShownSlot(eligible.slots[0], item.proof)
+        yield "nobody where somebody is, or the reverse", _with_slot(body, number, hidden)
+        yield "a proof of another place", _with_slot(body, number, replace(item, proof=replace(item.proof, index=item.proof.index + 1)))
+        yield "a proof of a longer list", _with_slot(body, number, replace(item, proof=replace(item.proof, count=item.proof.count + 1)))
+        if item.slot is not None:
+            elsewhere = replace(item.slot, network=Hash32(b"\x0e" * 32))
+            yield "a slot of another network than at the Ack", _with_slot(body, number, replace(item, slot=elsewhere))
+    length = eligible.length
+    other = next((index for index in range(length) if index not in {item.proof.index for item in body.slots}), None)
+    if other is not None:
+        more = sorted((*body.slots, *eligible.show([other])), key=lambda item: item.proof.index)
+        yield "a slot that no try met", replace(body, slots=tuple(more))
+    longer = EligibleList(eligible.slots, length + 1)
+    shown = longer.show(_met(body, body.batches[0].message.slots, length + 1))
+    yield "a longer list", replace(body, slots=shown, taken_from_chain=replace(body.taken_from_chain, list_length=length + 1))
+
+
+def _with_slot(body: Receipt, number: int, item: ShownSlot) -> Receipt:
+    return replace(body, slots=(*body.slots[:number], item, *body.slots[number + 1 :]))
+
+
+def _of_parties(body: Receipt) -> Iterator[tuple[str, Receipt]]:
+    """Primary and auditor belong together, or are said not to."""
+    primary, auditor = body.taken_from_chain.parties
+
+    def of(*parties: Party) -> Receipt:
+        return replace(body, taken_from_chain=replace(body.taken_from_chain, parties=parties))
+
+    yield "one network for both", of(replace(primary, network=auditor.network), auditor)
+    yield "one payout for both", of(replace(primary, payout=auditor.payout), auditor)
+    yield "an auditor of another network than its slot", of(primary, replace(auditor, network=Hash32(b"\x0e" * 32)))
+    yield "nobody said of the primary", of(auditor)
+
+
+def _met(body: Receipt, slots: tuple[Small, ...], length: int) -> list[int]:
+    """Indices that the draw of batch 0 meets up to the last of these tries."""
+    message = body.batches[0].message
+    seed = audit.seed(sha256(body.beacons[0].signature), message.job_id, message.secret, 0)
+    return audit.touched(seed, slots, length)
+
+
+def _tries(body: Receipt, eligible: EligibleList, owner: Address, first: int, end: int) -> tuple[Small, ...]:
     """A try of the draw that would be this owner's; the first one when there is none."""
-    message, slots = body.batches[0].message, {slot.index: slot.owner for slot in body.taken_from_chain.eligible}
-    randomness = sha256(body.beacons[0].signature)
-    seed = audit.seed(randomness, message.job_id, message.secret, 0)
-    length = body.taken_from_chain.list_length
-    found = [attempt for attempt in range(first, end) if slots.get(audit.slot_index(seed, attempt, length)) == owner]
-    return (Small(found[0] if found else first),)
+    met = _met(body, (Small(end - 1),), eligible.length)
+    places = ((attempt, eligible.get(met[attempt])) for attempt in range(first, end))
+    return (Small(next((attempt for attempt, slot in places if slot is not None and slot.owner == owner), first)),)
 
 
-def _with_auditor(body: Receipt, owner: Address, slots: tuple[Small, ...], **terms: object) -> Receipt:
+def _with_auditor(body: Receipt, eligible: EligibleList, owner: Address, slots: tuple[Small, ...], **terms: object) -> Receipt:
     """The auditor's execution as if `owner` had done it at these terms, all of it signed by those who would have to."""
     first, old = body.executions
+    theirs = next(slot for slot in (*eligible.slots, *_as_slots(body)) if slot.owner == owner)
+    known = Party(owner, key("operator", OWNERS[owner]).address, theirs.payout, theirs.network)
+    chain = replace(body.taken_from_chain, parties=(body.taken_from_chain.parties[0], known))
+    body = replace(body, slots=eligible.show(_met(body, slots, eligible.length)), taken_from_chain=chain)
     operator = key("operator", OWNERS[owner])
     named = replace(old.assignment.message, provider=owner, assignment_id=assignment_id(body.ack.message.job_id, 9, BLIND))
     named = replace(named, **terms)  # type: ignore[arg-type]
@@ -78,8 +152,15 @@ def _with_auditor(body: Receipt, owner: Address, slots: tuple[Small, ...], **ter
     return _signed(body, (first, forged), (body.batches[0].message.ordered[0], entry), (body.batches[0].message.blinds[0], BLIND), slots)
 
 
+def _as_slots(body: Receipt) -> list[audit.StakeSlot]:
+    """The parties of a receipt, who may have no slot that is eligible."""
+    parties = body.taken_from_chain.parties
+    return [audit.StakeSlot(-1, item.owner, item.operator_key, item.payout, item.network, BlockNumber(0)) for item in parties]
+
+
 def _alone(body: Receipt) -> Receipt:
-    message = body.batches[0].message
+    message, chain = body.batches[0].message, body.taken_from_chain
+    body = replace(body, slots=(), taken_from_chain=replace(chain, parties=chain.parties[:1]))
     return _signed(body, body.executions[:1], message.ordered[:1], message.blinds[:1], ())
 
 

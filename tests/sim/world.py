@@ -201,7 +201,7 @@ class World:
         """I2, I9: a coordinator that assigned otherwise than order and beacon say has no receipt that a stranger takes."""
         real = list(self.checks.books.receipts.values())
         for body in real[:1] if self.plan.phantom_chance == 0 else real:
-            for wrong, forged in forgeries(body):
+            for wrong, forged in forgeries(body, self.checks.lists[body.ack.message.job_id]):
                 report = verify(document(forged), recover, is_beacon_signature)
                 assert not report.valid, f"I2: a receipt with {wrong} verifies"
                 self.coverage.facts["forged receipts refused"] += 1

@@ -3,7 +3,6 @@
 import pytest
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import StoreDocument
 from quorate_protocol import codec, receipt
 from quorate_protocol.envelope import seal
 from quorate_protocol.messages import Stop
@@ -43,9 +42,7 @@ def _of_stopped_job() -> Receipt:
     """What a simulated job rarely ends as: with a Stop, without a draw."""
     market = _Stopped(*(Party(number) for number in range(4)))
     market.until_decided(market.order(0, 1))
-    name, data = next((item.key, item.data) for item in market.chain if isinstance(item, StoreDocument) and "receipt" in item.key)
-    assert name.startswith("receipt-doc-")
-    return codec.decode(Receipt, data)
+    return codec.decode(Receipt, market.receipts[0])
 
 
 def _body(daemon: CoordinatorDaemon, name: str) -> Receipt:

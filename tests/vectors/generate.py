@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from quorate_protocol import audit, codec, commitment, epoch
 from quorate_protocol.audit import StakeSlot
 from quorate_protocol.eip712 import Domain, digest, struct_hash, type_string
+from quorate_protocol.eligible import EligibleList
 from quorate_protocol.envelope import seal
 from quorate_protocol.epoch import Leaf
 from quorate_protocol.hashing import hash_list, hash_tuple, keccak256
@@ -141,7 +142,7 @@ def draw_vectors() -> Json:
                 "auditors": [{"attempt": item.attempt, "index": item.slot.index} for item in drawn],
             }
         )  # fmt: skip
-    root = audit.eligible_root(list(eligible.values()))
+    root = EligibleList(eligible.values(), len(slots)).root
     return {"slots": [codec.to_json(slot) for slot in slots], "eligibleRoot": _hex(root), "primary": 0, "draws": cases}
 
 

@@ -9,6 +9,7 @@ from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.core.archived import archived
 from quorate_coordinator.core.effects import ArchiveRuns
 from quorate_coordinator.core.events import RunsArchived
+from quorate_protocol.units import Hash32
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +19,13 @@ class Archivist:
     history: History
     outputs: Outputs
     submit: Callable[[RunsArchived], Awaitable[object]]
+    keep: Callable[[Hash32], Awaitable[None]]  # a job's documents, which nobody can write any more once it has left the state
 
     async def __call__(self, effect: ArchiveRuns) -> None:
-        """Until the archive has them and the state has not. `Unavailable` while the disk does not take them."""
+        """Until the archive has them and the state has not. `Unavailable` while a disk does not take them."""
         state = self.history.state
+        for job_id in effect.jobs:
+            await self.keep(job_id)
         runs = [archived(state, job) for job in (state.jobs.get(job_id) for job_id in effect.jobs) if job is not None]
         await asyncio.to_thread(self.history.archive.keep, runs)
         self.history.kept(runs)

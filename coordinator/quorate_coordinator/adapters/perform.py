@@ -4,13 +4,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from quorate_content.store import ContentStore
 from quorate_contracts.bindings.call import Call
 from quorate_contracts.bindings.court import CaseExecution, case_bond
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.adapters.documents import Documents
 from quorate_coordinator.adapters.registration import ask
-from quorate_coordinator.core.effects import ArchiveRuns, Effect, Evidence, OpenCase, PostEpoch, Send, StoreDocument
+from quorate_coordinator.core.effects import ArchiveRuns, Effect, Evidence, OpenCase, PostEpoch, Send, StoreReceipt, StoreSpec
 from quorate_protocol import wire
 from quorate_protocol.limits import Limits
 from quorate_protocol.ports import Clock, Peers
@@ -24,7 +24,6 @@ ANSWER_WITHIN = Seconds(3)
 SEND_SECONDS = 60.0
 RECONNECT_LOOKS = 8
 RECONNECT_LOOK_SECONDS = 0.25
-OWN = "coordinator"
 
 
 @dataclass(slots=True)
@@ -36,7 +35,7 @@ class Performer:
     client: ChainClient
     limits: Limits
     peers: Peers
-    store: ContentStore
+    documents: Documents
     sender: Sender
     clock: Clock
     archivist: Callable[[ArchiveRuns], Awaitable[None]]
@@ -46,8 +45,8 @@ class Performer:
         match effect:
             case Send():
                 await self._send(effect)
-            case StoreDocument(_, data):
-                await self.store.put(data, OWN)
+            case StoreSpec() | StoreReceipt():
+                await self.documents.perform(effect)
             case PostEpoch():
                 await self._post(effect)
             case OpenCase():

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+
 from quorate_coordinator.core import draws, faults, held, ledger, placing, receipts, windows
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import RevealReceived
@@ -66,7 +67,8 @@ def _sign_set(turn: Turn, job: Job, phase: Running, members: list[Lease]) -> Non
         skips_hash=hash_list(phase.skipped),
         closed_at=turn.at,
     )
-    job = _open_batch(turn, job, Batch(phase.batch, tuple(lease.hash for lease in members), turn.seal(message)), members)
+    slots = tuple(place.slot for place in phase.places)
+    job = _open_batch(turn, job, Batch(phase.batch, tuple(lease.hash for lease in members), slots, turn.seal(message)), members)
     turn.note(job, "closed", f"batch {phase.batch}: {len(members)} commitments are in, results open now")
 
 
@@ -123,7 +125,7 @@ def _pay_elapsed(turn: Turn, job: Job, members: list[Lease]) -> None:
     job = turn.put(job, phase=Decided(verdict, True, turn.at))
     turn.note(job, "verdict", "lapsed: stopped by its client, elapsed time is paid")
     ledger.settle(turn, job, members)
-    _tell(turn, receipts.publish(turn, turn.state.jobs[job.id], members), verdict, members)
+    _tell(turn, receipts.publish(turn, turn.state.jobs[job.id]), verdict, members)
 
 
 def committed_leases(turn: Turn, job: Job) -> list[Lease]:
@@ -172,7 +174,7 @@ def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> N
     if job.held_verdict is not None:
         held.confirmed_or_caught(turn, job, verdict, group, faulted)
         faults.judge(turn, turn.state.jobs[job.id], group, faulted)
-        _tell(turn, receipts.publish(turn, turn.state.jobs[job.id], committed_leases(turn, job)), verdict, group + faulted)
+        _tell(turn, receipts.publish(turn, turn.state.jobs[job.id]), verdict, group + faulted)
         return
     is_provisional = is_held(rule, audited)
     hold_until = UnixSeconds(turn.at + turn.rules.limits.max_hold) if is_provisional else turn.at
@@ -188,7 +190,7 @@ def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> N
     ledger.pay_from_fund(turn, turn.state.jobs[job.id], group[len(billed) :])
     if rule is not Label.UNVERIFIED:
         faults.judge(turn, turn.state.jobs[job.id], group if audited else [], faulted)
-    _tell(turn, receipts.publish(turn, turn.state.jobs[job.id], committed_leases(turn, job)), verdict, group + faulted)
+    _tell(turn, receipts.publish(turn, turn.state.jobs[job.id]), verdict, group + faulted)
 
 
 def _unresolved(turn: Turn, job: Job, members: list[Lease], is_clients_doing: bool) -> None:
@@ -196,7 +198,7 @@ def _unresolved(turn: Turn, job: Job, members: list[Lease], is_clients_doing: bo
     if job.held_verdict is not None:
         held.gone(turn, job, verdict)
         turn.note(job, "verdict", "unresolved: it could not be executed again, and the held pay goes back to the client")
-        _tell(turn, receipts.publish(turn, turn.state.jobs[job.id], members), verdict, members)
+        _tell(turn, receipts.publish(turn, turn.state.jobs[job.id]), verdict, members)
         return
     job = turn.put(job, phase=Decided(verdict, True, turn.at))
     cause = "the program gives different results" if is_clients_doing else "too few agree and nobody else can be asked"
@@ -205,7 +207,7 @@ def _unresolved(turn: Turn, job: Job, members: list[Lease], is_clients_doing: bo
     ledger.settle(turn, job, ran if is_clients_doing else [])
     if not is_clients_doing:
         ledger.pay_from_fund(turn, turn.state.jobs[job.id], ran)
-    _tell(turn, receipts.publish(turn, turn.state.jobs[job.id], members), verdict, members)
+    _tell(turn, receipts.publish(turn, turn.state.jobs[job.id]), verdict, members)
 
 
 def _sign_verdict(turn: Turn, job: Job, outcome: Outcome, group: list[Lease], faulted: list[Lease]) -> Envelope[Verdict]:

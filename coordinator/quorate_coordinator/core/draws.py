@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+
 from quorate_coordinator.core import book, closing, held, placing
 from quorate_coordinator.core.events import RoundAppeared
 from quorate_coordinator.core.orders import trust_of
@@ -44,7 +45,7 @@ def audit_ppm(turn: Turn, job: Job) -> Ppm:
     provider = turn.state.providers[primary.provider]
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
-    staked = sum(1 for slot in turn.state.eligible(job) if slot.owner == provider.owner)
+    staked = turn.state.eligible(job).count_of(provider.owner)
     stakes = audit.Stakeout(pay_max, Amount(staked * turn.rules.limits.slot_stake), provider.held)
     rule = job.ack.message.rule
     if rule is Label.ADAPTIVE and job.witness is None and not order.accept_unwitnessed:
@@ -72,7 +73,7 @@ def fill(turn: Turn, job: Job) -> None:
     if phase.beacon is None:
         return
     seed = audit.seed(phase.beacon.randomness, job.id, job.secret, phase.batch)
-    eligible = {slot.index: slot for slot in turn.state.eligible(job)}
+    eligible = turn.state.eligible(job)
     while len(phase.places) < phase.wanted:
         taken = [place.slot for place in phase.places] + used_slots(turn, job)
         drawn = next(audit.draw(seed, job.list_length, eligible, taken, phase.next_attempt), None)
@@ -89,8 +90,11 @@ def fill(turn: Turn, job: Job) -> None:
 
 
 def used_slots(turn: Turn, job: Job) -> list[audit.StakeSlot]:
-    """Who may not be drawn (again): everybody that had an assignment of this job and did not merely postpone."""
-    found = []
+    """Who may not be drawn (again): everybody that had an assignment of this job and did not merely postpone.
+
+    Those of closed batches as they were then too: a receipt shows them so, however they are registered by now.
+    """
+    found = [slot for batch in job.batches for slot in batch.slots]
     kept = {place.lease for place in job.phase.places} if isinstance(job.phase, Running) else set()
     for digest in job.leases:
         lease = turn.state.leases[digest]

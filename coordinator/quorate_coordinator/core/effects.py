@@ -6,7 +6,7 @@ from quorate_protocol import wire
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.epoch import Node
 from quorate_protocol.messages import Assignment, Commit, Order, Reveal, Session, Voucher
-from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,32 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreDocument:
-    """A public document (spec, receipt) into the content store, pinned."""
+class StoreSpec:
+    """A job's spec into the content store, pinned; written when it is performed, from the job."""
 
     key: str
-    data: bytes
+    job_id: Hash32
 
     @property
     def lane(self) -> str:
         """A few lanes, by the last sign of the key, which is a hash's: a store that takes its time with one document must not hold
-        up all others, whose texts wait in memory. Not one lane each: uploads of clients need the store's threads too.
+        up all others. Not one lane each: uploads of clients need the store's threads too.
         """
+        return f"documents-{self.key[-1:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReceipt:
+    """The receipt of a job's verdict into the content store, pinned; written when it is performed, from the state (0007)."""
+
+    key: str
+    job_id: Hash32
+    verdict_seq: Sequence
+    cid: str
+
+    @property
+    def lane(self) -> str:
+        """As `StoreSpec`."""
         return f"documents-{self.key[-1:]}"
 
 
@@ -103,4 +118,4 @@ class ArchiveRuns:
         return "archive"
 
 
-Effect = Send | StoreDocument | PostEpoch | OpenCase | ArchiveRuns
+Effect = Send | StoreSpec | StoreReceipt | PostEpoch | OpenCase | ArchiveRuns

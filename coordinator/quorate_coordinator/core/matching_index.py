@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from quorate_coordinator.core import matching
 from quorate_coordinator.core.matching import Bucket, Row
-from quorate_protocol.audit import StakeSlot, eligible_root
+from quorate_protocol.audit import StakeSlot
 from quorate_protocol.classes import HostClass
+from quorate_protocol.eligible import EligibleList
 from quorate_protocol.merkle import merkle_root
 from quorate_protocol.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
@@ -20,15 +21,6 @@ if TYPE_CHECKING:
     from quorate_coordinator.core.state import HostList, Provider, State
 
 MEMORY_LIMIT, COUNT_LIMIT = (1 << 62), (1 << 15) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Eligible:
-    """Slots of a class that are alive with audit capacity, the length of its list, and the root over them."""
-
-    slots: tuple[StakeSlot, ...]
-    length: int
-    root: Hash32
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +35,18 @@ class _Staked:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """An `Eligible`, while nothing of what it was made of has changed."""
+    """An `EligibleList`, while nothing of what it was made of has changed."""
 
     staked: _Staked
     version: int
     first: int
     until: int
-    eligible: Eligible
+    eligible: EligibleList
 
 
 NOBODY_STAKED = _Staked(None, 0, 0, frozenset())
+LISTS_MAX = 256
+LISTS_SLOTS_MAX = 1 << 20  # places in all lists that are kept for their proofs
 
 
 def price_of(slot: SlotOffer) -> Price:
@@ -94,6 +88,7 @@ class MarketIndex:
         self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
         self._staked: dict[Hash32, _Staked] = {}
         self._kept: dict[Hash32, _Kept] = {}
+        self._lists: dict[Hash32, EligibleList] = {}  # by root, the one used last at the end
         self._trust_roots: dict[Hash32, Hash32] = {}
         self._block = BlockNumber(0)
         self._changed = (state.providers.follow(), state.trust.follow())
@@ -200,7 +195,7 @@ class MarketIndex:
                     self._derive(owner)
         return owners
 
-    def eligible(self, host_class: Hash32, at: UnixSeconds) -> Eligible:
+    def eligible(self, host_class: Hash32, at: UnixSeconds) -> EligibleList:
         """The frame of a draw (PROTOCOL §5): slots active on chain whose owner is alive and offers the class."""
         bucket = self.bucket(host_class)
         self.staked(host_class)
@@ -212,11 +207,25 @@ class MarketIndex:
         living, until = bucket.living(at) if bucket is not None else (set[Address](), 1 << 62)
         every = staked.hosts.slots if staked.hosts is not None else ()
         slots = tuple(slot for slot in every if slot.owner in living and slot.is_active(self._state.own.block))
-        eligible = kept.eligible if kept is not None else Eligible((), 0, eligible_root(()))
+        eligible = kept.eligible if kept is not None else EligibleList((), 0)
         if (slots, len(every)) != (eligible.slots, eligible.length):
-            eligible = Eligible(slots, len(every), eligible_root(slots))
+            eligible = self._keep_list(EligibleList(slots, len(every), eligible))
         self._kept[host_class] = _Kept(staked, version, at, until, eligible)
         return eligible
+
+    def list_of(self, root: Hash32, slots: tuple[StakeSlot, ...], length: int) -> EligibleList:
+        """The list with this root, of these slots; kept, because neighbouring jobs draw from one."""
+        found = self._lists.pop(root, None)
+        if found is not None:
+            self._lists[root] = found  # the newest now
+            return found
+        return self._keep_list(EligibleList(slots, length))
+
+    def _keep_list(self, made: EligibleList) -> EligibleList:
+        self._lists[made.root] = made
+        while len(self._lists) > max(1, min(LISTS_MAX, LISTS_SLOTS_MAX // (made.length + 1))):
+            del self._lists[next(iter(self._lists))]
+        return made
 
     def trust_root(self, trust_class: Hash32) -> Hash32:
         """`Ack.stateRoot`: Merkle root over the trust of everybody in one job class."""

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+
 from quorate_coordinator.core import book
-from quorate_coordinator.core.effects import StoreDocument
+from quorate_coordinator.core.effects import StoreSpec
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import Client, Frame, Job, Matching
 from quorate_coordinator.core.turn import Turn
@@ -53,7 +54,7 @@ def on_order(turn: Turn, submission: Submission) -> Job:
         sessions=_with_session(client, submission.session),
         under_way=client.under_way + 1,
     )
-    turn.emit(StoreDocument(f"spec-{job_id.hex()}", submission.spec.encode()))
+    turn.emit(StoreSpec(f"spec-{job_id.hex()}", job_id))
     turn.note(job, "acked", f"rule {rule.name.lower().replace('_', '-')}, at most {usd(worst)} USD is charged")
     return job
 

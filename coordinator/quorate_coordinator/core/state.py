@@ -7,6 +7,7 @@ from quorate_coordinator.core.matching_index import MarketIndex
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_protocol.audit import Drawn, StakeSlot
 from quorate_protocol.classes import HostClass
+from quorate_protocol.eligible import EligibleList
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.epoch import Leaf
 from quorate_protocol.lease import Lease
@@ -125,6 +126,7 @@ class Batch:
 
     number: int
     members: tuple[Hash32, ...]  # lease hashes in CommitSet order
+    slots: tuple[StakeSlot, ...]  # likewise, of their places
     commit_set: Envelope[CommitSet]
     closings: int = 1  # how often it was signed
 
@@ -361,9 +363,10 @@ class State(Tables):
         """Of the newest line of any job's history."""
         return Sequence(self.counters.get(LINES) or 0)
 
-    def eligible(self, job: Job) -> tuple[StakeSlot, ...]:
+    def eligible(self, job: Job) -> EligibleList:
         """Whom a job's auditors are drawn from."""
-        return self.frames[job.ack.message.eligible_root].slots
+        root = job.ack.message.eligible_root
+        return self.market.list_of(root, self.frames[root].slots, job.list_length)
 
     @property
     def own(self) -> Books:
