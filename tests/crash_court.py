@@ -56,16 +56,21 @@ async def _unsettled(crash: CrashMarket) -> list[str]:
     devnet = crash.devnet
     client, contracts = ChainClient(Rpc(devnet.chain_url, crash.session)), Contracts.of(devnet.deployment)
     try:
-        books = await read_books(client, contracts)
-        clients = tuple(profile.account.address for profile in devnet.profiles)
-        sums = await conservation(client, contracts, books, Parties(devnet.coordinator, devnet.providers, clients))
         credit = [contracts.court.credit_of(account) for account in devnet.providers]
         left = [query.decode(await client.call(query.to, query.data)) for query in credit]
+        problems = await sums_that_do_not_hold(crash) + _verdicts(devnet.providers[0], await read_books(client, contracts))
     except Unavailable as error:
         return [f"the chain is away: {error}"]  # not re-raised: asked again
-    problems = [f"{item.what}: {item.tokens} and {item.accounted}" for item in sums if not item.holds]
-    problems += [f"provider-{index} has not withdrawn {amount}" for index, amount in enumerate(left) if amount]
-    return problems + _verdicts(devnet.providers[0], books)
+    return problems + [f"provider-{index} has not withdrawn {amount}" for index, amount in enumerate(left) if amount]
+
+
+async def sums_that_do_not_hold(crash: CrashMarket) -> list[str]:
+    """I1 on chain."""
+    devnet = crash.devnet
+    client, contracts = ChainClient(Rpc(devnet.chain_url, crash.session)), Contracts.of(devnet.deployment)
+    parties = Parties(devnet.coordinator, devnet.providers, tuple(profile.account.address for profile in devnet.profiles))
+    sums = await conservation(client, contracts, await read_books(client, contracts), parties)
+    return [f"{item.what}: {item.tokens} and {item.accounted}" for item in sums if not item.holds]
 
 
 def _verdicts(liar: bytes, books: Books) -> list[str]:

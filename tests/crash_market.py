@@ -197,11 +197,16 @@ class CrashMarket:
 
 
 @asynccontextmanager
-async def crash_market(folder: Path, executor: ExecutorChoice, providers: int, liars: int = 0) -> AsyncIterator[CrashMarket]:
+async def crash_market(
+    folder: Path, executor: ExecutorChoice, providers: int, liars: int = 0, claims_for_all: bool = True
+) -> AsyncIterator[CrashMarket]:
     """A market whose children can be armed."""
     (folder / "crash").mkdir(parents=True)
     image = build_python_image(folder / "image.tar", ()).path
-    config = DevnetConfig(folder / "devnet", providers, liars, clients=2, executor=executor, crash_folder=folder / "crash")
+    armed = folder / "crash"
+    config = DevnetConfig(
+        folder / "devnet", providers, liars, clients=2, executor=executor, crash_folder=armed, claims_for_all=claims_for_all
+    )
     async with running(config) as devnet, Market(devnet.profiles[0]) as market, aiohttp.ClientSession() as session:
         yield CrashMarket(devnet, market, session, image)
 

@@ -18,7 +18,6 @@ from crash_market import POLL_SECONDS, REACH_SECONDS, Armed, CrashMarket, Target
 from crash_plan import Scenario, Trial
 from quorate.errors import UnavailableError
 from quorate.ledger import Ledger
-from quorate_contracts.deploy import Contracts
 from quorate_devnet import settings
 from quorate_devnet.config import PASSPHRASE, ExecutorChoice
 from quorate_node.adapters.detached import kill_supervised, lease_state
@@ -26,11 +25,9 @@ from quorate_node.adapters.docker import PREFIX
 from quorate_node.adapters.docker_places import remove_container
 from quorate_node.adapters.engine import connect
 from quorate_node.gateway import TOKEN_HEADER, control_token
-from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import TaskState
-from quorate_protocol.refusals import Code, Unavailable
+from quorate_protocol.refusals import Code
 from quorate_protocol.units import Price
-from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.crash import CRASH_VARIABLE, Program
 
 CLIENT = Path(__file__).with_name("crash_client.py")
@@ -38,11 +35,11 @@ PARALLEL = 3  # jobs under way at one time
 IN_A_ROW = 2  # deaths of one daemon in one round
 START_SECONDS = 4.0
 CLAIM_SECONDS = 240.0  # from the first job to the first final epoch
-SEEN_SECONDS = 0.8  # in which some providers look at a final epoch, and the coordinator has not claimed for them
 LIVES_MAX = 6
 CLIENT_SECONDS = 120.0
 FUND_USD = 3
 ANY = "any provider"
+BUSY = (Scenario.JOBS, Scenario.CLAIM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +59,12 @@ class RoundPlan:
 
 
 def plan_rounds(wanted: Sequence[Trial], providers: Sequence[str]) -> list[RoundPlan]:
-    """Ordinary jobs kill every program at once, daemons twice in a row; every other scenario one provider at a time."""
+    """Ordinary jobs and claims kill every program at once, daemons twice in a row; other scenarios one provider at a time."""
     rounds = []
     for scenario in Scenario:
         left = {program: [each for each in wanted if each.program is program and each.scenario is scenario] for program in Program}
-        times = IN_A_ROW if scenario is Scenario.JOBS else 1
-        seats = list(providers) * times if scenario in (Scenario.JOBS, Scenario.START) else [ANY]
+        times = IN_A_ROW if scenario in BUSY else 1
+        seats = list(providers) * times if scenario in (*BUSY, Scenario.START) else [ANY]
         while any(left.values()):
             dying = [(name, left[Program.PROVIDER].pop(0)) for name in seats if left[Program.PROVIDER]]
             for program in (*[Program.COORDINATOR] * times, Program.CLIENT):
@@ -87,9 +84,9 @@ async def play(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> set[Trial
         crash.arm(item.name, item.point)
     died: list[Trial] = []
     deeds: list[Awaitable[None]] = [_live(crash, client, died)] if client else []
-    is_busy, seconds = plan.scenario in (Scenario.JOBS, Scenario.CLAIM), CLAIM_SECONDS if plan.scenario is Scenario.CLAIM else REACH_SECONDS
+    seconds = CLAIM_SECONDS if plan.scenario is Scenario.CLAIM else REACH_SECONDS
     deeds += [_deed(crash, checks, plan, list(targets.values()), seconds)] if plan.scenario in DEEDS else []
-    await crash.feed(list(targets.values()), PARALLEL if is_busy else 1, deeds, seconds)
+    await crash.feed(list(targets.values()), PARALLEL if plan.scenario in BUSY else 1, deeds, seconds)
     return {trial for trial, target in targets.items() if target.is_hit} | set(died)
 
 
@@ -107,7 +104,7 @@ async def _deed(crash: CrashMarket, checks: Checks, plan: RoundPlan, targets: Se
     while time.monotonic() < limit and not all(target.is_hit for target in targets):
         try:
             await DEEDS[plan.scenario](crash, checks, plan)
-        except (UnavailableError, Unavailable, aiohttp.ClientError):
+        except (UnavailableError, aiohttp.ClientError):
             pass  # whoever was asked has just died, which is what all this is for
         await asyncio.sleep(POLL_SECONDS)
 
@@ -184,28 +181,9 @@ async def _session(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
             assert response.status in (200, 503), await response.text()
 
 
-async def _leave_lying(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """The coordinator, which claims for everybody, stands still just when providers have seen that an epoch is final."""
-    if any(trial.point.endswith("ClaimStood") for trial in plan.trials):
-        return  # that comes of the coordinator's own claims
-    client, contracts = ChainClient(Rpc(crash.devnet.chain_url, crash.session)), Contracts.of(crash.devnet.deployment)
-    query = contracts.epochs.newest_final(crash.devnet.coordinator)
-    number = query.decode(await client.call(query.to, query.data)).number
-    while query.decode(await client.call(query.to, query.data)).number == number:
-        await asyncio.sleep(POLL_SECONDS)
-    await asyncio.sleep(SEEN_SECONDS)
-    coordinator = crash.devnet.family.children[Program.COORDINATOR].process
-    coordinator.send_signal(signal.SIGSTOP)
-    try:
-        await asyncio.sleep(DEVNET.epoch_every * DEVNET.claim_every_epochs + START_SECONDS)
-    finally:
-        coordinator.send_signal(signal.SIGCONT)
-    await asyncio.sleep(START_SECONDS)
-
-
 DEEDS: dict[Scenario, Callable[[CrashMarket, Checks, RoundPlan], Awaitable[None]]] = {
     Scenario.STOP: _stop, Scenario.LOSE: _lose, Scenario.START: _start, Scenario.CONFIGURE: _configure, Scenario.DRAIN: _drain,
-    Scenario.REORGANISE: _reorganise, Scenario.SESSION: _session, Scenario.CLAIM: _leave_lying,
+    Scenario.REORGANISE: _reorganise, Scenario.SESSION: _session,
 }  # fmt: skip
 
 

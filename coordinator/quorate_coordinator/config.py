@@ -27,6 +27,7 @@ class Config:
     account_quota_bytes: int = 10 * GIB
     proxies: Proxies = Proxies()  # reverse proxies whose word on who is asking is taken
     bounds: Bounds | None = None  # what one address and one account may take; None = those of the deployment's limits
+    claims_for_all: bool = True  # pays the gas of everybody's claims; else providers claim for themselves, one period later
     ready_file: Path | None = None  # written with the bound URL once it serves
 
     def path(self, name: str) -> Path:

@@ -282,7 +282,8 @@ class _Parts:
                 await actor.submit(ev.Restarted())
                 group.create_task(watch.run(), name="chain")
                 group.create_task(keeper.run(), name="court")
-                group.create_task(paymaster.run(), name="claims")
+                if service.config.claims_for_all:
+                    group.create_task(paymaster.run(), name="claims")
                 group.create_task(self._ticks(actor), name="ticks")
                 group.create_task(self._rounds(actor), name="beacon")
                 group.create_task(self._project(), name="projection")

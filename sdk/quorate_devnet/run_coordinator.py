@@ -41,7 +41,7 @@ def main() -> None:
     keys = coordinator_keys.load(Keystore.at(Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET))
     config = Config(
         home=Path(told.home), deployment=told.deployment, chain_url=told.chain_url, beacon_url=told.beacon_url, port=told.port,
-        store_quota_bytes=20 * GIB, ready_file=Path(told.ready_file),
+        store_quota_bytes=20 * GIB, ready_file=Path(told.ready_file), claims_for_all=told.claims_for_all,
     )  # fmt: skip
     try:
         asyncio.run(serve(Service(config, keys)))

@@ -24,6 +24,7 @@ class CoordinatorSettings:
     beacon_url: str
     port: int
     ready_file: str
+    claims_for_all: bool = True
 
 
 @dataclass(frozen=True, slots=True)

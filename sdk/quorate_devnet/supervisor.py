@@ -134,7 +134,7 @@ class _Start:
         self.notice("contracts deployed, everybody registered and funded")
         told = settings.CoordinatorSettings(
             str(config.coordinator_home), str(config.password_file), deployment, chain["url"], beacon["url"], port,
-            str(ready / "coordinator.json"),
+            str(ready / "coordinator.json"), config.claims_for_all,
         )  # fmt: skip
         crash_point("devnet.before-settings")
         settings.write(ready / "coordinator.settings", told)

@@ -105,14 +105,13 @@ async def run_rounds(crash: CrashMarket, report: Report, rounds: list[RoundPlan]
             rounds[:0] = plan_rounds(tuple(again), crash.providers)
 
 
-MARKET = tuple(each for each in Scenario if each not in (Scenario.COURT, Scenario.SANDBOX, Scenario.DEVNET, Scenario.NEVER))
-
-LONG = (Scenario.CLAIM, Scenario.LATE)  # for `make crash` alone
+ELSEWHERE = (Scenario.CLAIM, Scenario.COURT, Scenario.SANDBOX, Scenario.DEVNET, Scenario.NEVER)
+MARKET = tuple(each for each in Scenario if each not in ELSEWHERE)
 
 
 async def test_a_market_that_is_killed_everywhere(crash: CrashMarket) -> None:
     began = time.monotonic()
-    all_trials = tuple(trial for trial in wanted(*MARKET) if wants_all() or trial.scenario not in LONG)
+    all_trials = tuple(trial for trial in wanted(*MARKET) if wants_all() or trial.scenario is not Scenario.LATE)
     rounds = plan_rounds(all_trials, crash.providers)
     report = Report(len(all_trials))
     if not wants_all():
@@ -164,6 +163,19 @@ async def test_sandboxes_without_an_engine_that_are_killed_everywhere(tmp_path: 
     async with crash_market(tmp_path, executor, PROVIDERS) as crash:
         await run_rounds(crash, report, plan_rounds(both, crash.providers), 1e9)
     report.tell(executor.value, time.monotonic() - began)
+    report.check()
+
+
+@pytest.mark.slow
+async def test_providers_that_claim_for_themselves_are_killed_everywhere(tmp_path: Path) -> None:
+    """Where the coordinator claims for nobody; what is claimed is paid once."""
+    all_trials, began = wanted(Scenario.CLAIM), time.monotonic()
+    report = Report(len(all_trials))
+    executor = ExecutorChoice.BWRAP if missing("bwrap") is None else ExecutorChoice.AUTO
+    async with crash_market(tmp_path, executor, PROVIDERS, claims_for_all=False) as crash:
+        await run_rounds(crash, report, plan_rounds(all_trials, crash.providers), 1e9)
+        report.violations += await crash_court.sums_that_do_not_hold(crash)
+    report.tell("claims", time.monotonic() - began)
     report.check()
 
 
