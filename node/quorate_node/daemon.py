@@ -169,7 +169,9 @@ class _Parts:
         for address, item in coordinators.items():
             inbox = Inbox(actor, address, terms.domain, recover)
             url = item.url.replace("http", "ws", 1) + "/v1/peers"
-            dialers[address] = WsDialer(url, address, keys.account, keys.operator, inbox.handle, clock)
+            dialers[address] = WsDialer(
+                url, address, keys.account, keys.operator, inbox.handle, clock, retry_max=terms.limits.heartbeat_every
+            )
         parts = cls(
             daemon, core, contracts, client, coordinators, workbench, None, actor, herald, courtroom, dialers, terms  # type: ignore[arg-type]
         )  # fmt: skip

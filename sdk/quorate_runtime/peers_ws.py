@@ -196,10 +196,11 @@ class WsDialer:
         handler: Handler,
         clock: Clock,
         jitter: Callable[[], float] = random.random,
+        retry_max: float = RETRY_MAX_SECONDS,
     ) -> None:
-        """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`."""
+        """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`. Seconds between tries reach `retry_max`."""
         self._url, self._peer, self._account, self._signer = url, peer, account, signer
-        self._handler, self._clock, self._jitter = handler, clock, jitter
+        self._handler, self._clock, self._jitter, self._retry_max = handler, clock, jitter, retry_max
         self._channel: Channel | None = None
         self._ws: aiohttp.ClientWebSocketResponse | None = None
         self._is_closed = False
@@ -217,7 +218,7 @@ class WsDialer:
                     log.warning("%s: no connection: %s", self._url, error)
                 if not self._is_closed:
                     await self._clock.sleep(delay * (0.5 + self._jitter()))
-                    delay = min(2 * delay, RETRY_MAX_SECONDS)
+                    delay = min(2 * delay, self._retry_max)
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
         """See `ports.Peers`."""

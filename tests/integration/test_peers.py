@@ -355,6 +355,29 @@ async def test_a_refused_dialer_keeps_asking_with_growing_pauses(site: Site, cap
     assert not eve.connected() and not site.peers.connected()
 
 
+@dataclass
+class Hasty:
+    """A clock that does not wait, and remembers for how long it should have."""
+
+    pauses: list[float] = field(default_factory=list)
+
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0.001)
+
+
+async def test_pauses_between_tries_grow_no_longer_than_a_heartbeat(site: Site) -> None:
+    """A provider that comes back later than its heartbeats are due is dead to the coordinator that has just come back."""
+    clock = Hasty()
+    eve = WsDialer(site.url, SERVER, EVE, SIGNERS[EVE], Desk(b"eve").handle, clock, lambda: 0.5, retry_max=3.0)
+    async with running(eve):
+        await until(lambda: len(clock.pauses) >= 7)
+    assert clock.pauses[:7] == [0.25, 0.5, 1.0, 2.0, 3.0, 3.0, 3.0]
+
+
 def test_the_digest_binds_server_and_account() -> None:
     challenge = Hash32(bytes(32))
     assert len({hello_digest(challenge, SERVER, ADA), hello_digest(challenge, ADA, SERVER), hello_digest(challenge, SERVER, BOB)}) == 3
