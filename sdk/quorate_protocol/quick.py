@@ -8,7 +8,7 @@ Whoever declares that values of a type come by the thousand (tables of a core, e
 import dataclasses
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from quorate_protocol.codec import memo
 
@@ -24,6 +24,16 @@ def with_changes(value: T, changes: dict[str, object]) -> T:
     """`dataclasses.replace(value, **changes)`, for changes that no checker knows: copies slot by slot, then sets what changes."""
     changed: T = _replacer(type(value))(value, changes)
     return changed
+
+
+if TYPE_CHECKING:
+    # To a checker the two are one, so that it knows the fields.
+    from dataclasses import replace as replace  # noqa: PLC0414
+else:
+
+    def replace(value, /, **changes):
+        """`dataclasses.replace`, in a quarter of its time."""
+        return _replacer(type(value))(value, changes)
 
 
 @memo

@@ -83,10 +83,11 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return follower
 
     def __getitem__(self, key: K) -> V:
-        value = self._find(key)
-        if isinstance(value, _Missing):
+        if self._written and key in self._written:
+            return self._written[key]
+        if self._deleted and key in self._deleted:
             raise KeyError(key)
-        return value
+        return self._base[key]
 
     @overload
     def get(self, key: K, /) -> V | None: ...
@@ -99,8 +100,11 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def get(self, key: K, /, default: D | None = None) -> V | D | None:
         """As a dict's, without the exception that `Mapping` raises and catches for each row that is not there."""
-        value = self._find(key)
-        return default if isinstance(value, _Missing) else value
+        if self._written and key in self._written:
+            return self._written[key]
+        if self._deleted and key in self._deleted:
+            return default
+        return self._base.get(key, default)
 
     def __contains__(self, key: object) -> bool:
         return key in self._written or (key in self._base and key not in self._deleted)
@@ -166,13 +170,6 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             self._base[row.key] = row.value
         for follower in self._followers:
             follower.update(gone, self._base)
-
-    def _find(self, key: K) -> V | _Missing:
-        if self._written:
-            value = self._written.get(key, _MISSING)
-            if not isinstance(value, _Missing):
-                return value
-        return _MISSING if self._deleted and key in self._deleted else self._base.get(key, _MISSING)
 
     def _is_new(self, key: K) -> bool:
         return key not in self._base or key in self._deleted

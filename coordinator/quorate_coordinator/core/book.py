@@ -3,14 +3,14 @@
 Never in SQL: the offers stand in columns (`matching`), derived from the state (`matching_index`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from quorate_coordinator.core import matching, matching_index
 from quorate_coordinator.core.events import HeartbeatReceived, OfferReceived
 from quorate_coordinator.core.matching import Bucket, Needs, Positions
-from quorate_coordinator.core.matching_needs import needs_of, staked
+from quorate_coordinator.core.matching_needs import busy_or_not, needs_of, staked
 from quorate_coordinator.core.state import Job, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import job as job_rules
@@ -19,6 +19,7 @@ from quorate_protocol.classes import HostClass
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.messages import Heartbeat
 from quorate_protocol.offer import Offer, SlotOffer
+from quorate_protocol.quick import replace
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Price, UnixSeconds
 
@@ -195,10 +196,10 @@ def class_for(turn: Turn, wanted: Hash32, spec: job_rules.JobSpec, price_max: Pr
     market.refresh()
     named = [wanted] if wanted != ZERO_HASH else list(market.buckets)
     known = [host_class for host_class in named if host_class in market.buckets and market.hosts[host_class].is_gpu == is_gpu]
-    needs = _busy_or_not(spec)
+    needs = busy_or_not(needs_of(spec))
     for host_class in sorted(known, key=lambda item: (-len(owners_of(turn, item)), item)):
         bucket = market.bucket(host_class)
-        if bucket is not None and bucket.cheapest(needs, price_max, turn.at, 0, 1).size:
+        if bucket is not None and bucket.first(needs, price_max, turn.at).size:
             return host_class
     return None
 
@@ -208,8 +209,8 @@ def offers_for(turn: Turn, host_class: Hash32, spec: job_rules.JobSpec, price_ma
     bucket = turn.state.market.bucket(host_class)
     if bucket is None:
         return 0, None
-    needs = _busy_or_not(spec)
-    first = bucket.prices_at(bucket.cheapest(needs, price_max, turn.at, 0, 1)).tolist()
+    needs = busy_or_not(needs_of(spec))
+    first = bucket.prices_at(bucket.first(needs, price_max, turn.at)).tolist()
     return bucket.count(needs, price_max, turn.at), Price(first[0]) if first else None
 
 
@@ -223,15 +224,13 @@ def median_price(turn: Turn, host_class: Hash32) -> Price:
     return Price(int(lower_half.max()))
 
 
-def _busy_or_not(spec: job_rules.JobSpec) -> Needs:
-    needs = needs_of(spec)
-    return replace(needs, bits=needs.bits & ~matching.FREE)
+_ANYBODY = Needs(matching.PRESENT, 0, 0)
 
 
 def host_of(turn: Turn, host_class: Hash32) -> HostClass:
     """The class as its cheapest live offer describes it."""
     bucket = turn.state.market.bucket(host_class)
-    found = bucket.owners_at(bucket.cheapest(Needs(matching.PRESENT, 0, 0), matching.PRICE_LIMIT, turn.at, 0, 1)) if bucket else []
+    found = bucket.owners_at(bucket.first(_ANYBODY, matching.PRICE_LIMIT, turn.at)) if bucket else []
     for owner in found:
         offer = turn.state.providers[owner].offer
         slot = slot_offer(offer, host_class) if offer is not None else None

@@ -1,6 +1,5 @@
 """What the chain says: registrations, slots, allocations, epochs, cases."""
 
-from dataclasses import replace
 from typing import assert_never
 
 from quorate_coordinator.core import epochs, faults
@@ -25,6 +24,7 @@ from quorate_coordinator.core.events import (
 from quorate_coordinator.core.state import Case, Client, HostList, PastKey, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.audit import FOREVER, StakeSlot
+from quorate_protocol.quick import replace
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Nonce
 
 BLOCKS_KEPT = 64

@@ -1,8 +1,5 @@
 """Closing a batch, opening its results, deciding (PROTOCOL §5 Batches)."""
 
-from dataclasses import replace
-
-
 from quorate_coordinator.core import draws, faults, held, ledger, placing, receipts, windows
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import RevealReceived
@@ -18,6 +15,7 @@ from quorate_protocol.envelope import Envelope
 from quorate_protocol.hashing import hash_list
 from quorate_protocol.lease import Lease
 from quorate_protocol.messages import Commit, CommitEntry, CommitSet, Verdict
+from quorate_protocol.quick import replace
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, Label, Outcome, Round, Sequence, Small, UnixSeconds
 

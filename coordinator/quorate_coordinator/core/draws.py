@@ -1,8 +1,5 @@
 """The beacon's draw: whether a job is audited, and by whom."""
 
-from dataclasses import replace
-
-
 from quorate_coordinator.core import book, closing, held, placing
 from quorate_coordinator.core.events import RoundAppeared
 from quorate_coordinator.core.orders import trust_of
@@ -11,6 +8,7 @@ from quorate_coordinator.core.turn import Turn
 from quorate_protocol import audit
 from quorate_protocol.lease import Declined
 from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN
+from quorate_protocol.quick import replace
 from quorate_protocol.settlement import pay_of
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Amount, Label, Milliseconds, Ppm, Price, Round, UnixSeconds
 

@@ -1,11 +1,10 @@
 """Epochs: when to post, which leaves, which vouchers."""
 
-from dataclasses import replace
-
 from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
 from quorate_coordinator.core.state import EpochRecord
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import epoch as trees
+from quorate_protocol.quick import replace
 from quorate_protocol.units import ZERO_HASH, Address, Amount
 
 VOUCHERS_PER_EPOCH_MAX = 50

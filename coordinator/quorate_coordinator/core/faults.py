@@ -1,7 +1,5 @@
 """Trust and faults: what a verdict does to a provider's record, and when a case is opened (PROTOCOL §5)."""
 
-from dataclasses import replace
-
 from quorate_coordinator.core import held
 from quorate_coordinator.core.effects import Evidence, OpenCase
 from quorate_coordinator.core.orders import trust_class_of, trust_of
@@ -10,6 +8,7 @@ from quorate_coordinator.core.turn import Turn
 from quorate_protocol import trust as trusts
 from quorate_protocol.lease import Lease, Revealed
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULTS_FOR_CASE
+from quorate_protocol.quick import replace
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Comparator, Hash32, UnixSeconds
 
 FAULTS_KEPT = 64

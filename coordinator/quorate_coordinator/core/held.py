@@ -6,7 +6,6 @@ held pay, which pays the re-execution; what cannot be re-executed costs nobody s
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from quorate_coordinator.core import draws, ledger
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job
@@ -16,6 +15,7 @@ from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.lease import Lease
 from quorate_protocol.merkle import credit_entry
 from quorate_protocol.messages import Verdict
+from quorate_protocol.quick import replace
 from quorate_protocol.settlement import Credit
 from quorate_protocol.units import Address, Amount, Round
 

@@ -5,7 +5,6 @@ fee + fund, which `check` asserts.
 """
 
 from collections import Counter
-from dataclasses import replace
 from itertools import islice
 
 from quorate_coordinator.core.effects import Send
@@ -16,6 +15,7 @@ from quorate_protocol import settlement, wire
 from quorate_protocol.lease import Closed, Committed, Lease, Revealed, Silent
 from quorate_protocol.merkle import credit_entry
 from quorate_protocol.messages import Statement
+from quorate_protocol.quick import replace
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.settlement import Credit
 from quorate_protocol.units import Address, Amount, Sequence, UnixSeconds, usd

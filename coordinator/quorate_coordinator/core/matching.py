@@ -87,6 +87,8 @@ class Bucket:
         self._seen_at = 0  # newest moment of a search
         self.has_staked = False  # whether anybody has a stake in this class: then only those get work
         self.version = 0  # changes when the set of living rows may have
+        self._firsts: dict[tuple[Needs, int], Positions] = {}  # answers of `first` at `_firsts_at`, while no row changes
+        self._firsts_at = 0
         self._allot({name: np.zeros(0, kind) for name, kind in _COLUMNS}, 0)
 
     def __len__(self) -> int:
@@ -109,6 +111,9 @@ class Bucket:
         """Adds or replaces an owner's row."""
         local = self._local(owner)
         at = int(self._places[local])
+        if at >= 0 and self._is_same(row, at):
+            return
+        self._firsts.clear()
         self._heed(row, at)
         if at >= 0 and int(self._key[at]) != row.key:
             self._bits[at], self._until[at] = 0, 0
@@ -144,6 +149,7 @@ class Bucket:
     def remove(self, owner: Address) -> None:
         """Takes an owner's row away."""
         if owner in self:
+            self._firsts.clear()
             at = int(self._places[self._locals[owner]])
             self._bits[at], self._until[at] = 0, 0
             self._places[self._locals[owner]] = -1
@@ -160,6 +166,11 @@ class Bucket:
             for needs in [needs for needs, limit in self._failed.items() if price <= limit and self._row_meets(row, needs)]:
                 self._failed[needs] = price - 1
                 self._hopeful[needs] = min(price, self._hopeful.get(needs, price))
+
+    def _is_same(self, row: Row, at: int) -> bool:
+        """Whether a living row would be written as it is: most changes of a provider are of its money."""
+        until, is_same = int(self._until[at]), row[:2] == (int(self._key[at]), int(self._bits[at]))
+        return is_same and row.until == until > self._seen_at and self._is_same_machine(row, at)
 
     def _is_same_machine(self, row: Row, at: int) -> bool:
         return row.memory == self._memory[at] and row.cores == self._cores[at] and not row.gpus and not self._gpus[at]
@@ -227,6 +238,17 @@ class Bucket:
         order = (keys & _UNSPREAD) | ((keys - np.uint64(start)) & _SPREAD)
         first: Positions = found[order.argsort()[:limit]]
         return first
+
+    def first(self, needs: Needs, price_max: int, at: int) -> Positions:
+        """The cheapest row that fits, or none, whether it is busy or not. Kept for a second: every order of a kind asks it anew."""
+        assert not needs.bits & FREE, "claims change what is free, and are not heard of here"
+        if at != self._firsts_at or len(self._firsts) >= FAILED_MAX:
+            self._firsts.clear()
+            self._firsts_at = at
+        found = self._firsts.get((needs, price_max))
+        if found is None:
+            found = self._firsts[(needs, price_max)] = self.cheapest(needs, price_max, at, 0, 1)
+        return found
 
     def count(self, needs: Needs, price_max: int, at: int) -> int:
         """How many rows fit."""

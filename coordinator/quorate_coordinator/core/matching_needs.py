@@ -23,6 +23,12 @@ def _needs(kind: JobKind, resources: Resources) -> Needs:
 
 
 @lru_cache(maxsize=4096)
+def busy_or_not(needs: Needs) -> Needs:
+    """The same, free or not."""
+    return replace(needs, bits=needs.bits & ~FREE)
+
+
+@lru_cache(maxsize=4096)
 def staked(needs: Needs) -> Needs:
     """The same of somebody with a stake."""
     return replace(needs, bits=needs.bits | STAKED)

@@ -1,8 +1,5 @@
 """Orders in: funds, nonce, host class and rule; the Ack that freezes the frame of the draw."""
 
-from dataclasses import replace
-
-
 from quorate_coordinator.core import book
 from quorate_coordinator.core.effects import StoreSpec
 from quorate_coordinator.core.nonces import UsedNonces
@@ -16,6 +13,7 @@ from quorate_protocol.job import image_digest
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
 from quorate_protocol.messages import Ack, Order, Session
 from quorate_protocol.order import Submission
+from quorate_protocol.quick import replace
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.trust import Trust
 from quorate_protocol.units import Address, Amount, Hash32, Label, Sequence, usd

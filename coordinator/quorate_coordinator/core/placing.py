@@ -1,7 +1,5 @@
 """Placing executions: assignments out, and what comes back of them until the commit."""
 
-from dataclasses import replace
-
 from quorate_coordinator.core import book, closing, draws
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import AcceptReceived, CommitReceived, DeclineReceived, StopReceived, WitnessReceived
@@ -14,6 +12,7 @@ from quorate_protocol.audit import StakeSlot
 from quorate_protocol.commitment import assignment_id
 from quorate_protocol.lease import Effect, Lease
 from quorate_protocol.messages import Assignment, CommitReceipt, Witness
+from quorate_protocol.quick import replace
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, UnixSeconds, usd
 

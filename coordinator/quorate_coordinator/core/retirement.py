@@ -5,7 +5,6 @@ its executions. Then an effect writes it into the archive, durably, and only aft
 whoever looks finds it in one of the two, in both for a moment, and a crash in between repeats the writing, which changes nothing.
 """
 
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from quorate_coordinator.core import faults
@@ -13,6 +12,7 @@ from quorate_coordinator.core.effects import ArchiveRuns
 from quorate_coordinator.core.events import RunsArchived
 from quorate_coordinator.core.state import Decided, Ended, Job, State
 from quorate_coordinator.core.turn import Turn
+from quorate_protocol.quick import replace
 from quorate_protocol.units import Hash32, UnixSeconds
 
 BATCH_MAX = 64  # runs in one effect, written in one transaction

@@ -1,6 +1,6 @@
 """One step's context: the state under its overlay, the moment, the step's random value, and what it has decided so far."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ from quorate_protocol.envelope import Envelope, Sign, seal
 from quorate_protocol.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import Commit, Message
-from quorate_protocol.quick import with_changes
+from quorate_protocol.quick import replace, with_changes
 from quorate_protocol.units import Address, Bps, Hash32, Sequence, UnixSeconds
 from quorate_protocol.views import JobEvent
 
