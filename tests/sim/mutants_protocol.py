@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from quorate_protocol import audit, lease, trust, verdict
+from quorate_protocol import audit, eligible, lease, receipt, trust, verdict
 from quorate_protocol.commitment import result_digest
 from quorate_protocol.messages import Commit, Reveal
 from quorate_protocol.refusals import Code, Refused
@@ -138,6 +138,18 @@ def _same_owner_audits(patch: Patch) -> None:
     patch.setattr(audit, "_same_party", lambda one, other: False)
 
 
+def _shown_slots_are_believed(patch: Patch) -> None:
+    patch.setattr(eligible.ShownSlot, "is_under", lambda shown, root: True)
+
+
+def _tries_need_not_be_shown(patch: Patch) -> None:
+    patch.setattr(receipt, "_shown", lambda body, touched: ())
+
+
+def _parties_are_not_their_slots(patch: Patch) -> None:
+    patch.setattr(receipt, "_are_parties", lambda body, drawn: True)
+
+
 def _faults_leave_no_strike(patch: Patch) -> None:
     patch.setattr(trust, "after_audit", lambda known, passed, now: replace(known, passed=known.passed + 1) if passed else known)
 
@@ -169,6 +181,9 @@ MUTANTS = (
     Mutant("the audit rate is halved", "I10", _another_rate),
     Mutant("auditors are taken in order", "I9", _another_draw),
     Mutant("the same owner is drawn twice", "I9", _same_owner_audits),
+    Mutant("what is shown of a list is believed", "I9", _shown_slots_are_believed),
+    Mutant("tries need not be shown", "I9", _tries_need_not_be_shown),
+    Mutant("auditors are not who their slots are", "I9", _parties_are_not_their_slots),
     Mutant("faults leave no strike", "I10", _faults_leave_no_strike, only(lambda plan: Behaviour.LIAR in plan.behaviours)),
     Mutant("a passed audit counts twice", "I10", _passes_count_twice),
 )

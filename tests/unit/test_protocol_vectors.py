@@ -152,6 +152,25 @@ def test_draws_by_eth_abi(case: dict[str, Any]) -> None:
     assert case["auditors"] == drawn
 
 
+def test_eligible_roots_by_eth_abi() -> None:
+    types, entries = "uint256 address address address bytes32 uint256 uint256", []
+    for slot in LOADED["draws"]["slots"]:
+        fields = ("index", "owner", "operatorKey", "payout", "network", "activeFrom", "activeUntil")
+        entries.append(hash_of(types, *(slot[field] for field in fields)) if slot["index"] != 2 else bytes(32))
+    for length, root in enumerate(LOADED["draws"]["eligibleRoots"]):
+        left, peaks = entries[:length], []
+        for size in (8, 4, 2, 1):
+            if length & size:
+                level, left = left[:size], left[size:]
+                while len(level) > 1:
+                    level = [keccak256(a + b) for a, b in zip(level[::2], level[1::2], strict=True)]
+                peaks.append(level[0])
+        folded = peaks[-1] if peaks else bytes(32)
+        for peak in peaks[-2::-1]:
+            folded = keccak256(peak + folded)
+        assert raw(root) == (hash_of("uint256 bytes32", length, folded) if length else bytes(32))
+
+
 @pytest.mark.parametrize("tree", LOADED["epochs"]["trees"], ids=lambda item: str(len(item["leaves"])))
 def test_epoch_trees_by_eth_abi(tree: dict[str, Any]) -> None:
     ordered = sorted(tree["leaves"], key=lambda leaf: int(leaf["index"]))

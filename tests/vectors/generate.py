@@ -142,8 +142,9 @@ def draw_vectors() -> Json:
                 "auditors": [{"attempt": item.attempt, "index": item.slot.index} for item in drawn],
             }
         )  # fmt: skip
-    root = EligibleList(eligible.values(), len(slots)).root
-    return {"slots": [codec.to_json(slot) for slot in slots], "eligibleRoot": _hex(root), "primary": 0, "draws": cases}
+    lists = [EligibleList([slot for slot in eligible.values() if slot.index < length], length) for length in range(len(slots) + 1)]
+    roots = [_hex(item.root) for item in lists]  # of the list's beginnings, with nobody at index 2
+    return {"slots": [codec.to_json(slot) for slot in slots], "eligibleRoots": roots, "primary": 0, "draws": cases}
 
 
 def epoch_vectors() -> Json:
