@@ -118,9 +118,10 @@ def next_due(execution: Execution) -> UnixSeconds:
     phase = execution.phase
     match phase:
         case Declined():
-            return UnixSeconds(execution.assignment.message.accept_by + DECLINED_KEEP_SECONDS)
+            return UnixSeconds(phase.decline.time + DECLINED_KEEP_SECONDS)
         case Accepted():
-            return UnixSeconds(execution.assignment.message.accept_by + 1)
+            # The coordinator says how long it listens, but not how long a run slot waits for it.
+            return UnixSeconds(min(execution.assignment.message.accept_by, execution.commit_by) + 1)
         case Committed():
             return min(phase.resend_at, UnixSeconds(execution.commit_by + KEEP_SECONDS))
         case Receipted() | Revealed():
@@ -128,7 +129,8 @@ def next_due(execution: Execution) -> UnixSeconds:
         case Done():
             return UnixSeconds(phase.forget_at - KEEP_SECONDS + DONE_KEEP_SECONDS)
         case Lapsed():
-            return phase.forget_at
+            # One without a Commit is no evidence of anything.
+            return UnixSeconds(phase.forget_at - (0 if phase.commit else KEEP_SECONDS - DONE_KEEP_SECONDS))
         case _:
             return UnixSeconds(execution.commit_by + 1)
 

@@ -10,10 +10,11 @@ from quorate_node.core import bidding, capacity, effects, events, execution, jur
 from quorate_node.core.effects import Effect
 from quorate_node.core.events import Event
 from quorate_node.core.jury import Duty
-from quorate_node.core.phases import Accepted, Committed, Declined, Done, Execution
+from quorate_node.core.phases import Accepted, Committed, Declined, Done, Execution, Lapsed
 from quorate_node.core.terms import Terms
 from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import Envelope
+from quorate_protocol.limits import HOUR
 from quorate_protocol.messages import FreeSlots, Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, Outcome
@@ -21,6 +22,8 @@ from quorate_protocol.tables import Table, Tables
 from quorate_protocol.units import Address, Amount, DeclineReason, Hash32, Nonce, Sequence, UnixSeconds
 
 EXECUTIONS_KEPT_MAX = 200_000
+DECLINED_KEPT_MAX = 1_000  # the oldest goes first; a repeat of its Assignment is decided anew
+ACCEPT_AHEAD_MAX = 2 * HOUR  # of any acceptBy: far less than what was settled is remembered for, far more than clocks differ by
 CASES_KEPT_MAX = 1_000
 NEVER = UnixSeconds(2**63)
 FORGET_AT_ONCE_MAX = 64
@@ -47,8 +50,8 @@ class ProviderCore(Tables):
         self.executions: Table[Hash32, Execution] = Table(Hash32, Execution)
         self.active: Table[Hash32, bool] = Table(Hash32, bool)  # those not ended
         self.declined: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # when to forget, oldest first
-        self.ended: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # likewise, of those that lapsed
-        self.done: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # likewise, of those with a verdict
+        self.ended: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # likewise, of those that lapsed after their Commit
+        self.done: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # likewise, of those with a verdict or without a Commit
         self.settled: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # gone from `executions`; a later verdict is no surprise
         self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # a Commit's digest -> its lease
         self.cases: Table[Nonce, events.CaseOpened] = Table(Nonce, events.CaseOpened)
@@ -193,6 +196,10 @@ class ProviderCore(Tables):
         if known is not None:
             # A repeat: the answer may have been lost; anything later is under way by itself.
             return execution.duties(known) if isinstance(known.phase, Accepted | Declined) else ()
+        if digest(terms.domain, assignment) in self.settled:
+            raise Refused(Code.REPLAYED, "assignment: it is over here; one is run, and committed to, once")
+        if assignment.accept_by > at + ACCEPT_AHEAD_MAX:
+            raise Refused(Code.TOO_EARLY, f"assignment: acceptBy lies {assignment.accept_by - at} s ahead, at most {ACCEPT_AHEAD_MAX} s")
         if at > assignment.accept_by:
             raise Refused(Code.TOO_LATE, f"assignment: was to be accepted by {assignment.accept_by}, now {at}")
         if len(self.executions) >= EXECUTIONS_KEPT_MAX:
@@ -201,9 +208,10 @@ class ProviderCore(Tables):
         no, start_by = self._answer(event, at, quoted)
         begun, due = execution.begin(event, at, no, start_by, quoted, terms)
         self._put(begun)
+        surplus = [next(iter(self.declined.keys()))] if len(self.declined) > DECLINED_KEPT_MAX else []
         used = capacity.taken(assignment.host_class, self.live(), self.jury.values())
         assert not begun.occupies_slot or used <= terms.count(assignment.host_class), "I2: more running leases than slots"
-        return due
+        return (*due, *self._forget(self.declined, surplus))
 
     def _answer(self, event: events.AssignmentArrived, at: UnixSeconds, quoted_run: int) -> tuple[bidding.No | None, UnixSeconds]:
         assignment, never = event.assignment.message, UnixSeconds(0)
@@ -252,7 +260,7 @@ class ProviderCore(Tables):
         match moved.phase:
             case Declined():
                 table = self.declined
-            case Done():
+            case Done() | Lapsed(commit=None):
                 table = self.done
             case _:
                 table = self.ended
@@ -268,19 +276,18 @@ class ProviderCore(Tables):
             else:
                 due.extend(self._on_duty(case_id, events.Tick(), item))
         for table in (self.declined, self.ended, self.done):
-            due.extend(self._forget(table, item.at))
+            due.extend(self._forget(table, _due_first(table, item.at)))
         self._forget_settled(item.at)
         return tuple(due)
 
-    def _forget(self, table: Table[Hash32, UnixSeconds], at: UnixSeconds) -> list[Effect]:
-        gone = _due_first(table, at)
+    def _forget(self, table: Table[Hash32, UnixSeconds], gone: list[Hash32]) -> list[Effect]:
         for lease in gone:
             found = self.executions[lease]
             commit = found.commit()
             if commit is not None:
                 del self.commits[digest(self.terms.domain, commit)]
             del self.executions[lease], table[lease]
-            if isinstance(found.phase, Done):
+            if isinstance(found.phase, Done | Lapsed):
                 self.settled[lease] = found.phase.forget_at
         return [effects.Forget(lease) for lease in gone]
 
