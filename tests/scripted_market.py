@@ -87,6 +87,7 @@ class Market:
         self.steps = 0
         self.chain: list[Effect] = []
         self.receipts: list[bytes] = []
+        self.effects: list[Effect] = []  # all there were
         self.pending: list[Send] = []
         self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
         self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
@@ -132,6 +133,7 @@ class Market:
             self.send(ev.OfferReceived(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)), party.key.address))
 
     def _perform(self, effect: Effect) -> None:
+        self.effects.append(effect)
         if isinstance(effect, Send):
             self.pending.append(effect)
         else:

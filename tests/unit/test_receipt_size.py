@@ -18,6 +18,7 @@ from quorate_runtime.crypto import recover
 from scripted_market import HOST, Market, Party
 
 BASE_BYTES = 10_000  # a job with one auditor: 13 signed messages, its spec and two reveals
+JOURNAL_BYTES = 30_000
 SHOWN_BYTES = 2_100  # one slot with its path, in a list of up to a million
 CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
 
@@ -56,6 +57,18 @@ def test_effects_name_documents() -> None:
         data = receipts.document(market.core.state, market.core.rules, effect)
         assert data is not None and len(CODEC.encode_effect(effect)) < 400
         assert not isinstance(effect, StoreReceipt) or document_cid(data) == effect.cid
+
+
+@pytest.mark.parametrize("slots", [8, 400, 10_000])
+def test_the_journal_of_a_job_stays_small(slots: int) -> None:
+    """Its events, and all effects of these steps."""
+    market = market_of(slots)
+    begun, effects = len(market.log), len(market.effects)
+    market.until_decided(market.order(0, 1))
+    events = sum(len(CODEC.encode_event(item.event)) for item in market.log[begun:])
+    performed = sum(len(CODEC.encode_effect(effect)) for effect in market.effects[effects:])
+    print(f"{slots} slots: {events} bytes of events and {performed} of effects a job")
+    assert events + performed < JOURNAL_BYTES
 
 
 def test_the_same_bytes_whenever_a_receipt_is_stored() -> None:
