@@ -12,6 +12,7 @@ from quorate_protocol.commitment import check_opens
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import Accept, Assignment, Commit, Decline, Reveal
+from quorate_protocol.quick import quicken
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 
@@ -164,6 +165,7 @@ class Tick:
 
 
 Event = AcceptReceived | DeclineReceived | CommitReceived | BatchClosed | RevealReceived | ClientStopped | Tick
+quicken(Event)
 
 
 class Effect(StrEnum):

@@ -29,6 +29,7 @@ from quorate_protocol.messages import (
     Verdict,
     Witness,
 )
+from quorate_protocol.quick import quicken
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Label, Outcome, Round
 
@@ -109,6 +110,9 @@ class Receipt:
     def cid(self) -> str:
         """CIDv1 raw of the canonical bytes."""
         return cids.document_cid(self.encode())
+
+
+quicken(Receipt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from quorate_protocol.limits import EXECUTIONS_MAX, TIERS
+from quorate_protocol.quick import quicken
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Label, VerifyTier
 
 RIVAL_SHARE_MAX = Fraction(5, 1000)
@@ -21,6 +22,9 @@ class Execution:
     provider: Address
     result: Hash32 | None
     suspicion_ppm: int = 200_000
+
+
+quicken(Execution)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from quorate_protocol.classes import HostClass
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.messages import Heartbeat
 from quorate_protocol.offer import Offer, SlotOffer
-from quorate_protocol.quick import replace
+from quorate_protocol.quick import quicken, replace
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Price, UnixSeconds
 
@@ -35,6 +35,9 @@ class Candidate:
 
     provider: Provider
     price: Price
+
+
+quicken(Candidate)
 
 
 def on_offer(turn: Turn, event: OfferReceived) -> None:

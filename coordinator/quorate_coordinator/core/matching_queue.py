@@ -18,6 +18,7 @@ from quorate_coordinator.core.matching_needs import needs_of
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Matching, Revealing, Running, State
 from quorate_protocol import lease as leases
 from quorate_protocol.limits import Limits
+from quorate_protocol.quick import quicken
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, UnixSeconds
 
 K = TypeVar("K")
@@ -90,6 +91,7 @@ class _Stand:
     round: Round | None
 
 
+quicken(_Stand)
 NOWHERE = _Stand(None, (), None)
 
 

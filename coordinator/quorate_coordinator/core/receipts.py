@@ -1,6 +1,7 @@
 """Builds the receipt of a decided job from what the state holds, when the verdict falls and again when it is stored.
 
-Nothing of it changes between the two: what a verdict rests on is over. So the effect need not carry the document (0007).
+Nothing of it changes between the two: what a verdict rests on is over. So the effect need not carry the document (0007); mostly the
+two lie milliseconds apart, and what was made waits in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +24,9 @@ def publish(turn: Turn, job: Job) -> Job:
     """Has the receipt of a job that was decided now stored, and notes its CID."""
     assert isinstance(job.phase, Decided)
     verdict = job.phase.verdict
-    cid = document_cid(build(turn.state, turn.rules, job, verdict).encode())
+    data = build(turn.state, turn.rules, job, verdict).encode()
+    cid = document_cid(data)
+    turn.state.receipts.put(cid, data)
     turn.emit(StoreReceipt(f"receipt-doc-{cid}", job.id, verdict.message.seq, cid))
     return turn.put(job, receipt_cid=cid)
 
@@ -40,8 +43,9 @@ def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> by
         return job.submission.spec.encode()
     for verdict in (job.phase.verdict if isinstance(job.phase, Decided) else None, job.held_verdict):
         if verdict is not None and verdict.message.seq == effect.verdict_seq:
-            data = build(state, rules, job, verdict).encode()
-            if document_cid(data) == effect.cid:
+            waiting = state.receipts.take(effect.cid)
+            data = waiting or build(state, rules, job, verdict).encode()
+            if waiting is not None or document_cid(data) == effect.cid:
                 return data
     raise Refused(Code.WRONG_PHASE, f"receipt: job 0x{job.id.hex()} has another verdict by now")
 

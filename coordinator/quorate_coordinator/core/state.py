@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from quorate_coordinator.core.effects import Evidence, PaidVoucher
 from quorate_coordinator.core.matching_index import MarketIndex
 from quorate_coordinator.core.nonces import UsedNonces
+from quorate_coordinator.core.waiting import WaitingDocuments
 from quorate_protocol.audit import Drawn, StakeSlot
 from quorate_protocol.classes import HostClass
 from quorate_protocol.eligible import EligibleList
@@ -357,6 +358,7 @@ class State(Tables):
         self.books: Table[str, Books] = Table(str, Books)
         self.counters: Table[str, int] = Table(str, int)  # apart from the books: one of them moves with every line of history
         self.market = MarketIndex(self)  # derived
+        self.receipts = WaitingDocuments()  # derived
 
     @property
     def event_seq(self) -> Sequence:
