@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from crash_checks import Checks
-from crash_market import POLL_SECONDS, REACH_SECONDS, Armed, CrashMarket, Target
+from crash_market import END_SECONDS, POLL_SECONDS, REACH_SECONDS, Armed, CrashMarket, Target
 from crash_plan import Scenario, Trial
 from quorate.errors import UnavailableError
 from quorate.ledger import Ledger
@@ -117,8 +117,19 @@ async def _stop(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     checks.may_lapse.add(run.id)
     await _until_held(crash)
     await asyncio.sleep(0.5)
-    await run.stop()
-    await run.wait()
+    await _insist(run.stop)
+    await _insist(run.wait)
+
+
+async def _insist(ask: Callable[[], Awaitable[object]]) -> None:
+    """What a client does whose coordinator is away: it asks again."""
+    async with asyncio.timeout(END_SECONDS):
+        while True:
+            try:
+                await ask()
+                return
+            except UnavailableError:
+                await asyncio.sleep(POLL_SECONDS)  # it is on its way up
 
 
 async def _lose(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
@@ -128,7 +139,7 @@ async def _lose(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
         return
     for home, lease in await _until_held(crash):
         await asyncio.to_thread(_remove, crash, home, lease)
-    await run.wait()
+    await _insist(run.wait)
 
 
 async def _start(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
