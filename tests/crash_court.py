@@ -82,4 +82,3 @@ def _verdicts(liar: bytes, books: Books) -> list[str]:
     slashed = [event.account for event in books.of(chain_events.Slashed) if isinstance(event, chain_events.Slashed)]
     problems += [] if slashed == [liar] else [f"stake was taken from {[account.hex() for account in slashed]}"]
     return problems + [f"case {case.case_id}: acquitted" for case in decided if not case.convicted]
-
