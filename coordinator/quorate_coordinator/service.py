@@ -28,6 +28,7 @@ from quorate_coordinator.adapters.paymaster import Paymaster
 from quorate_coordinator.adapters.perform import Performer, purpose_of
 from quorate_coordinator.adapters.projection import Projection
 from quorate_coordinator.adapters.registration import ensure_registered
+from quorate_coordinator.adapters.rounds import Rounds
 from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.early import refuse_early
@@ -66,7 +67,6 @@ from quorate_runtime.sessions import plain_session
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
-BEACON_POLL_SECONDS = 0.25
 LEAVE_POLL_SECONDS = 0.05
 PROJECTION_SECONDS = 2.0
 
@@ -274,6 +274,7 @@ class _Parts:
         service, clock = self.service, self.service.clock
         watch = ChainWatch(self.client, self.contracts, self.core.rules.coordinator, self.core, actor, clock)
         keeper = CourtKeeper(self.client, self.contracts, self.core, self.sender, self.beacon, clock)
+        rounds = Rounds(self.core.rounds_wanted, actor.submit, self.beacon, service.config.beacon_url, service.board, clock)
         rules = self.core.rules
         paymaster = Paymaster(self.client, self.contracts, rules.coordinator, self.core.state, self.sender, rules.limits, clock)
         try:
@@ -285,7 +286,7 @@ class _Parts:
                 if service.config.claims_for_all:
                     group.create_task(paymaster.run(), name="claims")
                 group.create_task(self._ticks(actor), name="ticks")
-                group.create_task(self._rounds(actor), name="beacon")
+                group.create_task(rounds.run(), name="beacon")
                 group.create_task(self._project(), name="projection")
                 group.create_task(service.notifier.watch(clock), name="watchdog")
                 self._announce()
@@ -325,21 +326,6 @@ class _Parts:
                 await self.service.clock.sleep(PROJECTION_SECONDS)
         finally:
             await projection.close()
-
-    async def _rounds(self, actor: Actor[ev.Event, Effect]) -> None:
-        """Brings the rounds that jobs wait for; a beacon that is away only makes them wait longer."""
-        while True:
-            for wanted in self.core.rounds_wanted():
-                try:
-                    found = await self.beacon.round(wanted)
-                except (Refused, Unavailable) as error:
-                    log.warning("beacon round %d: %s", wanted, error)
-                    self.service.board.put("beacon", f"{error}; look at the beacon at {self.service.config.beacon_url}")
-                    break
-                self.service.board.put("beacon")
-                if found is not None:
-                    await actor.submit(ev.RoundAppeared(found.round, found.signature, found.randomness))
-            await self.service.clock.sleep(BEACON_POLL_SECONDS)
 
 
 def _with_sources(rules: Rules, sources: tuple[str, ...]) -> Rules:

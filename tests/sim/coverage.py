@@ -70,7 +70,8 @@ PHASES = {
 # Codes that the sources name and no run of a minute can bring about.
 OUT_OF_REACH = {
     "coordinator": {"busy"},  # bounds of a hundred thousand jobs; their own tests lower them
-    "provider": {"busy", "wrong-chain"},  # 200,000 executions; an owner who moves a folder to another deployment
+    # 200,000 executions; an owner who moves a folder to another deployment; what was over for ten minutes is assigned again
+    "provider": {"busy", "wrong-chain", "replayed"},
 }
 GATE = ("codec", "codec_text", "codec_values", "envelope", "wire")  # what frames pass before a core sees them
 RULES = ("offer", "order", "lease", "commitment", "job")  # what the coordinator's side asks besides

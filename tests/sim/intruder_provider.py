@@ -8,6 +8,7 @@ from quorate_node.core import events, phases
 from quorate_protocol import wire
 from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import Envelope, seal
+from quorate_protocol.limits import DAY
 from quorate_protocol.messages import Assignment, Commit, CommitEntry, CommitReceipt, CommitSet, Statement, Stop, Verdict
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -70,6 +71,7 @@ def _assignment(world: World, provider: Provider, random: Random) -> Attack:
             (replace(good, coordinator=STRANGER.address), STRANGER.sign, DOMAIN, "wrong-signer"),
             (replace(good, provider=STRANGER.address), STATEMENT.sign, DOMAIN, "not-yours"),
             (replace(good, accept_by=UnixSeconds(provider.now - 1)), STATEMENT.sign, DOMAIN, "too-late"),
+            (replace(good, accept_by=UnixSeconds(provider.now + DAY)), STATEMENT.sign, DOMAIN, "too-early"),
         ]
     )
     envelope = seal(domain, message, sign)
