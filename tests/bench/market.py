@@ -5,9 +5,10 @@ Run: python tests/bench/market.py --json [--jobs N] [--matches N] [--folder DIR-
 noop_jobs_s     one execution a job and no audit; signatures are constants and their check is a pass; everything else is real:
                 codec, core, journal with fsync before anybody is told, effects. The goal is 2,000 on two cores.
 signed_jobs_s   the same with every signature made and checked. `crypto_share` is the share of that run's seconds which the
-                coordinator spent signing and recovering; the scripted clients' and providers' own signing (three more for each
-                job) runs on the same core and counts as other work. The goal is 600.
-*_cpu_ms        milliseconds of processor a job, all threads of the process: what to compare by where others use the machine too.
+                coordinator spent signing and recovering. The scripted providers sign for themselves in a process of their own, on
+                the second core; orders are signed beforehand. The goal is 600.
+*_cpu_ms        milliseconds of processor a job, all threads of the coordinator's process, with the pipe that stands for its
+                providers' sockets (below 0.1): what to compare by where others use the machine too.
 audited_jobs_s  tier `standard` of the adaptive rule, 64 staked providers of long standing, so the audit rate is at its floor;
                 `audited_executions` says how many executions a job had.
 job_p50_ms, job_p99_ms   of signed jobs, 16 at a time, from the posted order to the verdict. The beacon's round appears at once:

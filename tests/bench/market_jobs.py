@@ -1,10 +1,10 @@
-"""Whole jobs through the coordinator's real actor, journal, codec and core, with scripted clients and providers in process.
+"""Whole jobs through the coordinator's real actor, journal, codec and core, with scripted clients and providers.
 
 What is real: decoding of every incoming frame, the gate's signature checks, the core, the journal with its fsync before anybody
 is told anything, encoding of every outgoing frame. What is scripted: the work (none), the content store (nothing is stored), the
-network (a function call) and the beacon, whose round appears as soon as somebody waits for it, so that a job's time is the
-machinery's and not the beacon's. What the clients and providers do for themselves (signing, encoding) runs on the same core and
-is part of every figure.
+network (a pipe) and the beacon, whose round appears as soon as somebody waits for it, so that a job's time is the machinery's and
+not the beacon's. The providers sign and encode in a process of their own (`market_providers`), on the second core; what the
+pipe costs the coordinator's process stands for its sockets and is part of every figure. Orders are signed beforehand.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+
+from market_providers import DOMAIN, HOST, IMAGE, Party, Providers, digest, now_seconds, parties, seal
 
 from quorate_coordinator.adapters.archive_file import FileArchive
 from quorate_coordinator.adapters.archivist import Archivist
@@ -27,15 +28,12 @@ from quorate_coordinator.core.state import Trusts
 from quorate_coordinator.core.turn import Rules
 from quorate_protocol import codec, codec_values, job, order, wire
 from quorate_protocol import offer as offers
-from quorate_protocol.cids import document_cid
-from quorate_protocol.classes import HostClass, determinism_class, job_class
-from quorate_protocol.commitment import commitment, result_digest
-from quorate_protocol.eip712 import Domain, struct_hash
-from quorate_protocol.envelope import AnyEnvelope, Envelope, Sign, signer
-from quorate_protocol.hashing import hash_tuple, keccak256, sha256
+from quorate_protocol.classes import HostClass, job_class
+from quorate_protocol.envelope import AnyEnvelope, Sign, signer
+from quorate_protocol.hashing import hash_tuple, sha256
 from quorate_protocol.job import input_root
 from quorate_protocol.limits import MAINNET
-from quorate_protocol.messages import Accept, Assignment, Commit, Heartbeat, Order, Reveal, Session, Voucher
+from quorate_protocol.messages import Heartbeat, Order, Session, Voucher
 from quorate_protocol.order import Submission
 from quorate_protocol.trust import Trust
 from quorate_protocol.units import (
@@ -45,14 +43,11 @@ from quorate_protocol.units import (
     BlockNumber,
     Bps,
     Comparator,
-    ExitStatus,
     Hash32,
     JobKind,
-    Milliseconds,
     Nonce,
     Ppm,
     Price,
-    Round,
     Seconds,
     Sequence,
     Signature,
@@ -67,28 +62,12 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner, SecretStream, recover
 from quorate_runtime.journal import Journal
 
-DOMAIN = Domain(31337, Address(b"\x11" * 20))
-HOST = HostClass("x86_64", "v3", "AuthenticAMD")
-IMAGE = document_cid(b"image")
 CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
 CLIENTS = 8
 BEACON_POLL_SECONDS = 0.02
 TICK_SECONDS = 0.5
 VOUCHER_SECONDS = 0.25
 HEARTBEAT_SECONDS = 10.0
-
-
-def digest(domain: Domain, message: object) -> Hash32:
-    """`eip712.digest`, as in another process: what a party computes must not be at hand when the coordinator needs it."""
-    return keccak256(b"\x19\x01" + domain.separator() + struct_hash(message))
-
-
-M = TypeVar("M")
-
-
-def seal(domain: Domain, message: M, sign: Sign) -> Envelope[M]:
-    """As `envelope.seal`."""
-    return Envelope(message, sign(digest(domain, message)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,19 +123,6 @@ class Crypto:
         return address
 
 
-class Party:
-    """An account with its key; it signs outside the coordinator's time."""
-
-    def __init__(self, seed: int, is_real: bool) -> None:
-        self.key = KeySigner(hash_tuple("bench", seed))
-        self.address = self.key.address
-        self._is_real = is_real
-
-    def sign(self, hashed: Hash32) -> Signature:
-        """Real, or the pass."""
-        return self.key.sign(hashed) if self._is_real else Signature(hashed + hashed + b"\x1b")
-
-
 @dataclass(slots=True)
 class Market:
     """One run's market."""
@@ -169,8 +135,7 @@ class Market:
     providers: dict[Address, Party]
     actor: Actor[ev.Event, Effect] = field(init=False)
     archivist: Archivist = field(init=False)
-    group: asyncio.TaskGroup = field(init=False)
-    reveals: dict[Hash32, Reveal] = field(default_factory=dict)
+    apart: Providers = field(init=False)
     verdicts: dict[Hash32, "asyncio.Future[None]"] = field(default_factory=dict)
     executions: int = 0
     block: int = 5
@@ -186,7 +151,7 @@ class Market:
         )  # fmt: skip
         history = Trusts({job_class(JobKind.TASK, Comparator.EXACT, HOST.id()): Trust(passed=1000, lambda_ppm=Ppm(1_000))})
         core = Coordinator(rules)
-        providers = [Party(1_000 + number, setup.is_signed) for number in range(setup.providers)]
+        providers = parties(setup.providers, setup.is_signed)
         with core.state.transaction():
             for party in providers:
                 core.state.trust[party.address] = history
@@ -200,8 +165,9 @@ class Market:
         """Checked as `Gate` does it, or believed."""
         return signer(DOMAIN, envelope, self.crypto.recover) if self.setup.is_signed else party.address
 
-    async def frame(self, party: Party, data: bytes) -> None:
+    async def frame(self, peer: Address, data: bytes) -> None:
         """One frame of a provider."""
+        party = self.providers[peer]
         match wire.decode(data):
             case wire.AcceptSent(accept):
                 await self.actor.submit(ev.AcceptReceived(accept, self.signer_of(accept, party)))
@@ -218,8 +184,8 @@ class Market:
         """Encodes as the performer does; the provider's answer comes later, by itself."""
         match effect:
             case Send():
-                wire.encode(effect.frame)
-                self._answer(self.providers[effect.peer], effect.frame)
+                self.apart.pipe.send(effect.peer, 0, wire.encode(effect.frame))
+                self._see(effect.frame)
             case PostEpoch(_, number, root):
                 self.block += 1
                 note = ev.EpochPosted(number, root.hash)
@@ -234,33 +200,16 @@ class Market:
     async def keep(self, job_id: Hash32) -> None:
         """The store has every document by now."""
 
-    def _answer(self, party: Party, frame: wire.Frame) -> None:
+    def _see(self, frame: wire.Frame) -> None:
         match frame:
-            case wire.AssignmentSent(assignment, spec):
-                self.group.create_task(self._run(party, assignment.message, spec))
-            case wire.CommitSetSent(assignment_hash):
-                # Again, if the set comes again: a coordinator that was slow has signed it anew.
-                reveal = self.reveals[assignment_hash]
-                self.group.create_task(self.frame(party, wire.encode(wire.RevealSent(reveal))))
-            case wire.VerdictSent(assignment_hash, verdict):
-                self.reveals.pop(assignment_hash, None)
+            case wire.AssignmentSent():
+                self.executions += 1
+            case wire.VerdictSent(_, verdict):
                 waiting = self.verdicts.pop(verdict.message.job_id, None)
                 if waiting is not None:
                     waiting.set_result(None)
             case _:
                 pass
-
-    async def _run(self, party: Party, assignment: Assignment, spec: job.JobSpec) -> None:
-        self.executions += 1
-        hashed, at = digest(DOMAIN, assignment), now_seconds()
-        accept = seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.sign)
-        await self.frame(party, wire.encode(wire.AcceptSent(accept)))
-        output, salt = assignment.spec_hash, hash_tuple("salt", party.address, hashed)
-        self.reveals[hashed] = Reveal(hashed, party.address, ExitStatus(0), output, salt)
-        class_id = _class_of(assignment.host_class, spec.image)
-        value = commitment(hashed, party.address, salt, result_digest(ExitStatus(0), output))
-        commit = Commit(hashed, class_id, value, output, Milliseconds(3_600), Round(0))
-        await self.frame(party, wire.encode(wire.CommitSent(seal(DOMAIN, commit, party.sign))))
 
     # ------------------------------------------------------------------------------------------------------ clients
 
@@ -365,11 +314,6 @@ class Market:
             await self.actor.submit(ev.HeartbeatReceived(beat, self.signer_of(beat, party)))
 
 
-def now_seconds() -> UnixSeconds:
-    """The present moment, whole seconds."""
-    return UnixSeconds(int(time.time()))
-
-
 def an_offer(owner: Address, seq: Sequence, price: Price, slots: int, host: HostClass = HOST, until: int | None = None) -> offers.Offer:
     """A live offer of one class."""
     expires = UnixSeconds(until or int(time.time()) + 900)
@@ -380,14 +324,6 @@ def an_offer(owner: Address, seq: Sequence, price: Price, slots: int, host: Host
 
 
 HARDWARE = offers.Hardware(64, 1 << 37, 1 << 40)
-_CLASSES: dict[tuple[Hash32, str], Hash32] = {}
-
-
-def _class_of(host_class: Hash32, image: str) -> Hash32:
-    key = (host_class, image)
-    if key not in _CLASSES:
-        _CLASSES[key] = determinism_class(host_class, job.image_digest(image), HOST.environment())
-    return _CLASSES[key]
 
 
 async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | None = None) -> Figures:
@@ -398,9 +334,10 @@ async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | Non
     market.archivist = Archivist(history, Outputs(market.core.state, history.archive), market.actor.submit, market.keep)
     await market.actor.start()
     orders = iter(market.orders())
+    market.apart = await Providers.start(setup.providers, setup.is_signed)
     async with asyncio.TaskGroup() as group:
-        market.group = group
         daemons = [group.create_task(work()) for work in (market.actor.run, market.tick, market.beacon, market.vouch, market.beat)]
+        daemons.append(group.create_task(market.apart.serve(market.frame, group)))
         await market.open()
         took: list[float] = []
 
@@ -419,6 +356,7 @@ async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | Non
         commits = journal.commits - commits
         for daemon in daemons:
             daemon.cancel()
+    await market.apart.stop()
     await journal.close()
     history.archive.close()
     took.sort()

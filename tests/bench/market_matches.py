@@ -13,7 +13,8 @@ import resource
 import time
 from dataclasses import dataclass, replace
 
-from market_jobs import DOMAIN, an_offer
+from market_jobs import an_offer
+from market_providers import DOMAIN
 
 from quorate_coordinator.core import book
 from quorate_coordinator.core.core import Coordinator
