@@ -9,7 +9,6 @@ all classes (slower with every class more), SQL (five to a hundred times slower)
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -51,9 +50,8 @@ class Row(NamedTuple):
     mixed: tuple[tuple[str, int], ...] = ()  # (model, VRAM) of each GPU, when they differ
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a job asks of a machine, price apart. `model` in lower case, "" = any."""
+class Needs(NamedTuple):
+    """What a job asks of a machine, price apart. `model` in lower case, "" = any. A tuple, because it is a key again and again."""
 
     bits: int
     memory: int

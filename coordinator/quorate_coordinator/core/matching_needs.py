@@ -1,6 +1,5 @@
 """What a job asks of a machine, as the columns know it."""
 
-from dataclasses import replace
 from functools import lru_cache
 
 from quorate_coordinator.core.matching import FREE, KIND_BIT, PRESENT, PRICED, STAKED, Needs
@@ -25,10 +24,10 @@ def _needs(kind: JobKind, resources: Resources) -> Needs:
 @lru_cache(maxsize=4096)
 def busy_or_not(needs: Needs) -> Needs:
     """The same, free or not."""
-    return replace(needs, bits=needs.bits & ~FREE)
+    return needs._replace(bits=needs.bits & ~FREE)
 
 
 @lru_cache(maxsize=4096)
 def staked(needs: Needs) -> Needs:
     """The same of somebody with a stake."""
-    return replace(needs, bits=needs.bits | STAKED)
+    return needs._replace(bits=needs.bits | STAKED)

@@ -10,7 +10,7 @@ Nothing here may decide by how it came about: what is chosen follows from the ta
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from quorate_coordinator.core.closing import CLOSINGS_MAX
 from quorate_coordinator.core.matching import Needs
@@ -18,7 +18,6 @@ from quorate_coordinator.core.matching_needs import needs_of
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Matching, Revealing, Running, State
 from quorate_protocol import lease as leases
 from quorate_protocol.limits import Limits
-from quorate_protocol.quick import quicken
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, UnixSeconds
 
 K = TypeVar("K")
@@ -82,8 +81,7 @@ class _Account:
     lanes: Ranking[LaneKey, tuple[UnixSeconds, Hash32]] = field(default_factory=Ranking)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stand:
+class _Stand(NamedTuple):
     """Where a live job stands: in the market from a second on, or at a round."""
 
     not_before: UnixSeconds | None
@@ -91,7 +89,6 @@ class _Stand:
     round: Round | None
 
 
-quicken(_Stand)
 NOWHERE = _Stand(None, (), None)
 
 
@@ -232,7 +229,7 @@ class JobQueue:
             self._count(client, 1)
 
     def _count(self, client: Address, change: int) -> None:
-        account = self._accounts.setdefault(client, _Account())
+        account = self._account(client)
         account.running += change
         self._rank_account(client, account)
 
@@ -298,9 +295,15 @@ class JobQueue:
         del waiting[bisect_left(waiting, (price, key))]
         self._tidy(host_class, needs)
 
+    def _account(self, client: Address) -> _Account:
+        account = self._accounts.get(client)
+        if account is None:
+            account = self._accounts[client] = _Account()
+        return account
+
     def _rank(self, lane: _Lane) -> None:
         client = lane.key[0]
-        account = self._accounts.setdefault(client, _Account())
+        account = self._account(client)
         first = lane.jobs.first()
         account.lanes.set(lane.key, None if lane.is_parked or first is None else first[0])
         self._rank_account(client, account)
