@@ -162,6 +162,9 @@ class World:
         self._check_statements(core)
         self._check_convictions()
         self.checks.check_end()
+        for job in self.coordinator.jobs():
+            is_stored = job.receipt_cid is None or f"receipt-doc-{job.receipt_cid}" in self.coordinator.documents
+            assert is_stored, f"I6: the receipt of job 0x{job.id.hex()[:8]} was never stored"
         kept = {job.id for job in self.coordinator.jobs()}
         for client in self.clients:
             for job_id in client.acked:
