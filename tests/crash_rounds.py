@@ -58,12 +58,12 @@ class RoundPlan:
         return f"{self.scenario}: " + ", ".join(f"{name} {trial.point}" for name, trial in self.dying)
 
 
-def plan_rounds(wanted: Sequence[Trial], providers: Sequence[str]) -> list[RoundPlan]:
-    """Ordinary jobs and claims kill every program at once, daemons twice in a row; other scenarios one provider at a time."""
+def plan_rounds(wanted: Sequence[Trial], providers: Sequence[str], in_a_row: int = IN_A_ROW) -> list[RoundPlan]:
+    """Ordinary jobs and claims kill all of `providers` in one round, and daemons several times; others one provider at a time."""
     rounds = []
     for scenario in Scenario:
         left = {program: [each for each in wanted if each.program is program and each.scenario is scenario] for program in Program}
-        times = IN_A_ROW if scenario in BUSY else 1
+        times = in_a_row if scenario in BUSY else 1
         seats = list(providers) * times if scenario in (*BUSY, Scenario.START) else [ANY]
         while any(left.values()):
             dying = [(name, left[Program.PROVIDER].pop(0)) for name in seats if left[Program.PROVIDER]]
