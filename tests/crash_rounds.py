@@ -34,6 +34,7 @@ CLIENT = Path(__file__).with_name("crash_client.py")
 PARALLEL = 3  # jobs under way at one time
 IN_A_ROW = 2  # deaths of one daemon in one round
 START_SECONDS = 4.0
+UP_SECONDS = 20.0  # of a program that starts on a busy machine
 CLAIM_SECONDS = 240.0  # from the first job to the first final epoch
 LIVES_MAX = 6
 CLIENT_SECONDS = 120.0
@@ -144,11 +145,11 @@ async def _lose(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 async def _start(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     """Everybody who is to die on the way up is killed and started."""
-    for name, _ in plan.dying:
-        if name in crash.devnet.family.children and crash.is_armed(name):
-            crash.devnet.kill(name)
-            crash.devnet.start(name)
-    await asyncio.sleep(START_SECONDS)
+    names = [name for name, _ in plan.dying if name in crash.devnet.family.children and crash.is_armed(name)]
+    for name in names:
+        crash.devnet.kill(name)
+        crash.devnet.start(name)
+    await _until_hit(crash, names)
 
 
 async def _configure(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
@@ -159,7 +160,7 @@ async def _configure(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> Non
     settings.write(path, replace(told, price=Price(told.price + 1)))
     crash.devnet.kill(name)
     crash.devnet.start(name)
-    await asyncio.sleep(START_SECONDS)
+    await _until_hit(crash, [name])
 
 
 async def _drain(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
@@ -196,6 +197,13 @@ DEEDS: dict[Scenario, Callable[[CrashMarket, Checks, RoundPlan], Awaitable[None]
     Scenario.STOP: _stop, Scenario.LOSE: _lose, Scenario.START: _start, Scenario.CONFIGURE: _configure, Scenario.DRAIN: _drain,
     Scenario.REORGANISE: _reorganise, Scenario.SESSION: _session,
 }  # fmt: skip
+
+
+async def _until_hit(crash: CrashMarket, names: Sequence[str]) -> None:
+    """All have died on their way up, or have long been up."""
+    limit = time.monotonic() + UP_SECONDS
+    while time.monotonic() < limit and any(crash.is_armed(name) for name in names):
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _until_held(crash: CrashMarket) -> list[tuple[int, str]]:
