@@ -54,6 +54,8 @@ def writer_of(kind: Any) -> Writer:
         return _write_int
     if kind is str:
         return encode_basestring
+    if kind is bool:
+        return _write_bool
     return _by_tree(kind)
 
 
@@ -68,6 +70,10 @@ def _by_tree(kind: Any) -> Writer:
 
 def _write_int(value: int) -> str:
     return str(int(value)) if -_SAFE <= value <= _SAFE else f'"{int(value)}"'
+
+
+def _write_bool(value: bool) -> str:
+    return "true" if value is True else "false" if value is False else codec.text(value)
 
 
 def _tuple_writer(kind: Any) -> Writer:

@@ -23,13 +23,14 @@ class Kept(Generic[K, V]):
 
     def __call__(self, value: K) -> V:
         """The result."""
-        found = self._young.get(id(value))
+        place = id(value)
+        found = self._young.get(place)
         if found is not None:
             return found[1]
-        found = self._old.get(id(value)) or (value, self._compute(value))
+        found = self._old.get(place) or (value, self._compute(value))
         if len(self._young) >= self._newest:
             self._young, self._old = {}, self._young
-        self._young[id(value)] = found
+        self._young[place] = found
         return found[1]
 
     def __len__(self) -> int:

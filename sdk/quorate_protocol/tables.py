@@ -6,7 +6,7 @@ Rows are frozen values: replace them, never mutate them. Iteration is in inserti
 restored core walks its rows exactly as the one that was killed.
 """
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import make_dataclass
 from typing import Generic, Protocol, TypeVar, overload
@@ -73,13 +73,19 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._written: dict[K, V] = {}
         self._deleted: set[K] = set()
         self._followers: list[set[K]] = []
+        self._choosy: list[tuple[set[K], Callable[[V, V], bool]]] = []
 
-    def follow(self) -> set[K]:
+    def follow(self, matters: Callable[[V, V], bool] | None = None) -> set[K]:
         """A set that collects from now on the key of every row that may have changed: written, deleted, rolled back or loaded.
 
-        For indices that are derived from the table: whoever keeps one takes the keys out and derives their rows anew.
+        For indices that are derived from the table: whoever keeps one takes the keys out and derives their rows anew. A follower
+        to whom only some changes of a row matter says which: `matters(before, after)`.
         """
-        self._followers.append(follower := set(self))
+        follower = set(self)
+        if matters is None:
+            self._followers.append(follower)
+        else:
+            self._choosy.append((follower, matters))
         return follower
 
     def __getitem__(self, key: K) -> V:
@@ -110,6 +116,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return key in self._written or (key in self._base and key not in self._deleted)
 
     def __setitem__(self, key: K, value: V) -> None:
+        if self._choosy:
+            self._tell_choosy(key, value)
         self._written[key] = value
         for follower in self._followers:
             follower.add(key)
@@ -120,7 +128,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._written.pop(key, None)
         if key in self._base:
             self._deleted.add(key)
-        for follower in self._followers:
+        for follower in self._all_followers():
             follower.add(key)
 
     def __iter__(self) -> Iterator[K]:
@@ -149,7 +157,7 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def rollback(self) -> None:
         """Drops what waits."""
-        for follower in self._followers:
+        for follower in self._all_followers():
             follower.update(self._written, self._deleted)
         self._written.clear()
         self._deleted.clear()
@@ -168,8 +176,18 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         for index, item in enumerate(tree):
             row: _Row[K, V] = codec_values.from_json(self._row, item, f"[{index}]")
             self._base[row.key] = row.value
-        for follower in self._followers:
+        for follower in self._all_followers():
             follower.update(gone, self._base)
+
+    def _all_followers(self) -> list[set[K]]:
+        return [*self._followers, *(follower for follower, _ in self._choosy)]
+
+    def _tell_choosy(self, key: K, value: V) -> None:
+        """Each change is weighed against the row before it, so that several that cancel out are still told of."""
+        is_there = key in self
+        for follower, matters in self._choosy:
+            if not is_there or matters(self[key], value):
+                follower.add(key)
 
     def _is_new(self, key: K) -> bool:
         return key not in self._base or key in self._deleted

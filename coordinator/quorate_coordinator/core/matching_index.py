@@ -77,6 +77,12 @@ def _is_free(state: "State", owner: Address, count: int, host_class: Hash32) -> 
     return count > len(held) or count > _held_in(state, held, host_class)
 
 
+def _is_of_the_market(before: "Provider", after: "Provider") -> bool:
+    """Whether a change of a provider may change its rows: most are of its money."""
+    is_same = before.offer is after.offer and before.alive_until == after.alive_until and before.is_frozen == after.is_frozen
+    return not is_same or before.index != after.index or before.owner != after.owner
+
+
 class MarketIndex:
     """Buckets by host class, with what orders need to know of a class."""
 
@@ -91,7 +97,7 @@ class MarketIndex:
         self._lists: dict[Hash32, EligibleList] = {}  # by root, the one used last at the end
         self._trust_roots: dict[Hash32, Hash32] = {}
         self._block = BlockNumber(0)
-        self._changed = (state.providers.follow(), state.trust.follow())
+        self._changed = (state.providers.follow(_is_of_the_market), state.trust.follow())
         self._changed_occupied = state.occupied.follow()
         self._changed_hosts, self._changed_trust = state.hosts.follow(), state.trust.follow()
 
