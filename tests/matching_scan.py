@@ -1,9 +1,11 @@
 """Matching as plain scans over all offers and all jobs: what the columns and the queue are compared with."""
 
+from collections import Counter
+
 from quorate_coordinator.core import book
 from quorate_coordinator.core.matching import SPREAD_MASK, key_of
 from quorate_coordinator.core.matching_queue import deadline_of
-from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Matching, Provider, State
+from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Matching, Provider, Running, State
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.hashing import hash_tuple
@@ -65,6 +67,10 @@ def weight(turn: Turn, job: Job, provider: Provider, chance: int) -> int:
     return 1_000_000 + (mixed >> 32) % book.JITTER_PPM + book.STRIKE_PPM * min(strikes, 10) - book.CACHED_PPM * cached
 
 
+def _waits_for(phase: Running, owner: Address) -> bool:
+    return any(place.lease is None and place.slot.owner == owner for place in phase.places)
+
+
 class ScanQueue:
     """As `matching_queue.JobQueue`, looking at every live job each time and trying everybody who waits."""
 
@@ -75,6 +81,16 @@ class ScanQueue:
     def _live(self) -> list[Job]:
         jobs = [self._state.jobs[job_id] for job_id in self._state.live]
         return sorted(jobs, key=lambda job: (job.created_at, job.id))
+
+    def kept_for(self, owner: Address) -> Job | None:
+        """As `JobQueue.kept_for`."""
+        found = [job for job in self._live() if isinstance(job.phase, Running) and _waits_for(job.phase, owner)]
+        running = self._running()
+        return min(found, key=lambda job: (running[job.submission.order.message.client], job.created_at, job.id), default=None)
+
+    def _running(self) -> Counter[Address]:
+        held = (lease for lease in self._state.leases.values() if lease.occupies_slot)
+        return Counter(self._state.jobs[lease.job_id].submission.order.message.client for lease in held)
 
     def rounds(self) -> list[Round]:
         """As `JobQueue.rounds`."""
@@ -97,16 +113,12 @@ class ScanQueue:
 
     def next(self, at: UnixSeconds) -> Job | None:
         """As `JobQueue.next`."""
-        running: dict[Address, int] = {}
-        for lease in self._state.leases.values():
-            if lease.occupies_slot:
-                client = self._state.jobs[lease.job_id].submission.order.message.client
-                running[client] = running.get(client, 0) + 1
+        running = self._running()
         waiting = [
             job for job in self._live() if isinstance(job.phase, Matching) and job.phase.not_before <= at and job.id not in self._aside
         ]
         clients = {job.id: job.submission.order.message.client for job in waiting}
-        return min(waiting, key=lambda job: (running.get(clients[job.id], 0), job.created_at, job.id), default=None)
+        return min(waiting, key=lambda job: (running[clients[job.id]], job.created_at, job.id), default=None)
 
     def park(self, job: Job) -> bool:
         """Tried in every step again."""

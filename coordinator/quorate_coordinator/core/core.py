@@ -79,6 +79,7 @@ class Coordinator:
                 match_waiting(turn, self.queue)
             case ev.CommitReceived():
                 placing.on_commit(turn, event)
+                hand_over(turn, self.queue, event.commit.message.assignment_hash)
                 match_waiting(turn, self.queue)
             case ev.RevealReceived():
                 closing.on_reveal(turn, event)
@@ -159,6 +160,16 @@ def _tick_job(turn: Turn, job: Job) -> None:
 def _due_leases(turn: Turn, job: Job) -> list[Hash32]:
     open_phases = (leases.Assigned, leases.Accepted, leases.Closed)
     return [digest for digest in job.leases[-16:] if isinstance(turn.state.leases[digest].phase, open_phases)]
+
+
+def hand_over(turn: Turn, queue: JobQueue, committed: Hash32) -> None:
+    """The slot that a commit freed goes to a drawn execution that waits for just this provider, before any primary, which may run
+    anywhere. Else, as long as primaries wait, no drawn execution would ever find its provider free, and no job would end.
+    """
+    owner = turn.state.leases[committed].provider
+    job = queue.kept_for(owner)
+    if job is not None:
+        placing.retry_places(turn, job, owner)
 
 
 def match_waiting(turn: Turn, queue: JobQueue) -> None:

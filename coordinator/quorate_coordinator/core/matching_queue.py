@@ -110,6 +110,8 @@ class JobQueue:
         self._holds: Ranking[Hash32, tuple[UnixSeconds, Hash32]] = Ranking()
         self._rounds: dict[Round, set[Hash32]] = {}
         self._occupying: dict[Hash32, Address] = {}  # lease -> client
+        self._kept: dict[Hash32, tuple[Address, ...]] = {}  # job -> providers that it has a place with and no slot yet
+        self._keeping: dict[Address, set[Hash32]] = {}
 
     def refresh(self) -> None:
         """Takes what the tables say now."""
@@ -144,6 +146,16 @@ class JobQueue:
         found = self._holds.take_until(at)
         self._changed[0].update(found)
         return [self._state.jobs[job_id] for job_id in found]
+
+    def kept_for(self, owner: Address) -> Job | None:
+        """The job whose drawn execution waits for a slot of just this provider; of several the one that `next` would take."""
+        self.refresh()
+        found = [self._state.jobs[job_id] for job_id in self._keeping.get(owner, ())]
+        return min(found, key=self._rank_of, default=None)
+
+    def _rank_of(self, job: Job) -> tuple[int, UnixSeconds, Hash32]:
+        account = self._accounts.get(job.submission.order.message.client)
+        return account.running if account else 0, job.created_at, job.id
 
     def _oldest_first(self, found: "set[Hash32] | tuple[()] | list[Hash32]") -> list[Job]:
         return sorted((self._state.jobs[job_id] for job_id in found), key=lambda job: (job.created_at, job.id))
@@ -240,6 +252,7 @@ class JobQueue:
         self._holds.set(job_id, (job.phase.hold_until, job_id) if is_held and isinstance(job.phase, Decided) else None)  # type: ignore[union-attr]
         due = deadline_of(self._state, job, self._limits) if is_live and job is not None else None
         self._due.set(job_id, None if due is None else (due, job_id))
+        self._derive_kept(job_id, _waiting_for(job) if is_live and job is not None else ())
         stand = _stand_of(job) if is_live and job is not None else NOWHERE
         before = self._stands.get(job_id, NOWHERE)
         if stand == before:
@@ -254,6 +267,21 @@ class JobQueue:
             self._later.set(job_id, (stand.not_before, job.created_at, job_id))
         if stand.round is not None:
             self._rounds.setdefault(stand.round, set()).add(job_id)
+
+    def _derive_kept(self, job_id: Hash32, owners: tuple[Address, ...]) -> None:
+        before = self._kept.get(job_id, ())
+        if owners == before:
+            return
+        for owner in before:
+            self._keeping[owner].discard(job_id)
+            if not self._keeping[owner]:
+                del self._keeping[owner]
+        for owner in owners:
+            self._keeping.setdefault(owner, set()).add(job_id)
+        if owners:
+            self._kept[job_id] = owners
+        else:
+            del self._kept[job_id]
 
     def _leave(self, job_id: Hash32, stand: _Stand) -> None:
         self._later.set(job_id, None)
@@ -319,6 +347,12 @@ def _drained(changed: set[Hash32]) -> tuple[Hash32, ...]:
     if found:
         changed.clear()
     return found
+
+
+def _waiting_for(job: Job) -> tuple[Address, ...]:
+    if not isinstance(job.phase, Running):
+        return ()
+    return tuple(dict.fromkeys(place.slot.owner for place in job.phase.places if place.lease is None))
 
 
 def _stand_of(job: Job) -> _Stand:

@@ -230,10 +230,10 @@ def end(turn: Turn, job: Job, reason: str) -> None:
     turn.note(ended, "ended", reason)
 
 
-def retry_places(turn: Turn, job: Job) -> None:
-    """Gives kept places a new assignment once their provider said it would be free; fills what was skipped."""
+def retry_places(turn: Turn, job: Job, freed: Address | None = None) -> None:
+    """Gives kept places a new assignment once their provider said it would be free, or is (`freed`); fills what was skipped."""
     assert isinstance(job.phase, Running)
-    due = [place for place in job.phase.places if place.lease is None and place.retry_at <= turn.at]
+    due = [place for place in job.phase.places if place.lease is None and (place.retry_at <= turn.at or place.slot.owner == freed)]
     for place in due:
         job = draws.assign_place(turn, job, place)
     if due:
