@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from quorate_coordinator.core import matching
 from quorate_coordinator.core.matching import Bucket, Row
-from quorate_protocol.audit import StakeSlot
 from quorate_protocol.classes import HostClass
 from quorate_protocol.eligible import EligibleList
 from quorate_protocol.merkle import merkle_root
@@ -45,7 +44,7 @@ class _Kept:
 
 
 NOBODY_STAKED = _Staked(None, 0, 0, frozenset())
-LISTS_MAX = 256
+LISTS_MAX = 32
 LISTS_SLOTS_MAX = 1 << 20  # places in all lists that are kept for their proofs
 
 
@@ -219,13 +218,15 @@ class MarketIndex:
         self._kept[host_class] = _Kept(staked, version, at, until, eligible)
         return eligible
 
-    def list_of(self, root: Hash32, slots: tuple[StakeSlot, ...], length: int) -> EligibleList:
-        """The list with this root, of these slots; kept, because neighbouring jobs draw from one."""
+    def list_of(self, root: Hash32) -> EligibleList:
+        """The list with this root, which jobs draw from; kept, because neighbouring jobs draw from one."""
         found = self._lists.pop(root, None)
         if found is not None:
             self._lists[root] = found  # the newest now
             return found
-        return self._keep_list(EligibleList(slots, length))
+        frame = self._state.frames[root]
+        slots = self._state.rosters[frame.roster].slots
+        return self._keep_list(EligibleList(frame.slots_in(slots), len(slots)))
 
     def _keep_list(self, made: EligibleList) -> EligibleList:
         self._lists[made.root] = made

@@ -1,9 +1,9 @@
 """Orders in: funds, nonce, host class and rule; the Ack that freezes the frame of the draw."""
 
-from quorate_coordinator.core import book
+from quorate_coordinator.core import book, frames
 from quorate_coordinator.core.effects import StoreSpec
 from quorate_coordinator.core.nonces import UsedNonces
-from quorate_coordinator.core.state import Client, Frame, Job, Matching
+from quorate_coordinator.core.state import Client, Job, Matching
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import settlement
 from quorate_protocol.classes import determinism_class, job_class
@@ -138,8 +138,7 @@ def _new_job(turn: Turn, submission: Submission, job_id: Hash32, host_class: Has
     )
     spec = submission.spec
     class_id = determinism_class(host_class, image_digest(spec.image), host.environment())
-    known = turn.state.frames.get(eligible.root)
-    turn.state.frames[eligible.root] = Frame(eligible.slots, known.jobs + 1 if known is not None else 1)
+    frames.hold(turn, host_class, eligible)
     return Job(job_id, submission, turn.at, turn.seal(ack), secret, host, class_id, eligible.length, Amount(worst), Matching(turn.at))
 
 

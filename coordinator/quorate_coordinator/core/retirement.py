@@ -7,12 +7,11 @@ whoever looks finds it in one of the two, in both for a moment, and a crash in b
 
 from heapq import heapify, heappop, heappush
 
-from quorate_coordinator.core import faults
+from quorate_coordinator.core import faults, frames
 from quorate_coordinator.core.effects import ArchiveRuns
 from quorate_coordinator.core.events import RunsArchived
 from quorate_coordinator.core.state import Decided, Ended, Job, State
 from quorate_coordinator.core.turn import Turn
-from quorate_protocol.quick import replace
 from quorate_protocol.units import Hash32, UnixSeconds
 
 BATCH_MAX = 64  # runs in one effect, written in one transaction
@@ -107,12 +106,7 @@ def _forget(turn: Turn, job: Job) -> None:
         state.accepts.pop(digest, None)
     for commit_hash in job.commits:
         state.commits.pop(commit_hash, None)
-    root = job.ack.message.eligible_root
-    frame = state.frames[root]
-    if frame.jobs > 1:
-        state.frames[root] = replace(frame, jobs=frame.jobs - 1)
-    else:
-        del state.frames[root]
+    frames.let_go(turn, job.ack.message.eligible_root)
     state.events.pop(job.id, None)
     state.finished.pop(job.id, None)
     del state.jobs[job.id]

@@ -1,5 +1,6 @@
 """The coordinator's state: tables of frozen entities. Only `core.py` and the modules it calls write to them, inside one step."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core.effects import Evidence, PaidVoucher
@@ -198,11 +199,25 @@ JobPhase = Matching | Running | AwaitingRound | Revealing | Decided | Ended
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """Slots that were alive with audit capacity at some Ack: what jobs draw from. Most jobs share one with their neighbours."""
+class Roster:
+    """A host class's list as it was when frames were made of it."""
 
+    host_class: Hash32
     slots: tuple[StakeSlot, ...]
+    frames: int  # that are made of it
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Which slots were alive with audit capacity at some Ack: what jobs draw from. Most jobs share one with their neighbours."""
+
+    roster: int
+    alive: bytes  # bit `index & 7` of byte `index >> 3`
     jobs: int  # that draw from it
+
+    def slots_in(self, roster: tuple[StakeSlot, ...]) -> Iterator[StakeSlot]:
+        """The slots themselves."""
+        return (slot for slot in roster if self.alive[slot.index >> 3] >> (slot.index & 7) & 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +353,8 @@ class State(Tables):
         self.indices: Table[Address, int] = Table(Address, int)
         self.jobs: Table[Hash32, Job] = Table(Hash32, Job)
         self.frames: Table[Hash32, Frame] = Table(Hash32, Frame)  # by `Ack.eligibleRoot`
+        self.rosters: Table[int, Roster] = Table(int, Roster)
+        self.newest_rosters: Table[Hash32, int] = Table(Hash32, int)  # by host class
         self.live: Table[Hash32, bool] = Table(Hash32, bool)
         self.held: Table[Hash32, Hold] = Table(Hash32, Hold)
         self.finished: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # jobs that are over, and when they may leave
@@ -367,8 +384,7 @@ class State(Tables):
 
     def eligible(self, job: Job) -> EligibleList:
         """Whom a job's auditors are drawn from."""
-        root = job.ack.message.eligible_root
-        return self.market.list_of(root, self.frames[root].slots, job.list_length)
+        return self.market.list_of(job.ack.message.eligible_root)
 
     @property
     def own(self) -> Books:
