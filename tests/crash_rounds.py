@@ -145,11 +145,12 @@ async def _lose(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 async def _start(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     """Everybody who is to die on the way up is killed and started."""
-    names = [name for name, _ in plan.dying if name in crash.devnet.family.children and crash.is_armed(name)]
-    for name in names:
-        crash.devnet.kill(name)
-        crash.devnet.start(name)
-    await _until_hit(crash, names)
+    names = {name: trial for name, trial in plan.dying if name in crash.devnet.family.children and crash.is_armed(name)}
+    for name, trial in names.items():
+        started = crash.providers[-1] if trial.point.endswith("OfferReceived") else name  # offers come when a provider starts
+        crash.devnet.kill(started)
+        crash.devnet.start(started)
+    await _until_hit(crash, list(names))
 
 
 async def _configure(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
