@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate_content.tree import cid_of_path
 from quorate_node.adapters.outputs import OutputCaps, collect_tree, delete_tree
 from quorate_node.adapters.outputs_tar import collect_tar
 from quorate_protocol.refusals import Code, Refused
@@ -161,3 +162,62 @@ def test_cut_stream_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused):
         collect_tar(iter(pieces(data[:50_000])), tmp_path / "collected", CAPS)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hundred_thousand_files_are_refused_at_the_first_too_many(tmp_path: Path) -> None:
+    """By the name it has, without one name more being read."""
+    source = tmp_path / "outputs"
+    for number in range(40):
+        (source / f"{number:02}").mkdir(parents=True)
+        for name in range(100):
+            (source / f"{number:02}" / f"{name:02}").touch()
+    with pytest.raises(Refused) as refusal:
+        collect_tree(source, tmp_path / "collected", CAPS)
+    path, _, rest = refusal.value.detail.partition(": ")
+    assert refusal.value.code is Code.OVERSIZE and (source / path).exists() and "100 files" in rest
+    entries = [(f"outputs/{number:06}", tarfile.REGTYPE, "", b"") for number in range(5_000)]
+    with pytest.raises(Refused) as refusal:
+        collect_tar(iter(pieces(tar(ROOT, *entries))), tmp_path / "collected", CAPS)
+    assert refusal.value.code is Code.OVERSIZE and refusal.value.detail.startswith("000100: ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs"]
+
+
+def test_a_second_name_of_a_file_elsewhere_is_a_copy_of_its_bytes_and_counts_again(tmp_path: Path) -> None:
+    """What a job links out of its scratch space is its own; it costs as much as it holds, once for every name."""
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "scratch").write_bytes(b"s" * 400_000)
+    for name in ("a", "b"):
+        os.link(tmp_path / "scratch", tmp_path / "outputs" / name)
+    collect_tree(tmp_path / "outputs", tmp_path / "collected", CAPS)
+    (tmp_path / "scratch").write_bytes(b"changed later")
+    assert {(tmp_path / "collected" / name).read_bytes() for name in ("a", "b")} == {b"s" * 400_000}
+    os.link(tmp_path / "collected" / "a", tmp_path / "outputs" / "c")
+    os.unlink(tmp_path / "outputs" / "a")
+    (tmp_path / "scratch").write_bytes(b"s" * 700_000)
+    with pytest.raises(Refused, match="[bc]: outputs are larger"):
+        collect_tree(tmp_path / "outputs", tmp_path / "again", CAPS)
+
+
+NAMES = ("Readme", "readme", "README", "caf\u00e9", "cafe\u0301", "\u212b", "\u00c5", "stra\u00dfe", "strasse", "\u017f", "s", "S")
+
+
+def test_names_that_only_look_alike_stay_what_they_are(tmp_path: Path) -> None:
+    """Bytes are compared, never letters: which letters are alike depends on the version of a table, and honest providers must agree."""
+    source = tmp_path / "outputs"
+    source.mkdir()
+    for name in NAMES:
+        (source / name).write_text(name)
+    collect_tree(source, tmp_path / "collected", CAPS)
+    assert {path.name: path.read_text() for path in (tmp_path / "collected").iterdir()} == {name: name for name in NAMES}
+    entries = [(f"outputs/{name}", tarfile.REGTYPE, "", name.encode()) for name in NAMES]
+    collect_tar(iter(pieces(tar(ROOT, *entries))), tmp_path / "from-tar", CAPS)
+    assert cid_of_path(tmp_path / "from-tar") == cid_of_path(tmp_path / "collected")
+
+
+def test_one_name_twice_in_a_stream_is_refused_by_its_name(tmp_path: Path) -> None:
+    twice = [("outputs/x", tarfile.REGTYPE, "", b"1"), ("outputs/x", tarfile.REGTYPE, "", b"2")]
+    for members in (twice, [twice[0], ("outputs/x", tarfile.DIRTYPE, "", b"")], [twice[0], ("outputs/x/y", tarfile.REGTYPE, "", b"1")]):
+        with pytest.raises(Refused, match="x") as refusal:
+            collect_tar(iter(pieces(tar(ROOT, *members))), tmp_path / "collected", CAPS)
+        assert refusal.value.code is Code.MALFORMED
+        assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,10 @@ def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) ->
         try:
             with tarfile.open(fileobj=_Stream(chunks), mode="r|") as archive:
                 for member in archive:
-                    _take(archive, member, partial, allowance)
+                    try:
+                        _take(archive, member, partial, allowance)
+                    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+                        raise Refused(Code.MALFORMED, f"{member.name[:200]!r}: comes twice, or before its folder") from error
                     archive.members = []  # type: ignore[attr-defined]  # the module keeps every header otherwise
         except (tarfile.TarError, EOFError, RecursionError, UnicodeError) as error:
             raise Refused(Code.MALFORMED, f"outputs cannot be read: {error}") from error
