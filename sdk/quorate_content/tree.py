@@ -248,18 +248,18 @@ class _Scan:
             raise oversize(f"depth of directories at {_shown(path[:3])}", self._bounds.directory_depth_max)
         if self._sink is not None:
             self._sink.enter(path)
-        entries = {name: self._any(self._open(descriptor, (*path, name)), (*path, name)) for name in self._names(descriptor)}
+        entries = {name: self._any(self._open(descriptor, (*path, name)), (*path, name)) for name in self._names(descriptor, path)}
         if self._sink is not None:
             self._sink.leave(path)
         return build_directory(entries, self._profile, self._emit)
 
-    def _names(self, descriptor: int) -> list[bytes]:
+    def _names(self, descriptor: int, path: TreePath) -> list[bytes]:
         names = []
         with os.scandir(descriptor) as found:
             for entry in found:
                 self._entries += 1
                 if self._entries > self._bounds.entries_max:
-                    raise oversize("entries of directories", self._bounds.entries_max)
+                    raise oversize(f"entries of directories at {_shown(path)}", self._bounds.entries_max)
                 names.append(os.fsencode(entry.name))
         for name in names:
             check_name(name, self._bounds)
