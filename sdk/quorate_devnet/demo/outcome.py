@@ -92,7 +92,7 @@ def to_json(ending: Ending) -> dict[str, object]:
             "convicted": bool(case and case.convicted),
         },
         "slashed": [{"provider": hexed(account), "amount": amount} for account, amount in ending.slashed().items()],
-        "paid": {hexed(account): amount for account, amount in sight.books.paid().items()},
+        "paid": {hexed(account): amount for account, amount in sight.books.paid().items() if account in sight.providers},
         "gas": {
             "post": ending.gas.post, "claim": ending.gas.claim, "case_open": ending.gas.case_open, "case_decide": ending.gas.case_decide,
         },
