@@ -2,11 +2,12 @@
 
 from collections import Counter
 
-from quorate_coordinator.core import epochs
-from quorate_coordinator.core.state import EpochRecord, State
+from quorate_coordinator.core import chain_notes, epochs
+from quorate_coordinator.core.events import CaseOpened, ChainAdvanced
+from quorate_coordinator.core.state import Case, EpochRecord, State
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.receipt import document, verify
-from quorate_protocol.units import ZERO_HASH, Address, Hash32, Label, UnixSeconds, VerifyTier
+from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32, Label, Nonce, UnixSeconds, VerifyTier
 from quorate_protocol.verdict import Accepted, Execution, More, decide
 from quorate_runtime.crypto import recover
 from sim.coordinator import rules_of
@@ -55,3 +56,15 @@ def test_auditor_that_says_nothing_has_audited_nothing() -> None:
     assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted, silent], 7, is_exhausted=False) == More(1)
     assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted, silent, second], 7, is_exhausted=False) == Accepted((0, 2), (1,))
     assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted], 7, is_exhausted=False) == Accepted((0,), ())
+
+
+def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
+    """The court's note was given to the first case without a number: the one that stands stayed "opening", its jobs in memory for ever."""
+    state = State()
+    turn = Turn(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
+    accused, digest = Address(b"\x0a" * 20), Hash32(b"\x01" * 32)
+    state.cases["refused"] = Case("refused", accused, (), (), is_convicted=False, phase="refused: stale")
+    note = CaseOpened(Nonce(1), accused, (digest,))
+    chain_notes.on_block(turn, ChainAdvanced(BlockNumber(1), digest, UnixSeconds(3_000), (note,)))
+    assert state.cases["refused"].case_id is None, "it names other executions"
+    assert state.cases["foreign-1"].case_id == 1 and state.cases["foreign-1"].phase == "drawing"

@@ -25,7 +25,7 @@ from quorate_coordinator.core.state import Case, Client, HostList, PastKey, Prov
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.audit import FOREVER, StakeSlot
 from quorate_protocol.quick import replace
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Nonce
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Hash32, Nonce
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
@@ -142,11 +142,16 @@ def _case_opened(turn: Turn, note: CaseOpened) -> None:
     """Ours is recognised by its executions; a stranger's case freezes the accused all the same."""
     if any(case.case_id == note.case_id for case in turn.state.cases.values()):
         return  # told again after a reorganisation
-    ours = next((case for case in turn.state.cases.values() if case.accused == note.accused and case.case_id is None), None)
+    waiting = (case for case in turn.state.cases.values() if case.accused == note.accused and case.case_id is None)
+    ours = next((case for case in waiting if set(_named(turn, case)) == set(note.assignments)), None)
     if ours is None:
         ours = Case(f"foreign-{note.case_id}", note.accused, (), ())
-    turn.state.cases[ours.key] = replace(ours, case_id=note.case_id, phase="drawing")
+    turn.state.cases[ours.key] = replace(ours, case_id=note.case_id, phase="drawing", is_convicted=None)
     _freeze(turn, note.accused, is_frozen=True)
+
+
+def _named(turn: Turn, case: Case) -> list[Hash32]:
+    return [turn.digest(item.assignment.message) for item in case.executions]
 
 
 def _case_decided(turn: Turn, note: CaseDecided) -> None:
