@@ -1,6 +1,7 @@
 """What the simulator found and a mutant would show too rarely: the smallest case of each."""
 
 from collections import Counter
+from dataclasses import replace
 
 from quorate_coordinator.core import chain_notes, epochs
 from quorate_coordinator.core.events import CaseOpened, ChainAdvanced
@@ -13,7 +14,7 @@ from quorate_runtime.crypto import recover
 from sim.coordinator import rules_of
 from sim.forgery import forgeries
 from sim.parties import is_beacon_signature
-from sim.plan import Behaviour, Market, draw
+from sim.plan import CALM, Behaviour, JobPlan, Market, draw
 from sim.world import World
 
 
@@ -68,3 +69,18 @@ def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
     chain_notes.on_block(turn, ChainAdvanced(BlockNumber(1), digest, UnixSeconds(3_000), (note,)))
     assert state.cases["refused"].case_id is None, "it names other executions"
     assert state.cases["foreign-1"].case_id == 1 and state.cases["foreign-1"].phase == "drawing"
+
+
+def test_two_jobs_judged_in_one_step_make_one_record_and_one_fall_of_held_pay() -> None:
+    """Records and held pay were compared after each receipt: two reveals that ran out in one tick looked like a wrong record."""
+    at = {(0, 1): 1.6, (1, 1): 3.8, (1, 5): 8.7, (0, 3): 12.1, (1, 3): 14.3, (0, 2): 16.6, (0, 6): 22.8}
+    jobs = tuple(JobPlan(client, number, seconds, None) for (client, number), seconds in at.items())
+    kinds = (Behaviour.HONEST, Behaviour.LIAR, Behaviour.COPIER, *[Behaviour.HONEST] * 5)
+    calm = replace(draw(590), jobs=jobs, behaviours=kinds, weather=CALM, cuts=(), clocks=(), crash_chance=0.0, phantom_chance=0.0)
+    plan = replace(calm, outage=None, has_reorganisations=False, has_intruder=False, is_poor=False, leaver=None)
+    for chance in range(40):
+        world = World(replace(plan, salt=chance))
+        world.run()
+        if world.coverage.facts["jobs judged in one step"]:
+            return
+    raise AssertionError("no two jobs were judged in one step")

@@ -63,6 +63,8 @@ class Checks:
         self._revealed: set[Hash32] = set()
         self._rates: dict[tuple[Hash32, int], int] = {}  # job and beacon round -> auditPpm at its draw
         self._credits: dict[Address, int] = {}  # final and held, after the last step
+        self._earned: dict[Address, int] = {}  # by the books, after the last step
+        self._given_back: set[Address] = set()  # who lost held pay in this step
         self._held: dict[Hash32, int] = {}  # a held execution -> its credit
         self._last_reveal: dict[Hash32, int] = {}  # job -> when its last reveal was taken
 
@@ -124,6 +126,8 @@ class Checks:
         self.conduct.stepped(core, self.coordinator.at)
         self._see_moves(core)
         if not isinstance(event, ev.HeartbeatReceived | ev.OfferReceived):
+            self.conduct.compare_records(core)
+            self._compare_given_back()
             self._compare_books(core)
 
     def _effect(self, core: Coordinator, effect: CoordinatorEffect) -> None:
@@ -202,7 +206,7 @@ class Checks:
         self.books.receipts[job_id] = body
         self.lists[job_id] = core.state.eligible(core.state.jobs[job_id])
         self._check_group(body)
-        self.conduct.judged(core, body, self.coordinator.at)
+        self.conduct.judged(body)
         if first is None:
             self._book(body)
         else:
@@ -279,8 +283,7 @@ class Checks:
             self._fund_owes(paid, pays)
             return
         self.books.earned[owner] -= credit
-        fell = self._credits.get(owner, 0) - self._credit_of(owner)
-        assert fell == credit, f"I1: {credit} of held pay was forfeited or gone, the credit fell by {fell}"
+        self._given_back.add(owner)
         if hashed not in verdict.faulted:
             self.coverage.facts["held, gone"] += 1
             self.books.refunds[client] = self.books.refunds.get(client, 0) + credit
@@ -294,6 +297,14 @@ class Checks:
             helper = item.assignment.message.provider
             self.books.earned[helper] = self.books.earned.get(helper, 0) + pay
         self.books.premiums += credit
+
+    def _compare_given_back(self) -> None:
+        """I1: after a whole step, for one tick may decide several jobs of one provider."""
+        for owner in sorted(self._given_back):
+            booked = self._earned.get(owner, 0) - self.books.earned[owner]
+            fell = self._credits.get(owner, 0) - self._credit_of(owner)
+            assert fell == booked, f"I1: {booked} of held pay was forfeited or gone, the credit fell by {fell}"
+        self._given_back.clear()
 
     def _credit_of(self, owner: Address) -> int:
         found = self.coordinator.core.state.providers[owner]
@@ -336,6 +347,7 @@ class Checks:
         """I1: the cores' accounts are the books'."""
         state, own = core.state, core.state.own
         self._credits = {owner: item.final + item.held for owner, item in state.providers.items()}
+        self._earned = dict(self.books.earned)
         past = state.clients.get(key("stranger", 1).address)
         history = past.charged if past is not None else 0
         for account, client in state.clients.items():

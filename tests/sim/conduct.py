@@ -38,6 +38,7 @@ class Conduct:
     vouched: dict[Address, int] = field(default_factory=dict)
     passed: dict[Address, int] = field(default_factory=dict)
     strikes: dict[Address, int] = field(default_factory=dict)
+    fresh: int = 0  # verdicts on records since those were compared
 
     # ---------------------------------------------------------------------------------------------------- deadlines
 
@@ -125,7 +126,7 @@ class Conduct:
 
     # -------------------------------------------------------------------------------------------------------- records
 
-    def judged(self, core: Coordinator, body: Receipt, at: int) -> None:
+    def judged(self, body: Receipt) -> None:
         """I10: the record that a stranger folds from receipts; I5: nobody is struck for what was no wrong result."""
         verdict = body.verdict.message
         if verdict.outcome is not Outcome.ACCEPTED or verdict.label is Label.UNVERIFIED:
@@ -137,15 +138,18 @@ class Conduct:
             self.holds[body.ack.message.job_id] = (verdict.time + self.limits.max_hold, primary, self.served[primary])
             return
         self.holds.pop(body.ack.message.job_id, None)
+        self.fresh += 1
         for item in body.executions:
             owner, hashed = item.assignment.message.provider, digest(DOMAIN, item.assignment.message)
             if hashed in verdict.group:
                 self.passed[owner] = min(1000, self.passed.get(owner, 0) + 1)
             elif item.reveal is None or item.reveal.exit_status not in (EXIT_TIMEOUT, EXIT_MEMORY_KILL):
                 self.passed[owner], self.strikes[owner] = 0, self.strikes.get(owner, 0) + 1
-        self._compare_records(core)
 
-    def _compare_records(self, core: Coordinator) -> None:
+    def compare_records(self, core: Coordinator) -> None:
+        """I10: after a whole step, for one tick may judge several jobs: its state holds them all, each of its receipts only one."""
+        self.coverage.facts["jobs judged in one step"] += self.fresh if self.fresh > 1 else 0
+        self.fresh = 0
         for owner, passed in self.passed.items():
             trusts = core.state.trust.get(owner)
             trust = trusts.by_class[CLASS] if trusts else None
