@@ -8,7 +8,7 @@ from quorate_coordinator.core import receipts
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect as CoordinatorEffect
 from quorate_coordinator.core.effects import OpenCase, Send, StoreReceipt
-from quorate_coordinator.core.state import Job, Running
+from quorate_coordinator.core.state import Job, Running, Trusts
 from quorate_protocol import codec, receipt, wire
 from quorate_protocol.beacon import round_time
 from quorate_protocol.classes import job_class
@@ -64,6 +64,8 @@ class Checks:
         self._rates: dict[tuple[Hash32, int], int] = {}  # job and beacon round -> auditPpm at its draw
         self._credits: dict[Address, int] = {}  # final and held, after the last step
         self._earned: dict[Address, int] = {}  # by the books, after the last step
+        self._held_before: dict[Address, int] = {}  # what the rates of a round's draws are made of: the state before any of them
+        self._trust_before: dict[Address, Trusts] = {}
         self._given_back: set[Address] = set()  # who lost held pay in this step
         self._held: dict[Hash32, int] = {}  # a held execution -> its credit
         self._last_reveal: dict[Hash32, int] = {}  # job -> when its last reveal was taken
@@ -120,7 +122,7 @@ class Checks:
             drawn = [core.state.jobs[job_id] for job_id in core.state.live]
             for job in drawn:
                 if len(job.beacons) == 1 and job.beacons[0].round == event.round:
-                    self._rates.setdefault((job.id, event.round), rate_of(core, job))
+                    self._rates.setdefault((job.id, event.round), rate_of(core, job, self._held_before, self._trust_before))
         for effect in outcome.effects:
             self._effect(core, effect)  # type: ignore[arg-type]
         self.conduct.stepped(core, self.coordinator.at)
@@ -348,6 +350,8 @@ class Checks:
         state, own = core.state, core.state.own
         self._credits = {owner: item.final + item.held for owner, item in state.providers.items()}
         self._earned = dict(self.books.earned)
+        self._held_before = {owner: item.held for owner, item in state.providers.items()}
+        self._trust_before = dict(state.trust.items())
         past = state.clients.get(key("stranger", 1).address)
         history = past.charged if past is not None else 0
         for account, client in state.clients.items():
@@ -394,13 +398,13 @@ class Checks:
                 pass
 
 
-def rate_of(core: Coordinator, job: Job) -> int:
-    """auditPpm of DESIGN §6, written anew: what a stranger computes for a job's primary."""
+def rate_of(core: Coordinator, job: Job, held: dict[Address, int], known: dict[Address, Trusts]) -> int:
+    """auditPpm of DESIGN §6, written anew: what a stranger computes for a job's primary, from held pay and trust before the round."""
     order, rule = job.submission.order.message, job.ack.message.rule
     if rule is not Label.ADAPTIVE:
         return 1_000_000 if rule is Label.QUORUM_2 else 0
     primary = next(core.state.leases[item] for item in job.leases if isinstance(core.state.leases[item].phase, Committed | Closed))
-    trusts = core.state.trust.get(primary.provider)
+    trusts = known.get(primary.provider)
     trust = trusts.by_class[job_class(JobKind.TASK, Comparator.EXACT, HOST.id())] if trusts else Trust()
     is_watched = job.witness is not None or order.accept_unwitnessed
     if order.verify_tier is VerifyTier.CRITICAL or trust.passed < 20 or not is_watched:
@@ -410,6 +414,6 @@ def rate_of(core: Coordinator, job: Job) -> int:
     least = {VerifyTier.LEAN: 20_000, VerifyTier.STANDARD: 50_000}[order.verify_tier]
     gain = min(job.submission.spec.max_duration * 1000 * primary.assignment.message.price_per_hour // 3_600_000, order.budget)
     stake = core.rules.limits.slot_stake * sum(1 for slot in core.state.eligible(job) if slot.owner == primary.provider)
-    loss = gain + min(stake, 16 * gain) + core.state.providers[primary.provider].held
+    loss = gain + min(stake, 16 * gain) + held.get(primary.provider, 0)
     economic = 2 * gain * 10**12 // (loss * 800_000) if loss else 0
     return min(1_000_000, max(least, economic, 1_000_000 - 1000 * 1_000_000 // error if error > 1000 else 0))

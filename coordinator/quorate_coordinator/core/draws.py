@@ -27,11 +27,12 @@ def first_usable_round(turn: Turn, named: Round) -> Round:
 
 
 def on_round(turn: Turn, event: RoundAppeared, waiting: list[Job]) -> None:
-    """Draws for every job that waits for this round."""
+    """Draws for every job that waits for this round, each at the rate of before: what one draw releases must not move the next one's."""
     beacon = BeaconUsed(event.round, event.signature, event.randomness)
-    for job in waiting:
+    rates = [audit_ppm(turn, job) for job in waiting]
+    for job, rate in zip(waiting, rates, strict=True):
         assert isinstance(job.phase, AwaitingRound) and job.phase.round == event.round
-        _draw(turn, job, job.phase, beacon)
+        _draw(turn, job, job.phase, beacon, rate)
 
 
 def audit_ppm(turn: Turn, job: Job) -> Ppm:
@@ -51,9 +52,8 @@ def audit_ppm(turn: Turn, job: Job) -> Ppm:
     return audit.rate_ppm(rule, order.verify_tier, trust_of(turn, job, provider.owner), stakes)
 
 
-def _draw(turn: Turn, job: Job, phase: AwaitingRound, beacon: BeaconUsed) -> None:
+def _draw(turn: Turn, job: Job, phase: AwaitingRound, beacon: BeaconUsed, rate: Ppm) -> None:
     seed = audit.seed(beacon.randomness, job.id, job.secret, phase.batch)
-    rate = audit_ppm(turn, job)
     wanted = phase.wanted or (FIRST_AUDITORS if audit.is_audited(seed, rate) else 0)
     if job.held_verdict is not None and not wanted:
         held.not_drawn(turn, turn.put(job, beacons=(*job.beacons, beacon)))
