@@ -40,7 +40,7 @@ check: .venv/installed-dev
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
-	@$(PYTEST) -q tests/style tests/unit
+	@$(PYTEST) -q -n 2 -m "not slow" tests/style tests/unit
 	@if [[ -f tests/sim/run.py ]]; then $(SIMULATE) --seeds 50; fi
 
 sim: .venv/installed-dev
