@@ -19,6 +19,7 @@ from quorate_protocol.ports import Sandbox, TaskState
 from quorate_protocol.refusals import Unavailable
 
 pytestmark = [
+    pytest.mark.usefixtures("engine_away"),
     pytest.mark.docker,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # the SDK leaks sockets that find no engine
 ]
