@@ -70,6 +70,7 @@ class OwnEngine:
                 self.start()  # a kill left its containerd behind, which only an engine ends
             self.stop(signal.SIGTERM)
         subprocess.run(["ip", "link", "del", self._bridge], capture_output=True, check=False)
+        unmount_below(self._folder)  # an engine mounts its data folder upon itself, once more after each kill, and leaves that
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as link:
@@ -80,6 +81,13 @@ class OwnEngine:
                 return b" 200 " in link.recv(4096)
             except OSError:
                 return False  # not yet
+
+
+def unmount_below(folder: Path) -> None:
+    """Every mount at or below `folder`, the innermost first. CalledProcessError when one stays: pytest could not remove the folder."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in sorted((point for point in points if Path(point).is_relative_to(folder)), key=len, reverse=True):
+        subprocess.run(["umount", point], check=True, capture_output=True)
 
 
 def require_own_engine() -> None:
