@@ -1,6 +1,6 @@
 # make demo · make test · make check · make sim · make bench. Each makes .venv by itself, once.
 #   make demo ARGS=--json      the demo's own options; its last line on stdout is the demo's
-#   make test ARGS="-k lease"  pytest's options
+#   make test ARGS="-k lease"  pytest's options; with -n 0 in one process, so that -s and --pdb do what they say
 #   make sim SEEDS=1000        how many seeds the simulator runs
 #   make crash                 kill -9 at every crash point; tens of minutes. CI tries another part every day
 #   make bench-peers           the same no-op work on Ray, Dask, Celery and Quorate (installs them into .venv-peers)
@@ -21,6 +21,8 @@ export PYTHON
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+# Two processes; which tests may run beside which others is for tests/conftest.py to say.
+TWO := -n 2 --dist loadgroup --no-loadscope-reorder
 SIMULATE := PYTHONPATH=tests $(BIN)/python -m sim.run
 
 help:
@@ -33,14 +35,14 @@ demo: .venv/installed-devnet
 	@exec $(BIN)/quorate devnet demo $(ARGS)
 
 test: .venv/installed-dev
-	@$(PYTEST) -m "not slow" $(ARGS)
+	@$(PYTEST) $(TWO) -m "not slow" $(ARGS)
 
 # What CI runs first; under a minute once its caches are warm.
 check: .venv/installed-dev
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
-	@$(PYTEST) -q -n 2 -m "not slow" tests/style tests/unit
+	@$(PYTEST) -q $(TWO) -m "not slow" tests/style tests/unit
 	@if [[ -f tests/sim/run.py ]]; then $(SIMULATE) --seeds 50; fi
 
 sim: .venv/installed-dev

@@ -83,10 +83,15 @@ class OwnEngine:
                 return False  # not yet
 
 
-def unmount_below(folder: Path) -> None:
-    """Every mount at or below `folder`, the innermost first. CalledProcessError when one stays: pytest could not remove the folder."""
+def mounts_below(folder: Path) -> list[str]:
+    """Every mount at or below `folder`, the innermost first."""
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    for point in sorted((point for point in points if Path(point).is_relative_to(folder)), key=len, reverse=True):
+    return sorted((point for point in points if Path(point).is_relative_to(folder)), key=len, reverse=True)
+
+
+def unmount_below(folder: Path) -> None:
+    """Takes all of them away. CalledProcessError when one stays: pytest could not remove the folder."""
+    for point in mounts_below(folder):
         subprocess.run(["umount", point], check=True, capture_output=True)
 
 

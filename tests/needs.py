@@ -13,22 +13,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from docker.errors import DockerException
 
 from quorate_node.adapters.bwrap import check_bwrap
 from quorate_node.adapters.docker import gvisor_problem
+from quorate_node.adapters.engine import connect
 from quorate_protocol.refusals import Unavailable
 
 
 def _docker() -> str | None:
-    import docker  # only where a test asks: the SDK takes a quarter of a second to import
-
     try:
-        client = docker.from_env(timeout=5)
+        client = connect(timeout=5)
         try:
             client.ping()
         finally:
             client.close()
-    except docker.errors.DockerException as error:  # absence is the answer here, not an error
+    except DockerException as error:  # absence is the answer here, not an error
         return f"no container engine answers ({str(error).splitlines()[0][:120]})"
     return None
 
@@ -37,9 +37,7 @@ def _runsc() -> str | None:
     problem = _docker()
     if problem is not None:
         return problem
-    import docker
-
-    client = docker.from_env(timeout=5)
+    client = connect(timeout=5)
     try:
         problem = gvisor_problem(client.info()["Runtimes"])
     finally:

@@ -18,11 +18,7 @@ from quorate_node.adapters.engine import connect
 from quorate_protocol.ports import Sandbox, TaskState
 from quorate_protocol.refusals import Unavailable
 
-pytestmark = [
-    pytest.mark.usefixtures("engine_away"),
-    pytest.mark.docker,
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # the SDK leaks sockets that find no engine
-]
+pytestmark = pytest.mark.docker
 OWNER = "test-own-engine"
 SLOW = "import os, time; open('/outputs/half', 'w').write('1'); time.sleep({}); open('/outputs/whole', 'w').write('2')"
 

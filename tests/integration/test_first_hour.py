@@ -20,7 +20,6 @@ from quorate_node import checkup
 QUORATE = str(Path(sys.executable).with_name("quorate"))
 SECONDS = 180  # generous: a command on a machine that is busy with other tests
 DEAD = "http://127.0.0.1:1"
-pytestmark = pytest.mark.usefixtures("engine_away")
 
 
 @dataclass
