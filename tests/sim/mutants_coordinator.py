@@ -10,10 +10,11 @@ from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_HASH, Hash32, Round
 from quorate_protocol.views import SealedOutput
-from sim.mutants import Mutant, Patch, only
-from sim.plan import Behaviour, Market, Plan
+from sim.mutants import Mutant, Patch, changed, only
+from sim.plan import Behaviour, ClockFault, Market, Plan
 
 INTRUDED = only(lambda plan: plan.has_intruder)
+LATE_CLOCK = changed(clocks=(ClockFault("coordinator", -4.0, 0.0, 0.0, 0.0),))  # late, and its Assignments still come in time
 LARGE = only(lambda plan: plan.market is Market.LARGE)
 CASES = only(lambda plan: Behaviour.LIAR in plan.behaviours and len(plan.jobs) >= 8 and plan.market is Market.SMALL)
 
@@ -40,11 +41,18 @@ def _too_few_owners_are_enough(patch: Patch) -> None:
 
 
 def _known_rounds_draw(patch: Patch) -> None:
-    patch.setattr(draws, "first_usable_round", lambda turn, named: Round(draws.round_at(turn, turn.at)))
+    patch.setattr(draws, "first_usable_round", lambda turn, named: draws.newest_round(turn))
 
 
 def _any_named_round_draws(patch: Patch) -> None:
     patch.setattr(draws, "first_usable_round", lambda turn, named: max(Round(1), Round(named - 4)))
+
+
+def _only_the_clock_tells_rounds(patch: Patch) -> None:
+    def by_clock(turn):  # type: ignore[no-untyped-def]
+        return Round(max(0, turn.at - turn.rules.beacon_genesis) // turn.rules.limits.beacon_period + 1)
+
+    patch.setattr(draws, "newest_round", by_clock)
 
 
 def _later_batches_use_known_rounds(patch: Patch) -> None:
@@ -53,7 +61,7 @@ def _later_batches_use_known_rounds(patch: Patch) -> None:
     def early(turn, job, count):  # type: ignore[no-untyped-def]
         escalate(turn, job, count)
         now = turn.state.jobs[job.id]
-        turn.put(now, phase=replace(now.phase, round=Round(draws.round_at(turn, turn.at) - 1)))
+        turn.put(now, phase=replace(now.phase, round=Round(draws.newest_round(turn) - 1)))
 
     patch.setattr(closing, "_escalate", early)
 
@@ -220,6 +228,7 @@ MUTANTS = (
     Mutant("the Ack hides another secret", "I9", _acks_hide_another_secret),
     Mutant("auditors are drawn by a known round", "I9", _known_rounds_draw),
     Mutant("the primary may name a known round", "I9", _any_named_round_draws),
+    Mutant("a late clock draws by rounds it has seen", "I9", _only_the_clock_tells_rounds, LATE_CLOCK),
     Mutant("a later batch is drawn by a known round", "I9", _later_batches_use_known_rounds),
     Mutant("blinds can be guessed", "I9", _blinds_are_zero),
     Mutant("auditors can tell their role", "I9", _auditors_have_more_time),

@@ -41,7 +41,7 @@ def close_if_complete(turn: Turn, job: Job) -> None:
 def _nobody_drawn(turn: Turn, job: Job, phase: Running) -> None:
     """An escalation found nobody: once more at a later round (they may be back), then the job is unresolved."""
     if not _is_second_pass(job, phase.batch):
-        later = Round(draws.round_at(turn, turn.at) + 5)
+        later = Round(draws.newest_round(turn) + 5)
         turn.put(job, phase=AwaitingRound(phase.batch, 1, later, ()))
         return
     decide(turn, job, is_exhausted=True)
@@ -159,7 +159,7 @@ def _result_of(lease: Lease) -> Hash32 | None:
 def _escalate(turn: Turn, job: Job, count: int) -> None:
     """A fresh batch, drawn from the first round at least a period after the reveals were due or are in."""
     number = len(job.batches)
-    later = Round(draws.round_at(turn, turn.at) + 2)
+    later = Round(draws.newest_round(turn) + 2)
     turn.put(job, phase=AwaitingRound(number, count, later, ()))
     turn.note(job, "escalated", f"not enough agree: {count} further execution{'' if count == 1 else 's'} after beacon round {later}")
 

@@ -3,7 +3,7 @@
 from quorate_coordinator.core import book, closing, held, placing
 from quorate_coordinator.core.events import RoundAppeared
 from quorate_coordinator.core.orders import trust_of
-from quorate_coordinator.core.state import AwaitingRound, BeaconUsed, Job, Place, Running, drawn_place
+from quorate_coordinator.core.state import NEWEST_ROUND, AwaitingRound, BeaconUsed, Job, Place, Running, drawn_place
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import audit
 from quorate_protocol.lease import Declined
@@ -15,19 +15,22 @@ from quorate_protocol.units import PPM_ONE, ZERO_HASH, Amount, Label, Millisecon
 FIRST_AUDITORS = 1
 
 
-def round_at(turn: Turn, at: int) -> Round:
-    """The newest round that has appeared at a moment."""
-    return Round(max(0, at - turn.rules.beacon_genesis) // turn.rules.limits.beacon_period + 1)
+def newest_round(turn: Turn) -> Round:
+    """The newest round that has appeared: by the clock, or by what was seen. A clock that is late must not draw by a known round (I9)."""
+    by_clock = max(0, turn.at - turn.rules.beacon_genesis) // turn.rules.limits.beacon_period + 1
+    return Round(max(by_clock, turn.state.counters.get(NEWEST_ROUND) or 0))
 
 
 def first_usable_round(turn: Turn, named: Round) -> Round:
     """The primary's round when it lies 2 to 10 periods ahead, else the first that does."""
-    now = round_at(turn, turn.at)
+    now = newest_round(turn)
     return named if now + BEACON_AHEAD_MIN - 1 <= named <= now + BEACON_AHEAD_MAX else Round(now + BEACON_AHEAD_MIN)
 
 
 def on_round(turn: Turn, event: RoundAppeared, waiting: list[Job]) -> None:
     """Draws for every job that waits for this round, each at the rate of before: what one draw releases must not move the next one's."""
+    if waiting:  # what nobody asked for is no clock
+        turn.state.counters[NEWEST_ROUND] = max(event.round, turn.state.counters.get(NEWEST_ROUND) or 0)
     beacon = BeaconUsed(event.round, event.signature, event.randomness)
     rates = [audit_ppm(turn, job) for job in waiting]
     for job, rate in zip(waiting, rates, strict=True):

@@ -47,7 +47,7 @@ def reexamine(turn: Turn, owner: Address, client: Address) -> None:
 
 def _look_again(turn: Turn, job: Job, wanted: int) -> None:
     assert isinstance(job.phase, Decided) and not job.phase.is_final, "only a provisional job is looked at again"
-    later = Round(draws.round_at(turn, turn.at) + ROUNDS_AHEAD)
+    later = Round(draws.newest_round(turn) + ROUNDS_AHEAD)
     del turn.state.held[job.id]
     turn.set_live(job, True)
     phase = AwaitingRound(len(job.batches), wanted, later, ())

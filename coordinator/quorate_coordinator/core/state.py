@@ -309,6 +309,7 @@ class Books:
 
 ONLY = "books"
 LINES = "lines"
+NEWEST_ROUND = "newest-round"
 
 
 @dataclass(frozen=True, slots=True)

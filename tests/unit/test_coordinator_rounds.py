@@ -1,0 +1,37 @@
+"""Which beacon round draws (I9): one that nobody knew when the results were bound, as far as the coordinator can know."""
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.state import AwaitingRound
+from quorate_protocol.beacon import round_at
+from quorate_protocol.hashing import sha256
+from quorate_protocol.units import Hash32, Round
+from quorate_runtime.bls import sign_round
+from scripted_market import BLS, INFO, Market, Party
+
+
+def _awaited(market: Market, job_id: Hash32) -> Round:
+    market.deliver()
+    phase = market.job(job_id).phase
+    assert isinstance(phase, AwaitingRound)
+    return phase.round
+
+
+def _appears(market: Market, number: Round) -> None:
+    signature = sign_round(BLS, number)
+    market.send(ev.RoundAppeared(number, signature, sha256(signature)))
+
+
+def test_late_clock_does_not_draw_by_a_round_that_was_seen() -> None:
+    """Its primary names a round that is ahead of the coordinator's clock and has appeared already: the beacon knows the time better."""
+    market = Market(*[Party(number) for number in range(6)])
+    seen = _awaited(market, market.order(0, 1))
+    assert seen > round_at(INFO, market.at), "ahead of the clock"
+    _appears(market, seen)
+    assert _awaited(market, market.order(1, 1)) > seen
+
+
+def test_round_that_nobody_waits_for_tells_no_time() -> None:
+    """Only what was asked for counts: rounds are asked for by their number, so none of them lies far ahead."""
+    market = Market(*[Party(number) for number in range(6)])
+    _appears(market, Round(round_at(INFO, market.at) + 1_000))
+    assert _awaited(market, market.order(0, 1)) <= round_at(INFO, market.at) + 10
