@@ -86,7 +86,7 @@ def test_a_flood_of_logs_costs_only_the_own_client_memory() -> None:
             book.add(flooder, Hash32(number.to_bytes(32, "big")), "x" * 65_536)
     assert book.read(Hash32(b"\x01" * 32), 0) == b"mine" and book.read(Hash32(b"\x01" * 32), 2) == b"ne"
     assert book.bytes_of[flooder] <= logbook.CLIENT_BYTES_MAX
-    assert book.bytes_in_all == sum(book.bytes_of.values()) == sum(len(item.text) for item in book.texts.values())
+    assert book.bytes_in_all == sum(book.bytes_of.values()) == sum(len(item.text) + logbook.TEXT_BYTES for item in book.texts.values())
 
 
 def test_all_logs_together_are_bounded() -> None:
@@ -94,6 +94,15 @@ def test_all_logs_together_are_bounded() -> None:
     for number in range(200):
         book.add(Address(number.to_bytes(20, "big")), Hash32(number.to_bytes(32, "big")), "x" * (1 << 20) + "too much")
     assert book.bytes_in_all <= logbook.ALL_BYTES_MAX and len(book.bytes_of) == len(book.texts)
+
+
+def test_runs_that_log_next_to_nothing_are_bounded_too() -> None:
+    book, flooder = logbook.LogBook(), Address(b"\x02" * 20)
+    per_client = logbook.CLIENT_BYTES_MAX // logbook.TEXT_BYTES
+    for number in range(2 * per_client):
+        book.add(flooder, Hash32(number.to_bytes(32, "big")), "x" if number % 2 else "")
+    assert len(book.texts) == len(book.runs_of[flooder]) <= per_client and book.bytes_of[flooder] <= logbook.CLIENT_BYTES_MAX
+    assert book.read(Hash32((2 * per_client - 1).to_bytes(32, "big")), 0) == b"x", "the newest is there"
 
 
 def test_uploads_at_once_are_bounded() -> None:

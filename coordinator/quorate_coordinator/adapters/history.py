@@ -20,6 +20,7 @@ from quorate_protocol.views import JobEvent, RunView
 
 LINES_MAX = 2048  # of one client, told at once: the newest
 REMEMBERED = 256
+ACCOUNTS_REMEMBERED = 8192  # that asked for their lines: more than there are streams, so that an open one is never forgotten
 
 
 @dataclass(slots=True, init=False)
@@ -32,14 +33,15 @@ class History:
     _changed_lines: set[Hash32]
     _client_of: dict[Hash32, Address] = field(default_factory=dict)
     _mine: dict[Address, dict[Hash32, None]] = field(default_factory=dict)
-    _newest: dict[Address, int] = field(default_factory=dict)  # newest line of a client's that the state had
-    _newest_over: dict[Address, int] = field(default_factory=dict)  # and that the archive has
+    _newest: dict[Address, int] = field(default_factory=dict)  # newest line that the state had, of clients with runs in it
+    _newest_over: OrderedDict[Address, int] = field(default_factory=OrderedDict)  # and that the archive has, of those who asked
     _remembered: OrderedDict[Hash32, ArchivedRun] = field(default_factory=OrderedDict)
 
     def __init__(self, state: State, archive: RunArchive) -> None:
         self.state, self.archive = state, archive
         self._changed_jobs, self._changed_lines = state.jobs.follow(), state.events.follow()
-        self._client_of, self._mine, self._newest, self._newest_over, self._remembered = {}, {}, {}, {}, OrderedDict()
+        self._client_of, self._mine, self._newest = {}, {}, {}
+        self._newest_over, self._remembered = OrderedDict(), OrderedDict()
 
     def refresh(self) -> None:
         """Takes what the tables say now; to be called once in a while even if nobody asks anything."""
@@ -59,6 +61,7 @@ class History:
                 del self._mine[client][job_id]
                 if not self._mine[client]:
                     del self._mine[client]
+                    self._newest.pop(client, None)  # the archive has them all
         self._changed_jobs.clear()
         self._changed_lines.clear()
 
@@ -127,15 +130,23 @@ class History:
         """Lines of all its runs with greater sequence numbers, oldest first; of too many the newest."""
         self.refresh()
         found: dict[int, JobEvent] = {}
-        if client not in self._newest_over:
-            self._newest_over[client] = self.archive.newest_line(client)
-        if self._newest_over[client] > after:
+        if self._newest_archived(client) > after:
             for over in self.archive.runs_after(client, after):
                 found |= {line.seq: line for line in newer(over.lines, after)}
         if self._newest.get(client, 0) > after:
             for job_id in self._mine.get(client, ()):
                 found |= {line.seq: line for line in newer(self.state.events.get(job_id) or (), after)}
         return [found[seq] for seq in sorted(found)[-LINES_MAX:]]
+
+    def _newest_archived(self, client: Address) -> int:
+        """Anybody with a key may ask, so what is remembered of whom is bounded: the longest unasked goes first."""
+        newest = self._newest_over.get(client)
+        if newest is None:
+            newest = self._newest_over[client] = self.archive.newest_line(client)
+            if len(self._newest_over) > ACCOUNTS_REMEMBERED:
+                self._newest_over.popitem(last=False)
+        self._newest_over.move_to_end(client)
+        return newest
 
     # ---- the archive, remembered a little: a stream of a run that is over looks several times a second
 

@@ -7,12 +7,14 @@ then kept by the gate as commits come in.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quorate_coordinator.archive import RunArchive, readers_of
+from quorate_coordinator.archive import RunArchive
 from quorate_coordinator.core.archived import ArchivedRun, committed_output
 from quorate_coordinator.core.state import State
 from quorate_protocol.lease import Lease
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32
+
+CLAIMS_MAX = 4  # ciphertexts of one lease: an honest provider names one, and says the same again after a cut
 
 
 @dataclass(slots=True)
@@ -22,28 +24,38 @@ class Outputs:
     state: State
     archive: RunArchive
     by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
+    claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # the same by lease
 
     def load(self) -> None:
         """Reads the state, once it was replayed."""
         for lease in self.state.leases.values():
             digest = committed_output(lease)
-            if digest is not None:
-                self.by_digest.setdefault(digest, lease.hash)
+            if digest is not None and self.by_digest.setdefault(digest, lease.hash) == lease.hash:
+                self.claimed.setdefault(lease.hash, set()).add(digest)
 
     def claim(self, digest: Hash32, lease: Hash32) -> None:
         """Binds a ciphertext to the lease that commits to it. Salts make each unlike every other, so a second
         lease with the same one wants to read what is not its client's: `Refused(EQUIVOCATION)`.
+
+        A claim outlives whoever is cut off before the core has answered, so one lease has few, and one that is unknown has none.
         """
         over = self.archive.readers(digest)
-        holder = self.by_digest.setdefault(digest, lease) if over is None else over.lease
+        holder = self.by_digest.get(digest, lease) if over is None else over.lease
         if holder != lease:
             raise Refused(Code.EQUIVOCATION, "commit: encryptedOutput belongs to another execution; seal the output with a salt of its own")
+        if over is not None or lease not in self.state.leases:
+            return
+        claimed = self.claimed.setdefault(lease, set())
+        if digest not in claimed and len(claimed) >= CLAIMS_MAX:
+            raise Refused(Code.EQUIVOCATION, f"commit: {CLAIMS_MAX} other outputs were named for this execution")
+        claimed.add(digest)
+        self.by_digest[digest] = lease
 
     def give_up(self, digest: Hash32, lease: Hash32) -> None:
         """The commit was refused after all."""
         found = self.state.leases.get(lease)
         if self.by_digest.get(digest) == lease and (found is None or committed_output(found) != digest):
-            del self.by_digest[digest]
+            self._let_go(digest, lease)
 
     def may_read(self, digest: Hash32, account: Address | None) -> bool:
         """Whether this account may read what has this digest; what is nobody's output is everybody's."""
@@ -57,9 +69,15 @@ class Outputs:
     def forget(self, runs: Sequence[ArchivedRun]) -> None:
         """The archive has these now."""
         for run in runs:
-            for digest, readers in readers_of(run):
-                if self.by_digest.get(digest) == readers.lease:
-                    del self.by_digest[digest]
+            for lease in run.leases:
+                for digest in tuple(self.claimed.get(lease.hash, ())):
+                    self._let_go(digest, lease.hash)
+
+    def _let_go(self, digest: Hash32, lease: Hash32) -> None:
+        del self.by_digest[digest]
+        self.claimed[lease].discard(digest)
+        if not self.claimed[lease]:
+            del self.claimed[lease]
 
     def _client(self, lease: Lease) -> Address:
         return self.state.jobs[lease.job_id].submission.order.message.client

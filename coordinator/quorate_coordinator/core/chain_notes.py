@@ -25,7 +25,7 @@ from quorate_coordinator.core.state import Case, Client, HostList, PastKey, Prov
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.audit import FOREVER, StakeSlot
 from quorate_protocol.quick import replace
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Hash32, Nonce
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Hash32, Nonce
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
@@ -69,8 +69,7 @@ def _apply(turn: Turn, note: ChainNote) -> None:
         case AccountIndexed(account, index):
             turn.state.indices[account] = index
         case AllocationChanged(account, allocation):
-            client = turn.state.clients.get(account) or Client(account)
-            turn.state.clients[account] = replace(client, allocation=allocation)
+            _allocate(turn, account, allocation)
         case EpochPosted(number, _):
             epochs.on_posted(turn, number)
         case CaseOpened():
@@ -81,6 +80,14 @@ def _apply(turn: Turn, note: ChainNote) -> None:
             _case_decided(turn, note)
         case _:
             assert_never(note)
+
+
+def _allocate(turn: Turn, account: Address, allocation: Amount) -> None:
+    """Who took everything back without ever having ordered leaves: else one deposit, handed on, would fill the table."""
+    client = turn.state.clients.get(account) or Client(account)
+    turn.state.clients[account] = replace(client, allocation=allocation)
+    if not allocation and not client.charged and account not in turn.state.nonces:
+        del turn.state.clients[account]
 
 
 def _register(turn: Turn, note: ProviderRegistered) -> None:

@@ -79,6 +79,7 @@ class Bucket:
         self._models: dict[str, int] = {"": 0}
         self._sorted = 0  # rows in order of keys
         self._used = 0  # and behind them the tail
+        self._present = 0  # owners that have a row
         self._columns: dict[str, NDArray[np.generic]] = {}
         self._failed: dict[Needs, int] = {}  # -> highest price at which nobody was found
         self._hopeful: dict[Needs, int] = {}  # -> lowest price at which somebody may be there; taken by `hopeful`
@@ -91,7 +92,7 @@ class Bucket:
 
     def __len__(self) -> int:
         """Rows present."""
-        return int(np.count_nonzero(self._bits[: self._used]))
+        return self._present
 
     def __contains__(self, owner: Address) -> bool:
         local = self._locals.get(owner)
@@ -117,6 +118,7 @@ class Bucket:
             self._bits[at], self._until[at] = 0, 0
             at = -1
         if at < 0:
+            self._present += int(self._places[local]) < 0
             if self._used == self._key.size:
                 self._merge()
             at = self._used
@@ -151,6 +153,7 @@ class Bucket:
             at = int(self._places[self._locals[owner]])
             self._bits[at], self._until[at] = 0, 0
             self._places[self._locals[owner]] = -1
+            self._present -= 1
             self.version += 1
 
     def _heed(self, row: Row, at: int) -> None:
@@ -202,6 +205,10 @@ class Bucket:
         """Whether anything is known to have nobody."""
         return bool(self._failed)
 
+    def is_idle(self) -> bool:
+        """Whether nobody offers this class and nobody waits for it."""
+        return not self._present and not self._failed and not self._hopeful
+
     def hopeful(self) -> dict[Needs, int]:
         """Needs that somebody may meet again since the last call, and from which price on."""
         found, self._hopeful = self._hopeful, {}
@@ -210,6 +217,7 @@ class Bucket:
     def forget(self, needs: Needs) -> None:
         """Nobody waits for these any more."""
         self._failed.pop(needs, None)
+        self._hopeful.pop(needs, None)
 
     def forget_failures(self) -> None:
         """Everything may be met again."""

@@ -4,6 +4,7 @@ Every write to a table that matters here leaves its key behind (`Table.follow`);
 a step that was refused, a restore and a replay all end with the index that the tables give.
 """
 
+from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -44,6 +45,9 @@ class _Kept:
 
 
 NOBODY_STAKED = _Staked(None, 0, 0, frozenset())
+IDLE_MAX = 64  # classes that nobody offers any more; one provider may name sixteen others with every offer
+IDLE_LOOKS = 32
+CLASS_SETS_MAX = 4096
 LISTS_MAX = 32
 LISTS_SLOTS_MAX = 1 << 20  # places in all lists that are kept for their proofs
 
@@ -91,6 +95,7 @@ class MarketIndex:
         self.hosts: dict[Hash32, HostClass] = {}
         self._classes: dict[Address, tuple[Hash32, ...]] = {}  # where a provider has rows
         self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
+        self._left: deque[Hash32] = deque()  # classes that somebody left, the oldest first
         self._staked: dict[Hash32, _Staked] = {}
         self._kept: dict[Hash32, _Kept] = {}
         self._lists: dict[Hash32, EligibleList] = {}  # by root, the one used last at the end
@@ -145,7 +150,25 @@ class MarketIndex:
             for host_class in before:
                 if host_class not in now:
                     self.buckets[host_class].remove(owner)
+                    self._left.append(host_class)
+            if len(self._class_sets) >= CLASS_SETS_MAX:
+                self._class_sets.clear()
             self._classes[owner] = self._class_sets.setdefault(now, now)  # one tuple for all that offer the same
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        """Classes that were left and that nobody has come back to. One for which somebody waits is looked at again."""
+        for _ in range(min(len(self._left) - IDLE_MAX, IDLE_LOOKS)):
+            host_class = self._left.popleft()
+            bucket = self.buckets.get(host_class)
+            if bucket is None:
+                continue
+            if bucket.is_idle():
+                del self.buckets[host_class], self.hosts[host_class]
+                self._kept.pop(host_class, None)
+                self._staked.pop(host_class, None)
+            elif not len(bucket):
+                self._left.append(host_class)
 
     def _derive_free(self, owner: Address) -> None:
         """Of what a claim or its end changes only this."""

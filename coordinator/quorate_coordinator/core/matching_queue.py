@@ -75,7 +75,7 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Account:
-    """A client with jobs here."""
+    """A client with executions that run or jobs that may be placed; any other has none."""
 
     running: int = 0
     lanes: Ranking[LaneKey, tuple[UnixSeconds, Hash32]] = field(default_factory=Ranking)
@@ -339,6 +339,9 @@ class JobQueue:
     def _rank_account(self, client: Address, account: _Account) -> None:
         best = account.lanes.first()
         self._ready.set(client, None if best is None else (account.running, *best[0]))
+        if best is None and not account.running:
+            # It says nothing any more that a new one would not: whoever comes with a new key for every job leaves nothing here.
+            del self._accounts[client]
 
 
 def _drained(changed: set[Hash32]) -> tuple[Hash32, ...]:
