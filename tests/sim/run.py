@@ -2,7 +2,10 @@
 
     python -m sim.run --seed 17 --verbose     replays one seed and prints every step
     python -m sim.run --seed 17 --shrink      takes a failing seed apart, prints what is left of it and every step of that
-    python -m sim.run --seeds 2000 --mutants  breaks the rules one by one as well: each of these must be noticed
+    python -m sim.run --seeds 2000            breaks the rules one by one as well: each of these must be noticed
+                                              (from 300 seeds on; --mutants and --no-mutants say it for any number)
+
+The last line on stdout is one JSON object.
 """
 
 import argparse
@@ -73,7 +76,7 @@ def main() -> int:
             return _shrink(options.seed)
     seeds = [options.seed] if options.seed is not None else list(range(options.first, options.first + options.seeds))
     coverage, traces, violations, started = Coverage(), sha256(), 0, time.monotonic()
-    with workers(options.workers, len(seeds)) as pool, mutants.applied(options.mutant):
+    with workers(1 if options.mutant else options.workers, len(seeds)) as pool, mutants.applied(options.mutant):
         for seed, trace, violation, seen in _played(seeds, options.verbose, pool):
             coverage.add(seen)
             traces.update(bytes.fromhex(trace))
@@ -127,7 +130,7 @@ def _shrink(seed: int) -> int:
 
 def _tell(coverage: Coverage, seeds: int, violations: int, trace: str, seconds: float, tried: mutants.Tried | None) -> int:
     edges, codes = coverage.missing_edges(), coverage.missing_codes()
-    print(f"{seeds} seeds in {seconds:.1f} s")
+    print(f"{seeds} seeds in {seconds - (tried.seconds if tried else 0):.1f} s")
     for name, count in sorted(coverage.facts.items()):
         print(f"  {name}: {count}")
     result: dict[str, object] = {
@@ -138,6 +141,7 @@ def _tell(coverage: Coverage, seeds: int, violations: int, trace: str, seconds: 
         "codes": f"{len(ALL_CODES) - len(codes)}/{len(ALL_CODES)}",
         "missing_codes": codes,
         "trace": trace,
+        "seconds": round(seconds, 1),
     }
     if tried is not None:
         print(tried.text)
