@@ -14,7 +14,7 @@ from pathlib import Path
 from quorate_devnet.config import MARKER
 from quorate_protocol.refusals import Unavailable
 
-UP_SECONDS = 120.0
+UP_SECONDS = 150.0
 DOWN_SECONDS = 60.0
 POLL_SECONDS = 0.1
 

@@ -44,7 +44,7 @@ from quorate_runtime.crash import crash_point
 from quorate_runtime.crypto import new_secret
 from quorate_runtime.keys import Keystore
 
-READY_SECONDS = 40.0
+READY_SECONDS = 90.0  # a child that ends is noticed at once; this is for one that hangs, or a very busy machine
 OFFERS_POLL_SECONDS = 0.1
 
 Notice = Callable[[str], None]

@@ -16,7 +16,7 @@ from quorate import verify
 from quorate_content.tree import cid_of_path
 
 QUORATE = str(Path(sys.executable).with_name("quorate"))
-SECONDS_MAX = 170
+SECONDS_MAX = 600  # its own bound on a machine that is busy with other tests
 JOBS_MIN = 12 + 6
 FIELDS = {
     "executor", "transport", "job_ids", "result_cid", "image_cid", "executions", "verdict", "strikes", "case", "slashed", "paid", "gas",
