@@ -116,6 +116,7 @@ class Checks:
         if isinstance(event, ev.RevealReceived):
             lease = core.state.leases[event.reveal.assignment_hash]
             assert lease.hash in self._closed, "I8: a reveal was taken before its CommitSet"
+            assert getattr(lease.phase, "reveal", None) == event.reveal, "I6: a reveal was answered with Ok and is not kept"
             if lease.hash not in self._revealed:
                 self._revealed.add(lease.hash)
                 self._last_reveal[lease.job_id] = self._known_moment()

@@ -103,7 +103,11 @@ class Conduct:
         assert message.provider not in self.accused, "I5: somebody with an open case got an Assignment"
 
     def opened_case(self, effect: OpenCase) -> None:
-        """From here on the accused gets nothing."""
+        """I5: what is taken to court is what a court hears; from here on the accused gets nothing."""
+        named = {digest(DOMAIN, item.assignment.message) for item in effect.executions}
+        clients = {item.order.message.client for item in effect.executions}
+        assert len(named) == len(effect.executions), "I5: a case names one execution twice"
+        assert len(clients) > 1 or len(named) > 2, "I5: a case over fewer than two clients' executions, or three of one"
         self.accused[effect.accused] = effect.key
 
     # --------------------------------------------------------------------------------------------------------- draws

@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from quorate_node.core import effects, events, execution, jury
-from quorate_node.core.phases import Running
+from quorate_node.core.phases import Committed, Running
 from quorate_node.core.provider import ProviderCore
 from quorate_node.core.reconcile import reconcile
 from quorate_node.core.terms import Policy, Room, Terms
 from quorate_node.inbox import Inbox
 from quorate_protocol import wire
-from quorate_protocol.commitment import result_digest
+from quorate_protocol.commitment import commitment, result_digest
 from quorate_protocol.envelope import seal
 from quorate_protocol.hashing import sha256
 from quorate_protocol.job import JobSpec
-from quorate_protocol.messages import Commit, Heartbeat, JuryReveal, JuryVote
+from quorate_protocol.messages import Commit, Heartbeat, JuryReveal, JuryVote, Reveal
 from quorate_protocol.offer import Hardware, Offer, OfferEnvelope, SlotOffer
 from quorate_protocol.ports import Sandbox, TaskState
 from quorate_protocol.refusals import Code, Refused
@@ -61,6 +61,7 @@ class Provider(Process[events.Event, effects.Effect]):
         self.containers: dict[str, Container] = {}  # survive the daemon
         self.sealed: dict[Hash32, tuple[Hash32, Hash32]] = {}  # ciphertext -> (salt, output); survives too
         self.copied: dict[Hash32, Commit] = {}  # a copier's own assignment -> the commit that it took
+        self.borrowed: dict[Hash32, Reveal] = {}  # likewise -> what opens a commitment that it made in another's name
         self.call: Callable[[bytes], object] = lambda data: None  # the coordinator's gate, set by the world
         self.upload: Callable[[Hash32, Hash32, Hash32], object] = lambda cid, salt, output: None
         self.wiretap: list[wire.Frame] = []  # what a copier can see of others; shared, set by the world
@@ -158,7 +159,7 @@ class Provider(Process[events.Event, effects.Effect]):
         if not self.is_up or self.behaviour is Behaviour.DEAF:
             raise Silence
         frame = wire.decode(data)
-        if isinstance(frame, wire.CommitSetSent) and frame.assignment_hash in self.copied:
+        if isinstance(frame, wire.CommitSetSent) and frame.assignment_hash in {**self.copied, **self.borrowed}:
             self._reveal_copy(frame.assignment_hash, tries=10)
             return wire.Ok()
         self.submit(self._inbox.event(frame))
@@ -309,13 +310,25 @@ class Provider(Process[events.Event, effects.Effect]):
         self._send(wire.CommitSent(seal(DOMAIN, commit, self.operator.sign)), answered)
 
     def _copied(self, mine: Commit) -> Commit:
-        """Another's commitment over the own assignment: worthless, because the other's name is inside it."""
+        """Another's commitment over the own assignment: worthless, because the other's name is inside it. Or its name over the own."""
         seen = [frame.commit.message for frame in self.wiretap if isinstance(frame, wire.CommitSent)]
         others = [item for item in seen if item.class_id == mine.class_id and item.assignment_hash != mine.assignment_hash]
+        if mine.assignment_hash in self.borrowed or (mine.assignment_hash not in self.copied and self.random.random() < 0.3):
+            return self._in_anothers_name(mine)
         if not others:
             return mine
         model = self.copied.setdefault(mine.assignment_hash, others[-1])
         return replace(mine, commitment=model.commitment, encrypted_output=model.encrypted_output)
+
+    def _in_anothers_name(self, mine: Commit) -> Commit:
+        lease = mine.assignment_hash
+        phase = self.core.executions[lease].phase
+        if lease not in self.borrowed:
+            assert isinstance(phase, Committed), "a Commit is sent by what has committed"
+            self.borrowed[lease] = replace(phase.reveal, provider=key("owner", (self.number + 1) % len(self.plan.behaviours)).address)
+        opened = self.borrowed[lease]
+        result = result_digest(opened.exit_status, opened.output_digest)
+        return replace(mine, commitment=commitment(lease, opened.provider, opened.salt, result))
 
     def _send_reveal(self, effect: effects.SendReveal, finish: Finish) -> None:
         if self.behaviour is Behaviour.MUTE:
@@ -326,7 +339,10 @@ class Provider(Process[events.Event, effects.Effect]):
         self.schedule.after(self._late(0.4), again)
 
     def _reveal_copy(self, lease: Hash32, tries: int) -> None:
-        """Opens a copied commitment with what the other opened it with, as soon as that can be seen."""
+        """Opens a copied commitment with what the other opened it with, as soon as that can be seen; one in its name in its name."""
+        if lease in self.borrowed:
+            self._send(wire.RevealSent(self.borrowed[lease]), lambda answer: None)
+            return
         model = self.copied[lease].assignment_hash
         seen = [frame.reveal for frame in self.wiretap if isinstance(frame, wire.RevealSent) and frame.reveal.assignment_hash == model]
         if seen:
