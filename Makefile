@@ -22,7 +22,7 @@ export PYTHON
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 # Two processes; which tests may run beside which others is for tests/conftest.py to say.
-TWO := -n 2 --dist loadgroup --no-loadscope-reorder
+TWO := -n 2 --dist loadscope --no-loadscope-reorder
 SIMULATE := PYTHONPATH=tests $(BIN)/python -m sim.run
 
 help:

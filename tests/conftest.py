@@ -17,6 +17,10 @@ TESTS = Path(__file__).parent
 WITHOUT_SOCKETS = ("unit", "style")
 LOOPBACK = ["127.0.0.0/8", "::1", "localhost"]
 SANDBOXED = ("docker", "runsc", "bwrap", "registry", "compose")
+SANDBOX_FILES = (
+    "test_engine_restart.py", "test_executor_bwrap.py", "test_executor_hardening.py", "test_executor_image.py",
+    "test_executor_sandboxes.py", "test_executors.py", "test_image_build.py", "test_image_registry.py", "test_mounts_after_crash.py",
+)  # fmt: skip
 LONGEST_FIRST = ("e2e", "sandboxes", "integration", "contracts", "fuzz", "unit", "style")
 
 
@@ -27,33 +31,33 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Unit and style tests open no socket (a Unix socket pair, which every event loop has, is none); others reach loopback only."""
-    sandboxed = {item.path for item in items if any(item.get_closest_marker(name) for name in SANDBOXED)}
     for item in items:
-        folder = _folder(item)
+        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
         item.add_marker(pytest.mark.disable_socket if folder in WITHOUT_SOCKETS else pytest.mark.allow_hosts(LOOPBACK))
-        together = "e2e" if folder == "e2e" else "sandboxes" if item.path in sandboxed else f"{folder}/{item.path.name}"
-        item.add_marker(pytest.mark.xdist_group(together))
+        if any(item.get_closest_marker(name) for name in SANDBOXED):
+            assert turn_of(item.nodeid) in LONGEST_FIRST[:2], f"SANDBOX_FILES does not have {item.path.name}, which uses the engine"
     if hasattr(config, "workerinput"):  # one of several processes: the longest first, and the many short ones fill up the end
-        items.sort(key=_turn)
+        items.sort(key=lambda item: LONGEST_FIRST.index(turn_of(item.nodeid)))
 
 
-def _folder(item: pytest.Item) -> str:
-    return item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+def turn_of(nodeid: str) -> str:
+    """A test's place in LONGEST_FIRST."""
+    _, _, path = nodeid.partition("::")[0].partition("/")
+    folder, _, name = path.partition("/")
+    return "sandboxes" if name in SANDBOX_FILES else folder if folder in LONGEST_FIRST else LONGEST_FIRST[-1]
 
 
-def _turn(item: pytest.Item) -> int:
-    mark = item.get_closest_marker("xdist_group")
-    assert mark is not None, "every test has been given one"
-    together = str(mark.args[0]).partition("/")[0]
-    return LONGEST_FIRST.index(together) if together in LONGEST_FIRST else len(LONGEST_FIRST)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Which tests stay together in one process, in their order. (xdist's own `loadgroup` loses its groups under pytest 9.2.)"""
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
+    class Together(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+        def _split_scope(self, nodeid: str) -> str:
+            turn = turn_of(nodeid)
+            return turn if turn in LONGEST_FIRST[:2] else nodeid.partition("::")[0]
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Names a test as the command line does: xdist writes `@group` behind it."""
-    name, found, together = report.nodeid.rpartition("@")
-    if found and together.partition("/")[0] in LONGEST_FIRST:
-        report.nodeid = name
+    return Together(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
