@@ -16,7 +16,7 @@ from quorate_coordinator.service import Service
 from quorate_devnet.settings import await_file, read_coordinator
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_runtime import crash, logs
+from quorate_runtime import crash, heap, logs
 from quorate_runtime.keys import Keystore, read_passphrase_file
 
 
@@ -38,6 +38,7 @@ def main() -> None:
     await_file(path)
     told = read_coordinator(path)
     crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
+    heap.settle()
     keys = coordinator_keys.load(Keystore.at(Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET))
     config = Config(
         home=Path(told.home), deployment=told.deployment, chain_url=told.chain_url, beacon_url=told.beacon_url, port=told.port,
