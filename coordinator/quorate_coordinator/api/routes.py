@@ -131,6 +131,7 @@ class Api:
             raise Refused(Code.WRONG_SIGNER, "session: not signed by its client, or for another coordinator")
         if not self.now() < session.expires <= self.now() + self.limits.session_max + 60:
             raise Refused(Code.EXPIRED, f"session: must expire within {self.limits.session_max} s")
+        self.auth.rates.account(session.client)
         await self.actor.submit(ev.SessionReceived(signed))
         return answer(Done())
 
@@ -164,7 +165,7 @@ class Api:
         stop = await read_envelope(request, Stop)
         if stop.message.job_id != job_id_of(request):
             raise Refused(Code.MALFORMED, "stop: jobId is not the one in the path")
-        key = envelope.signer(self.core.rules.domain, stop, recover)
+        key = self._signer(stop)
         if self.history.session_key(stop.message.job_id) != key:  # what is over and archived is stopped already
             await self.actor.submit(ev.StopReceived(stop, key))
         return answer(Done())
@@ -172,14 +173,20 @@ class Api:
     async def post_witness(self, request: web.Request) -> web.Response:
         """Envelope[Witness]."""
         witness = await read_envelope(request, Witness)
-        await self.actor.submit(ev.WitnessReceived(witness, envelope.signer(self.core.rules.domain, witness, recover)))
+        await self.actor.submit(ev.WitnessReceived(witness, self._signer(witness)))
         return answer(Done())
 
     async def post_voucher(self, request: web.Request) -> web.Response:
         """Envelope[Voucher]."""
         voucher = await read_envelope(request, Voucher)
-        await self.actor.submit(ev.VoucherReceived(voucher, envelope.signer(self.core.rules.domain, voucher, recover)))
+        await self.actor.submit(ev.VoucherReceived(voucher, self._signer(voucher)))
         return answer(Done())
+
+    def _signer(self, signed: envelope.AnyEnvelope) -> Address:
+        """Whose key signed; a request of that key, which is an account's, or one that an account lent a session."""
+        key = envelope.signer(self.core.rules.domain, signed, recover)
+        self.auth.rates.account(key)
+        return key
 
     async def get_receipt(self, request: web.Request) -> web.Response:
         """The receipt file `{body, cid}` in its canonical bytes."""
