@@ -47,6 +47,7 @@ class Config:
     drain_seconds: int = 0  # at the end, how long to wait for what runs; 0 = jobs go on without the daemon
     claim_least: Amount = Amount(1)  # smaller credits wait for a later epoch
     chain_url: str = ""  # empty = what the first coordinator names
+    declined_keep_seconds: int = 600  # how long an assignment is remembered that was declined
     noop_milliseconds: int = 0  # noop executor only: how long a task takes
     engine_url: str = ""  # docker only; empty = the environment's
     cpu_millis: int = 0  # per run slot; 0 = the machine divided by the slots

@@ -112,7 +112,9 @@ def terms_of(config: Config, keys: ProviderKeys, executor: Executor, infos: list
     return Terms(
         provider=keys.account, domain=deployment.domain(), limits=deployment.constants(), beacon=deployment.beacon_info(),
         statement_keys={info.coordinator: info.statement_key for info in infos}, slots=(slot,), sandbox=executor.sandbox,
-        policy=Policy(config.price_floor, config.images, config.kinds, room),
+        policy=Policy(
+            config.price_floor, config.images, config.kinds, room, declined_keep_seconds=config.declined_keep_seconds
+        ),
     )  # fmt: skip
 
 

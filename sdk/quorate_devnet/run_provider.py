@@ -26,7 +26,7 @@ async def serve(told: ProviderSettings) -> None:
     config = Config(
         home=Path(told.home), coordinators=(told.coordinator_url,), executor=ExecutorKind(told.executor), is_devnet=True, slots=told.slots,
         price=told.price, listen_host=told.host, listen_port=told.port, chain_url=told.chain_url, stop_on_exit=told.stop_on_exit,
-        noop_milliseconds=told.noop_milliseconds,
+        noop_milliseconds=told.noop_milliseconds, images=told.images, declined_keep_seconds=told.declined_keep_seconds,
         cpu_millis=1000 * len(os.sched_getaffinity(0)),  # all providers share this machine anyway: each slot may use all of it
     )  # fmt: skip
     keystore = Keystore.at(config.path("keys"), read_passphrase_file(Path(told.password_file)), DEVNET)

@@ -46,6 +46,8 @@ class ProviderSettings:
     stop_on_exit: bool
     lie_key: bytes
     ready_file: str
+    images: tuple[str, ...] = ()  # what the owner allows; empty = any
+    declined_keep_seconds: int = 600
 
 
 def write(path: Path, settings: CoordinatorSettings | ProviderSettings) -> None:

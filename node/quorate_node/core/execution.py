@@ -48,7 +48,6 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Hash32, Round, Seconds, UnixSeconds
 
 KEEP_SECONDS = 7 * DAY  # ciphertext past the verdict (PROTOCOL §4); also the wait for a verdict that never comes
-DECLINED_KEEP_SECONDS = 600  # long enough for every repeat of its assignment
 DONE_KEEP_SECONDS = 600  # whole, with its spec and its verdict; of what is older the state knows only that it was
 CLOCK_ALLOWANCE_SECONDS = 2  # between honest clocks, on top of the one beacon period of a CommitSet
 RESEND_FIRST_SECONDS = 2
@@ -66,7 +65,8 @@ def begin(
     """Accepts, or declines for the reason given; `start_by` > 0 is when a taken run slot will be free."""
     assignment, lease = event.assignment.message, digest(terms.domain, event.assignment.message)
     if no is not None:
-        phase = Declined(Decline(lease, no.reason, start_by, at), no.text)
+        forget_at = UnixSeconds(at + terms.policy.declined_keep_seconds)
+        phase = Declined(Decline(lease, no.reason, start_by, at), no.text, forget_at)
         declined = Execution(event.assignment, lease, event.spec, event.sources, ZERO_HASH, None, assignment.accept_by, phase)
         return declined, duties(declined)
     bid = bidding.Bid(assignment, event.spec, terms)
@@ -118,7 +118,7 @@ def next_due(execution: Execution) -> UnixSeconds:
     phase = execution.phase
     match phase:
         case Declined():
-            return UnixSeconds(phase.decline.time + DECLINED_KEEP_SECONDS)
+            return phase.forget_at
         case Accepted():
             # The coordinator says how long it listens, but not how long a run slot waits for it.
             return UnixSeconds(min(execution.assignment.message.accept_by, execution.commit_by) + 1)

@@ -34,6 +34,7 @@ class Declined:
 
     decline: Decline
     text: str
+    forget_at: UnixSeconds = UnixSeconds(0)
 
 
 @dataclass(frozen=True, slots=True)
