@@ -22,6 +22,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
 from quorate_runtime.crypto import recover
 from sim.court import Court
+from sim.keyring import Keyring
 from sim.parties import DOMAIN, HOST, key
 from sim.process import Again, Finish
 from sim.schedule import Schedule
@@ -59,6 +60,7 @@ class Chain:
         self.claimed: dict[Address, int] = {}
         self.epochs: list[Posted] = []
         self.left: set[Address] = set()
+        self.keys: dict[Address, Keyring] = {}  # operator keys of every owner
         self._places: dict[Address, list[int]] = {}
         self.burned = 0
         self.tokens_in = 0
@@ -73,14 +75,14 @@ class Chain:
 
     # -------------------------------------------------------------------------------------------------- genesis
 
-    def register(self, owners: list[Address], operators: list[Address], slots: list[int], clients: list[Address], money: int) -> None:
+    def register(self, keys: dict[Address, Keyring], slots: list[int], clients: list[Address], money: int) -> None:
         """Everybody who is there from the beginning."""
         notes = self.blocks[0].notes
         notes.append(ev.AccountIndexed(key("coordinator").address, 1))
-        place = 0
-        for number, (owner, operator, count) in enumerate(zip(owners, operators, slots, strict=True)):
+        place, self.keys = 0, keys
+        for number, ((owner, ring), count) in enumerate(zip(keys.items(), slots, strict=True)):
             network = hash_tuple("network", number)
-            notes.append(ev.ProviderRegistered(owner, number + 2, operator, owner, network))
+            notes.append(ev.ProviderRegistered(owner, number + 2, ring.current.address, owner, network))
             for _ in range(count):
                 notes.append(ev.SlotOpened(HOST.id(), place, owner, BlockNumber(0)))
                 self._places.setdefault(owner, []).append(place)
@@ -96,6 +98,11 @@ class Chain:
         """Stakes.exit: its slots are drawn no longer; the stake stays, and answers, until it has unbonded."""
         self.left.add(owner)
         self.note(*(ev.SlotClosed(HOST.id(), place, BlockNumber(self.height + 1)) for place in self._places[owner]))
+
+    def rotate(self, owner: Address) -> None:
+        """Stakes.rotate_key: the old one answers for everything up to this second."""
+        self.keys[owner].rotate(self.schedule.now)
+        self.note(ev.KeyRotated(owner, self.keys[owner].current.address, self.schedule.now))
 
     @property
     def height(self) -> int:

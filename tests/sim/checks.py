@@ -241,6 +241,7 @@ class Checks:
         for item in body.executions:
             hashed = digest(DOMAIN, item.assignment.message)
             is_paid = hashed in verdict.group
+            self._check_key(item, is_paid)
             if item.reveal is None:
                 assert not is_paid, "an execution that was never revealed is paid"
                 continue
@@ -252,6 +253,14 @@ class Checks:
                 assert is_true == is_paid or not is_sure, f"I3: {who} told {'the truth' if is_true else 'a lie'} and is paid: {is_paid}"
             if self.providers[who].planned is Behaviour.HONEST and workload.kind_of(body.spec) in VERIFIABLE and is_stopped:
                 assert is_paid, f"I3: the honest {who} was outvoted on a stopped job"
+
+    def _check_key(self, item: ExecutionEvidence, is_paid: bool) -> None:
+        """I5: a receipt shows the key that the registry has for acceptBy, whatever key its provider has by now."""
+        assignment = item.assignment.message
+        expected = self.coordinator.chain.keys[assignment.provider].at(assignment.accept_by).address
+        assert item.operator_key == expected, "I5: a receipt names another operator key than was valid at acceptBy"
+        signed_before = {lease for provider in self.providers.values() for lease in provider.under_old_keys}
+        self.coverage.facts["paid under a key rotated away"] += is_paid and digest(DOMAIN, assignment) in signed_before
 
     def _is_won_by_ring(self, body: Receipt) -> bool:
         """Two who agree on a wrong result can pass it (docs/trust); one alone cannot, and nobody who is not of them gains."""

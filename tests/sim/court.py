@@ -70,8 +70,7 @@ class Court:
     def _check(self, item: Evidence, accused: Address) -> Hash32:
         """I5: signed evidence, of this provider, that opens to what it committed."""
         order, session, assignment, commit = item.order.message, item.session.message, item.assignment.message, item.commit.message
-        numbers = {key("owner", number).address: number for number in range(16)}
-        operator = key("operator", numbers[accused]).address
+        operator = self.chain.keys[accused].at(assignment.accept_by).address
         assert signer(DOMAIN, item.session, recover) == order.client == session.client, "I5: session"
         assert signer(DOMAIN, item.order, recover) == session.session_key, "I5: order"
         assert signer(DOMAIN, item.assignment, recover) == key("statement").address, "I5: assignment"

@@ -30,6 +30,7 @@ from quorate_protocol.units import (
 from sim import intruder_api, intruder_provider
 from sim.network import Silence
 from sim.parties import DOMAIN, FOREIGN, key
+from sim.provider import Provider
 from sim.world import World
 
 EVERY_SECONDS = 2.5
@@ -100,8 +101,7 @@ class Intruder:
 
     def operator_of(self, lease: Lease) -> Callable[[Hash32], Signature]:
         """Signs as the lease's provider."""
-        number = next(item.number for item in self.world.providers if item.owner == lease.provider)
-        return key("operator", number).sign
+        return self.world.chain.keys[lease.provider].at(lease.assignment.message.accept_by).sign
 
     def commit_for(self, lease: Lease, is_right_class: bool) -> Commit:
         """A commit that the provider never made."""
@@ -137,9 +137,10 @@ def _heartbeat(intruder: Intruder) -> Attack:
     late = Heartbeat(victim.owner, Sequence(2**40), (), UnixSeconds(world.coordinator.now - 100))
     high = bytearray(seal(DOMAIN, beat, own).sig)
     high[32] = 0xFF
+    past = victim.keys.past
     envelope, code = intruder.random.choice(
         [
-            (seal(DOMAIN, beat, STRANGER.sign), "wrong-signer"),
+            (seal(DOMAIN, beat, past[-1].sign if past and _has_heard(intruder, victim) else STRANGER.sign), "wrong-signer"),
             (seal(FOREIGN, beat, own), "wrong-signer not-registered bad-signature"),
             (seal(DOMAIN, stranger, STRANGER.sign), "not-registered"),
             (seal(DOMAIN, late, own), "stale not-registered"),
@@ -148,6 +149,12 @@ def _heartbeat(intruder: Intruder) -> Attack:
         ]
     )
     return intruder.frame(wire.HeartbeatSent(envelope)), code + " not-registered"
+
+
+def _has_heard(intruder: Intruder, victim: Provider) -> bool:
+    """Whether the coordinator knows of the newest key: only then the one before is refused."""
+    known = intruder.world.coordinator.core.state.providers.get(victim.owner)
+    return known is not None and known.operator_key == victim.operator.address
 
 
 def _offer(intruder: Intruder) -> Attack:

@@ -91,6 +91,14 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Rotation:
+    """From `at` on a provider means to have another operator key."""
+
+    provider: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobPlan:
     """One order. What it is and says comes from its own stream."""
 
@@ -119,6 +127,7 @@ class Plan:
     has_intruder: bool
     is_poor: bool  # clients with just enough money
     leaver: int | None = None  # a provider that exits while jobs run
+    rotations: tuple[Rotation, ...] = ()
     salt: int = 0  # other chance for the same plan
 
     def stream(self, name: str) -> Random:
@@ -162,6 +171,7 @@ def draw(seed: int) -> Plan:
         has_intruder=faults.random() < 0.5,
         is_poor=faults.random() < 0.15,
         leaver=count - 1 if faults.random() < 0.1 and count > 3 else None,
+        rotations=_rotations(Random(f"rotations/{seed}"), count),
     )
 
 
@@ -206,6 +216,12 @@ def _cuts(random: Random, nodes: list[str]) -> tuple[Cut, ...]:
             case _:
                 found.append(Cut("coordinator", node, 0.0, SAFETY_SECONDS))
     return tuple(found)
+
+
+def _rotations(random: Random, count: int) -> tuple[Rotation, ...]:
+    if random.random() < 0.75:
+        return ()
+    return tuple(Rotation(random.randrange(count), random.uniform(3, 40)) for _ in range(random.randint(1, 3)))
 
 
 def _clocks(random: Random, nodes: list[str]) -> tuple[ClockFault, ...]:

@@ -21,9 +21,10 @@ from quorate_protocol.ports import Sandbox, TaskState
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, ExitStatus, Hash32, JobKind, Milliseconds, Price, Sequence, Small
 from quorate_runtime.actor_codec import CanonicalCodec
-from quorate_runtime.crypto import recover
+from quorate_runtime.crypto import KeySigner, recover
 from sim import workload
 from sim.chain import Chain
+from sim.keyring import Keyring
 from sim.network import Answer, Network, Silence
 from sim.parties import BEACON, DOMAIN, HOST, key
 from sim.plan import LYING, Behaviour, Plan
@@ -51,10 +52,10 @@ class Provider(Process[events.Event, effects.Effect]):
         name = f"provider-{number}"
         super().__init__(name, plan, schedule, watcher, CODEC)
         self.number, self.network, self.chain = number, network, chain
-        self.owner, self.operator = key("owner", number).address, key("operator", number)
+        self.owner, self.keys = key("owner", number).address, Keyring(number)
         self.coordinator = key("coordinator").address
         self.planned = self.behaviour = plan.behaviours[number]
-        self.is_leaving = False
+        self.is_leaving = self.is_rotating = False
         price = 90_000 if self.planned in LYING else 100_000 + 5_000 * number
         self.slots = (SlotOffer(HOST, Small(self.random.choice([1, 1, 2])), Price(0), Price(price), Price(0)),)
         self.terms = self._terms(plan)
@@ -64,6 +65,7 @@ class Provider(Process[events.Event, effects.Effect]):
         self.borrowed: dict[Hash32, Reveal] = {}  # likewise -> what opens a commitment that it made in another's name
         self.call: Callable[[bytes], object] = lambda data: None  # the coordinator's gate, set by the world
         self.upload: Callable[[Hash32, Hash32, Hash32], object] = lambda cid, salt, output: None
+        self.under_old_keys: set[Hash32] = set()  # executions that were under way when the key was rotated
         self.wiretap: list[wire.Frame] = []  # what a copier can see of others; shared, set by the world
         self.peek: Callable[[Hash32], list[Hash32]] = lambda lease: []  # outputs of the same job that are open to somebody
         self.core: ProviderCore
@@ -103,7 +105,7 @@ class Provider(Process[events.Event, effects.Effect]):
         assert going_on <= self.containers.keys(), "I6: a restart ended what was running"
         if not self.is_up:
             return
-        is_draining = self.behaviour is Behaviour.DENIER or self.is_leaving
+        is_draining = self.behaviour is Behaviour.DENIER or self.is_leaving or self.is_rotating
         if is_draining != self.core.facts.is_draining:
             self.report(events.DrainRequested(is_draining))
         self.schedule.after(self.random.uniform(0, 0.5), self.in_this_life(lambda: self.report(events.OfferDue())))
@@ -122,8 +124,7 @@ class Provider(Process[events.Event, effects.Effect]):
         """From now on this provider is honest and awake."""
         self.behaviour, self.crash_chance = Behaviour.HONEST, 0.0
         self.clock.correct()
-        if self.is_up and self.core.facts.is_draining and not self.is_leaving:
-            self.report(events.DrainRequested(False))
+        self._go_on()
 
     def leave(self) -> None:
         """Its owner exits: what runs is finished, nothing new is taken."""
@@ -131,6 +132,37 @@ class Provider(Process[events.Event, effects.Effect]):
         self.chain.leave(self.owner)
         if self.is_up:
             self.report(events.DrainRequested(True))
+
+    def rotate(self) -> None:
+        """Its owner changes the operator key while jobs run: nothing new is taken until no Assignment can still be answered by the old."""
+        self.is_rotating = True
+        if self.is_up and not self.core.facts.is_draining:
+            self.report(events.DrainRequested(True))
+        self.schedule.after(1, self._rotate_when_answered)
+
+    def _rotate_when_answered(self) -> None:
+        going = [item for item in self.core.live() if item.assignment.message.coordinator == self.coordinator] if self.is_up else []
+        if not self.is_up or any(item.assignment.message.accept_by >= self.schedule.now for item in going):
+            self.schedule.after(1, self._rotate_when_answered)
+            return
+        self.chain.rotate(self.owner)
+        self.under_old_keys.update(item.hash for item in going)
+        self.is_rotating = False
+        self._go_on()
+
+    def _go_on(self) -> None:
+        is_draining = self.behaviour is Behaviour.DENIER or self.is_leaving or self.is_rotating
+        if self.is_up and self.core.facts.is_draining and not is_draining:
+            self.report(events.DrainRequested(False))
+
+    @property
+    def operator(self) -> KeySigner:
+        """The key of today."""
+        return self.keys.current
+
+    def _signer_of(self, lease: Hash32) -> KeySigner:
+        """The key that was valid at the Assignment's acceptBy: no other counts (PROTOCOL §2)."""
+        return self.keys.at(self.core.executions[lease].assignment.message.accept_by)
 
     def _tick(self) -> None:
         if self.core.next_due() <= self.now:
@@ -201,6 +233,7 @@ class Provider(Process[events.Event, effects.Effect]):
             case effects.SendAccept() | effects.Fetch() | effects.StartTask() | effects.Collect() | effects.Seal() | effects.Upload():
                 self.report(events.Failed(effect.lease, f"{type(effect).__name__}: {refused}"))
             case effects.SendCommit() if refused.code is not Code.NOT_STORED:
+                assert refused.code is not Code.WRONG_SIGNER, f"I3: {self.name} signed with the key of acceptBy, and is not believed"
                 self.report(events.Failed(effect.lease, f"commit refused: {refused}"))
             case effects.Reexecute():
                 self.report(events.Reexecuted(effect.case_id, effect.index, ZERO_HASH))
@@ -210,7 +243,7 @@ class Provider(Process[events.Event, effects.Effect]):
     def _perform_lease(self, effect: effects.LeaseEffect, finish: Finish) -> None:
         match effect:
             case effects.SendAccept():
-                frame: wire.Frame = wire.AcceptSent(seal(DOMAIN, effect.accept, self.operator.sign))
+                frame: wire.Frame = wire.AcceptSent(seal(DOMAIN, effect.accept, self._signer_of(effect.lease).sign))
                 self._send(frame, self._answered(finish, events.AcceptDelivered(effect.lease)))
             case effects.SendDecline():
                 if self.clock.now > effect.give_up_at:
@@ -296,7 +329,7 @@ class Provider(Process[events.Event, effects.Effect]):
 
     def _send_commit(self, effect: effects.SendCommit, finish: Finish) -> None:
         commit = self._copied(effect.commit) if self.behaviour is Behaviour.COPIER else effect.commit
-        done = self._answered(finish)
+        done, sign = self._answered(finish), self._signer_of(effect.lease).sign
 
         def answered(answer: Answer) -> None:
             if isinstance(answer, Refused) and answer.code is Code.NOT_STORED:
@@ -305,9 +338,9 @@ class Provider(Process[events.Event, effects.Effect]):
             done(answer)
             if self.behaviour is Behaviour.EQUIVOCATOR:
                 other = replace(effect.commit, commitment=sha256(effect.commit.commitment))
-                self._send(wire.CommitSent(seal(DOMAIN, other, self.operator.sign)), lambda _: None)
+                self._send(wire.CommitSent(seal(DOMAIN, other, sign)), lambda _: None)
 
-        self._send(wire.CommitSent(seal(DOMAIN, commit, self.operator.sign)), answered)
+        self._send(wire.CommitSent(seal(DOMAIN, commit, sign)), answered)
 
     def _copied(self, mine: Commit) -> Commit:
         """Another's commitment over the own assignment: worthless, because the other's name is inside it. Or its name over the own."""

@@ -63,11 +63,14 @@ def _lists(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield f"cut {cut.source}>{cut.target}", replace(plan, cuts=_without(plan.cuts, index))
     for index, clock in enumerate(plan.clocks):
         yield f"the clock of {clock.node}", replace(plan, clocks=_without(plan.clocks, index))
+    for index, rotation in enumerate(plan.rotations):
+        yield f"a rotation of provider-{rotation.provider}", replace(plan, rotations=_without(plan.rotations, index))
     for index, kind in enumerate(plan.behaviours):
         if kind is not Behaviour.HONEST:
             honest = (*plan.behaviours[:index], Behaviour.HONEST, *plan.behaviours[index + 1 :])
             yield f"the {kind} provider-{index}", replace(plan, behaviours=honest)
-    if plan.market is Market.SMALL and len(plan.behaviours) > 3 and plan.behaviours[-1] is Behaviour.HONEST and plan.leaver is None:
+    is_last_needed = plan.leaver is not None or any(rotation.provider == len(plan.behaviours) - 1 for rotation in plan.rotations)
+    if plan.market is Market.SMALL and len(plan.behaviours) > 3 and plan.behaviours[-1] is Behaviour.HONEST and not is_last_needed:
         yield f"provider-{len(plan.behaviours) - 1}", replace(plan, behaviours=plan.behaviours[:-1])
     for index, job in enumerate(plan.jobs):
         yield f"job-{job.client}-{job.number}", replace(plan, jobs=_without(plan.jobs, index))
@@ -111,7 +114,7 @@ def describe(plan: Plan) -> str:
     for job in plan.jobs:
         stop = "" if job.stop_after is None else f", stopped {job.stop_after:.1f} s after its Ack"
         lines.append(f"  job-{job.client}-{job.number} ordered at {job.at:.1f} s{stop}")
-    lines += [f"  {part}" for part in (*plan.cuts, *plan.clocks)]
+    lines += [f"  {part}" for part in (*plan.cuts, *plan.clocks, *plan.rotations)]
     named = {
         "weather": None if plan.weather == CALM else plan.weather,
         "crash chance": plan.crash_chance,

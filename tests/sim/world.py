@@ -74,14 +74,13 @@ class World:
             provider.peek = self._peek
             self.coordinator.peers[provider.owner] = (provider.name, provider.handle)
         money = 2_000 if self.plan.is_poor else 50_000_000
-        owners = [provider.owner for provider in self.providers]
-        operators = [provider.operator.address for provider in self.providers]
+        keys = {provider.owner: provider.keys for provider in self.providers}
         slots = [int(sum(slot.count for slot in provider.slots)) for provider in self.providers]
         if self.plan.market is Market.LARGE:
             self.checks.conduct.passed.update({provider.owner: passed_before(provider.number) for provider in self.providers})
             self.chain.allocated[key("stranger", 1).address] = self.chain.vouched[key("stranger", 1).address] = FUND
             self.chain.tokens_in += FUND
-        self.chain.register(owners, operators, slots, [client.account.address for client in self.clients], money)
+        self.chain.register(keys, slots, [client.account.address for client in self.clients], money)
 
     # -------------------------------------------------------------------------------------------------------- phases
 
@@ -96,6 +95,8 @@ class World:
         self._plan_beacon_outage()
         if self.plan.leaver is not None:
             self.schedule.after(EXIT_SECONDS, self.providers[self.plan.leaver].leave)
+        for rotation in self.plan.rotations:
+            self.schedule.after(rotation.at, self.providers[rotation.provider].rotate)
         self.schedule.run(SAFETY_SECONDS)
         self._calm_down()
         self._wait(END_SECONDS + self.plan.ahead(), self._jobs_left, "I7: jobs that never ended")
