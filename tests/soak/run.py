@@ -35,6 +35,7 @@ DISK_SECONDS = 5.0
 AWAY_SECONDS = (1.0, 6.0)  # how long a killed process of providers stays away
 SLOPE_MB_MIN_MAX = 0.5
 SLOPE_FROM_SECONDS = 300.0  # a shorter soak is not judged by its slope
+LOOKS_MIN = 60  # at the memory, for a slope that says anything
 
 
 @dataclass(slots=True)
@@ -198,6 +199,7 @@ def _line(plan: Plan, watch: Watch, load: Load, lost: int, warm: float) -> dict[
         "verdicts": dict(told.verdicts),
         "kills": watch.kills,
         "rss_mb": round(watch.coordinator.warm(0)[-1][1], 1),
+        "looks": len(watch.coordinator.warm(warm)),
         "home_mb_min": growth(watch.coordinator_disk),
         "host_rss_mb_min": quantile([growth(lives) for lives in watch.hosts.values()], 0.5),
         "host_home_mb_min": quantile([growth(lives) for lives in watch.hosts_disk.values()], 0.5),
@@ -235,10 +237,24 @@ def main() -> int:
         )  # fmt: skip
         line = asyncio.run(soak(plan, options.seed))
     print(json.dumps(line))
+    return 1 if failures(line, plan.seconds) else 0
+
+
+def failures(line: dict[str, object], seconds: float) -> list[str]:
+    """What a run did not keep, each said on stderr."""
     slope_found = line["rss_slope_mb_min"]
     assert isinstance(slope_found, float)
-    is_growing = plan.seconds >= SLOPE_FROM_SECONDS and slope_found > SLOPE_MB_MIN_MAX
-    return 1 if line["acknowledged_lost"] or is_growing else 0
+    broken = {
+        "acknowledged jobs were lost": bool(line["acknowledged_lost"]),
+        "nothing was acknowledged": not line["acknowledged"],
+        "not everything acknowledged was done": line["jobs_done"] != line["acknowledged"],
+        f"memory grows by more than {SLOPE_MB_MIN_MAX:g} MB a minute": seconds >= SLOPE_FROM_SECONDS and slope_found > SLOPE_MB_MIN_MAX,
+        f"fewer than {LOOKS_MIN} looks at the memory": seconds >= SLOPE_FROM_SECONDS and int(str(line["looks"])) < LOOKS_MIN,
+    }
+    found = [sentence for sentence, is_broken in broken.items() if is_broken]
+    for sentence in found:
+        _say(f"failed: {sentence}")
+    return found
 
 
 if __name__ == "__main__":
