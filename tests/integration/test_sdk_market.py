@@ -1,10 +1,13 @@
 """The client against a coordinator of its own kind: what it believes, what it signs, what it refuses."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from integration.sdk_fake_market import Cheat, FakeMarket, fake_market
 from quorate.errors import EvidenceError, NotVerifiedError, RefusedError, UnavailableError, UsageError
@@ -43,6 +46,45 @@ async def test_a_job_goes_in_and_a_checked_result_comes_out(fake: FakeMarket, pr
     assert names == ["acked", "committed", "witnessed", "closed", "verdict"]
     assert verify(result.receipt).valid
     assert len(set(result.providers)) == 2
+
+
+@asynccontextmanager
+async def registry(manifest: bytes, said: str) -> AsyncIterator[str]:
+    """`host:port` of one that has anybody/anything:tag, says so of its digest."""
+
+    async def answer(_: web.Request) -> web.Response:
+        kind = "application/vnd.oci.image.manifest.v1+json"
+        return web.Response(body=manifest, content_type=kind, headers={"Docker-Content-Digest": said})
+
+    app = web.Application()
+    app.router.add_get("/v2/{path:.+}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        host, port = runner.addresses[0][:2]
+        yield f"{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_tag_is_a_digest_by_the_time_it_is_ordered(fake: FakeMarket, profile: Profile) -> None:
+    manifest = b'{"schemaVersion":2}'
+    digest = "sha256:" + hashlib.sha256(manifest).hexdigest()
+    notices: list[str] = []
+    async with registry(manifest, digest) as host, Market(profile, notice=notices.append) as market:
+        await (await market.submit(job(image=f"{host}/team/tool:1.2"))).result()
+    (ordered,) = fake.jobs.values()
+    assert ordered.submission.spec.image == f"{host}/team/tool@{digest}"
+    assert any(f"{host}/team/tool:1.2" in notice and digest in notice for notice in notices), notices
+
+
+async def test_a_registry_that_says_another_digest_than_it_sends_gets_no_order(fake: FakeMarket, profile: Profile) -> None:
+    async with registry(b'{"schemaVersion":2}', "sha256:" + "0" * 64) as host, Market(profile) as market:
+        with pytest.raises(EvidenceError, match="another manifest"):
+            await market.submit(job(image=f"{host}/team/tool:1.2"))
+    assert not fake.jobs
 
 
 async def test_the_voucher_covers_exactly_what_the_evidence_allows(fake: FakeMarket, profile: Profile) -> None:
