@@ -110,7 +110,7 @@ class Service:
         client = ChainClient(Rpc(config.chain_url, session))
         sender = Sender(client, self.keys.posting, config.path("transactions.sqlite"), self.clock)
         stack.callback(sender.close)
-        await self._register(client, contracts)
+        await self._register(client, contracts, is_known=journal.last_offset > 0)
         store = ContentStore(config.path("store"), config.store_quota_bytes, config.account_quota_bytes)
         stack.push_async_callback(store.close)
         rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
@@ -129,10 +129,15 @@ class Service:
         parts = _Parts(self, contracts, client, sender, store, core, registry, logs, beacon, rates, outputs, history, journal)
         await parts.serve(stack, app, runner)
 
-    async def _register(self, client: ChainClient, contracts: Contracts) -> None:
+    async def _register(self, client: ChainClient, contracts: Contracts, is_known: bool) -> None:
+        """`is_known`: whoever has worked here before is registered, and need not wait for a chain node that is away."""
         owner = Sender(client, self.keys.account, self.config.path("account.sqlite"), self.clock)
         try:
             await ensure_registered(client, contracts, self.keys, owner)
+        except Unavailable as error:
+            if not is_known:
+                raise
+            log.error("started without the chain, from what the journal knows: %s", error)  # not re-raised: jobs need no chain
         finally:
             owner.close()
 
