@@ -281,11 +281,11 @@ HOSTILE: dict[str, Callable[[], Case]] = {
 def test_hostile_car_is_refused_at_once(tmp_path: Path, name: str) -> None:
     raw, root, bounds = HOSTILE[name]()
     (tmp_path / "inside").mkdir()
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(Refused) as refused:
         unpack(raw, root, tmp_path / "inside" / "out", bounds)
     assert refused.value.code in (Code.MALFORMED, Code.OVERSIZE)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
 
 

@@ -83,7 +83,7 @@ def test_help_lists_commands_even_when_other_programs_are_missing(capsys: pytest
 
 def test_importing_the_client_is_quick_and_light() -> None:
     script = (
-        "import sys, time; t = time.perf_counter(); import quorate; first = time.perf_counter() - t;"
+        "import sys, time; t = time.process_time(); import quorate; first = time.process_time() - t;"
         "import quorate.market, quorate.cli.main;"
         f"print(first, [name for name in {HEAVY!r} if name in sys.modules])"
     )
