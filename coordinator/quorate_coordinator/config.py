@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_contracts.deploy import Deployment
+from quorate_coordinator.adapters.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.bounds import Bounds
 from quorate_protocol.units import Bps
 from quorate_runtime.networks import Proxies
 
 GIB = 1 << 30
+DOCUMENTS_GIB = 50
+DOCUMENTS_DAYS = 180  # two half-lives of reputation, which is a fold over receipts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class Config:
     fee_bps: Bps = Bps(200)
     store_quota_bytes: int = 50 * GIB
     account_quota_bytes: int = 10 * GIB
+    documents: Keeping = Keeping(DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS)  # own specs and receipts, beside those quotas
     proxies: Proxies = Proxies()  # reverse proxies whose word on who is asking is taken
     bounds: Bounds | None = None  # what one address and one account may take; None = those of the deployment's limits
     claims_for_all: bool = True  # pays the gas of everybody's claims; else providers claim for themselves, one period later

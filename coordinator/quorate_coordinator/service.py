@@ -12,6 +12,7 @@ from aiohttp import web
 from sqlalchemy.exc import SQLAlchemyError
 
 from quorate_content.cid import Cid, parse
+from quorate_content.gateway import Library
 from quorate_content.staging import add_staging_routes
 from quorate_content.store import ContentStore
 from quorate_contracts.deploy import Contracts
@@ -19,6 +20,7 @@ from quorate_coordinator.adapters.archive_file import FileArchive
 from quorate_coordinator.adapters.archivist import Archivist
 from quorate_coordinator.adapters.chain_watch import ChainWatch
 from quorate_coordinator.adapters.court_keeper import CourtKeeper
+from quorate_coordinator.adapters.document_file import DocumentFile
 from quorate_coordinator.adapters.documents import Documents
 from quorate_coordinator.adapters.gate import Gate
 from quorate_coordinator.adapters.history import History
@@ -125,8 +127,15 @@ class Service:
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
         archive = FileArchive(config.path("archive.sqlite"))
         stack.callback(archive.close)
+        file = DocumentFile(config.path("documents.sqlite"), config.documents, self.clock.now)
+        stack.callback(file.close)
+        registry.gauge("quorate_documents_bytes", "Own specs and receipts on the disk.", file.used_bytes)
+        registry.gauge("quorate_documents_bytes_max", "What they may take.", lambda: config.documents.bytes_max)
         history, outputs = History(core.state, archive), Outputs(core.state, archive)
-        parts = _Parts(self, contracts, client, sender, store, core, registry, logs, beacon, rates, outputs, history, journal)
+        documents = Documents(core, file)
+        parts = _Parts(
+            self, contracts, client, sender, store, documents, core, registry, logs, beacon, rates, outputs, history, journal
+        )  # fmt: skip
         await parts.serve(stack, app, runner)
 
     async def _register(self, client: ChainClient, contracts: Contracts, is_known: bool) -> None:
@@ -165,6 +174,7 @@ class _Parts:
     client: ChainClient
     sender: Sender
     store: ContentStore
+    documents: Documents
     core: Coordinator
     registry: Registry
     logs: LogBook
@@ -191,10 +201,9 @@ class _Parts:
         async def submit(event: ev.Event) -> object:
             return await actors[0].submit(event)
 
-        documents = Documents(core, self.store)
-        archivist = Archivist(self.history, self.outputs, submit, documents.keep)
+        archivist = Archivist(self.history, self.outputs, submit, self.documents.keep)
         performer = Performer(
-            core.rules.coordinator, self.contracts, self.client, limits, peers, documents, self.sender, service.clock, archivist
+            core.rules.coordinator, self.contracts, self.client, limits, peers, self.documents, self.sender, service.clock, archivist
         )
 
         async def refused(effect: Effect, refusal: Refused) -> None:
@@ -231,7 +240,12 @@ class _Parts:
         api = Api(core, actor, auth, info, core.rules.limits, service.clock, self._document, self.history, self._problems)
         api.add_routes(app)
         Streams(self.history, auth, service.clock, self.logs, lambda: service.is_stopping).add_routes(app)
-        add_staging_routes(app, self.store, auth.uploader, may_read=lambda request, cid: self._may_read(auth, request, cid))
+        library = Library((self.store,), self.documents.find)
+
+        def may_read(request: web.Request, cid: Cid) -> bool:
+            return self.outputs.may_read(Hash32(cid.digest), auth.account(request))
+
+        add_staging_routes(app, self.store, auth.uploader, may_read=may_read, library=library)
         app.router.add_get("/metrics", self._metrics)
         await runner.setup()
         site = Door(runner, config.host, config.port, Doorman(self.rates.bounds, config.proxies))
@@ -243,9 +257,6 @@ class _Parts:
         service.url = config.public_url or f"http://{config.host}:{port}"
         return service.url
 
-    def _may_read(self, auth: Auth, request: web.Request, cid: Cid) -> bool:
-        return self.outputs.may_read(Hash32(cid.digest), auth.account(request))
-
     async def _metrics(self, request: web.Request) -> web.Response:
         if request.remote not in ("127.0.0.1", "::1"):
             return web.Response(status=403, text="metrics are served on loopback only\n")
@@ -256,13 +267,14 @@ class _Parts:
         service = self.service
         service.board.put("chain", chain_problem(service.clock, self.core.state.own.block_time, service.config.chain_url))
         service.board.put("disk", disk_problem(service.config.home))
+        service.board.put("documents", self.documents.file.problem)
         return service.board.problems()
 
     async def _document(self, cid: str) -> bytes:
-        if await self.store.stat(parse(cid)) is None:
+        found = await self.documents.find(parse(cid))
+        if found is None:
             raise Unavailable(f"{cid} is being stored", 1.0)
-        async with await self.store.lease(parse(cid)) as lease:
-            return await asyncio.to_thread(lease.path.read_bytes)
+        return found
 
     def _info(self) -> InfoView:
         config, rules = self.service.config, self.core.rules

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 
+from quorate_content.car import frame_head, header
 from quorate_content.cid import Cid, parse
 from quorate_content.store import ContentStore, Lease
 from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
@@ -31,9 +32,30 @@ MayRead = Callable[[web.Request, Cid], bool]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def add_gateway_routes(app: web.Application, store: ContentStore, prefix: str = "/ipfs", may_read: MayRead | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Several stores read as one, and single blocks that lie in none of them."""
+
+    stores: tuple[ContentStore, ...]
+    block: Callable[[Cid], Awaitable[bytes | None]] | None = None
+
+    async def find(self, cid: Cid) -> ContentStore | bytes | None:
+        """The store that has it, or the block itself."""
+        block = await self.block(cid) if self.block is not None else None
+        if block is not None:
+            return block
+        for store in self.stores:
+            if await store.stat(cid) is not None:
+                return store
+        return None
+
+
+def add_gateway_routes(
+    app: web.Application, store: ContentStore | Library, prefix: str = "/ipfs", may_read: MayRead | None = None
+) -> None:  # fmt: skip
     """GET and HEAD `<prefix>/<cid>`; `format=raw|car`, else plain bytes of a file."""
-    gateway = Gateway(store, may_read or (lambda request, cid: True))
+    library = store if isinstance(store, Library) else Library((store,))
+    gateway = Gateway(library, may_read or (lambda request, cid: True))
     app.router.add_get(prefix + "/{cid}", gateway.get, allow_head=True)
 
 
@@ -92,8 +114,8 @@ def read_query(request: web.Request) -> Query:
 class Gateway:
     """Handlers over one store, at most `RESPONSES_MAX` bodies at once."""
 
-    def __init__(self, store: ContentStore, may_read: MayRead) -> None:
-        self._store, self._may_read = store, may_read
+    def __init__(self, library: Library, may_read: MayRead) -> None:
+        self._library, self._may_read = library, may_read
         self._bodies: Counter[str] = Counter()  # being sent, by network
 
     async def get(self, request: web.Request) -> web.StreamResponse:
@@ -102,8 +124,8 @@ class Gateway:
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         query = read_query(request)
-        is_here = self._may_read(request, query.cid) and await self._store.stat(query.cid) is not None
-        if not is_here:
+        place = await self._library.find(query.cid) if self._may_read(request, query.cid) else None
+        if place is None:
             if "only-if-cached" in request.headers.get("Cache-Control", ""):
                 return web.Response(status=412)
             raise Refused(Code.UNKNOWN, f"{query.cid} is not here")
@@ -111,7 +133,10 @@ class Gateway:
         if request.headers.get("If-None-Match") == tag and not query.from_byte:
             return web.Response(status=304, headers={"ETag": tag})
         with self._slot(network_of(request.remote)):
-            return await self._answer(request, query, tag)
+            headers = {**IMMUTABLE, "ETag": tag, "X-Ipfs-Path": f"/ipfs/{query.cid}"}
+            if isinstance(place, bytes):
+                return _block_answer(query, place, headers)
+            return await self._answer(request, place, query, headers)
 
     @contextmanager
     def _slot(self, network: str) -> Iterator[None]:
@@ -126,32 +151,49 @@ class Gateway:
             if not self._bodies[network]:
                 del self._bodies[network]
 
-    async def _answer(self, request: web.Request, query: Query, tag: str) -> web.StreamResponse:
-        headers = {**IMMUTABLE, "ETag": tag, "X-Ipfs-Path": f"/ipfs/{query.cid}"}
+    async def _answer(self, request: web.Request, store: ContentStore, query: Query, headers: dict[str, str]) -> web.StreamResponse:
         if query.form == "raw":
-            name = {"Content-Disposition": f'attachment; filename="{query.cid}.bin"'}
-            return web.Response(body=await self._store.block(query.cid), content_type=RAW_TYPE, headers={**headers, **name})
+            return _raw_answer(query, await store.block(query.cid), headers)
         if query.form == "car":
-            return await self._car(request, query, headers)
-        lease = await self._store.lease(query.cid)
+            return await self._car(request, store, query, headers)
+        lease = await store.lease(query.cid)
         if lease.path.is_dir():
             lease.release()
             raise Refused(Code.UNSUPPORTED, "a directory is served as format=car only")
         return LeasedFile(lease, headers)
 
-    async def _car(self, request: web.Request, query: Query, headers: dict[str, str]) -> web.StreamResponse:
-        name = {"Content-Disposition": f'attachment; filename="{query.cid}.car"', "Accept-Ranges": "none"}
-        response = web.StreamResponse(headers={**headers, **name, "Content-Type": CAR_ANSWER_TYPE})
+    async def _car(self, request: web.Request, store: ContentStore, query: Query, headers: dict[str, str]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={**headers, **_car_headers(query)})
         await response.prepare(request)
         if request.method != "HEAD":
             try:
-                async for piece in self._store.export_car(query.cid, query.from_byte, query.only_root):
+                async for piece in store.export_car(query.cid, query.from_byte, query.only_root):
                     await response.write(piece)
             except (Refused, Unavailable) as error:
                 # Half of an answer is out: only a cut connection says so.
                 raise ConnectionResetError(f"{query.cid} went away while it was sent") from error
         await response.write_eof()
         return response
+
+
+def _raw_answer(query: Query, block: bytes, headers: dict[str, str]) -> web.Response:
+    name = {"Content-Disposition": f'attachment; filename="{query.cid}.bin"'}
+    return web.Response(body=block, content_type=RAW_TYPE, headers={**headers, **name})
+
+
+def _car_headers(query: Query) -> dict[str, str]:
+    name = f'attachment; filename="{query.cid}.car"'
+    return {"Content-Disposition": name, "Accept-Ranges": "none", "Content-Type": CAR_ANSWER_TYPE}
+
+
+def _block_answer(query: Query, block: bytes, headers: dict[str, str]) -> web.Response:
+    """A raw block that is all there is of its CID: as itself, as the file that it is, or as a CAR of one block."""
+    if query.form == "raw":
+        return _raw_answer(query, block, headers)
+    if query.form == "car":
+        car = header(query.cid) + frame_head(query.cid, len(block)) + block
+        return web.Response(body=car, headers={**headers, **_car_headers(query)})
+    return web.Response(body=block, headers={**headers, "Content-Type": "application/octet-stream"})
 
 
 class LeasedFile(web.FileResponse):

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from quorate_content.bounds import MIB
 from quorate_content.cid import Cid, parse
-from quorate_content.gateway import CAR_TYPE, MayRead, add_gateway_routes, answers_refusals
+from quorate_content.gateway import CAR_TYPE, Library, MayRead, add_gateway_routes, answers_refusals
 from quorate_content.store import ContentStore, Stat
 from quorate_protocol.codec import loads
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -33,11 +33,12 @@ Authorize = Callable[[web.Request], Awaitable[str]]
 def add_staging_routes(
     app: web.Application, store: ContentStore, authorize: Authorize, prefix: str = "/v1/content",
     may_read: MayRead | None = None, bytes_max: int = UPLOAD_BYTES_MAX, keep_seconds: float = KEEP_SECONDS,
-    now: Callable[[], float] = time.time, pace: "Pace | None" = None,
+    now: Callable[[], float] = time.time, pace: "Pace | None" = None, library: Library | None = None,
 ) -> None:  # fmt: skip
     """PUT `<prefix>` (a file; or with `?root=<cid>` and the type of a CAR, a whole DAG) and the gateway's routes below it.
 
-    Answers {"cid", "size"}. The upload is pinned for the account for `keep_seconds` and counts against its quota.
+    Answers {"cid", "size"}. The upload is pinned for the account for `keep_seconds` and counts against its quota. `library`: what is
+    served, when that is more than the store.
     """
     places, wanted = Places(), pace or Pace()
 
@@ -58,7 +59,7 @@ def add_staging_routes(
         return web.json_response({"cid": str(stat.cid), "size": stat.size})
 
     app.router.add_put(prefix, answers_refusals(put))
-    add_gateway_routes(app, store, prefix, may_read)
+    add_gateway_routes(app, library or store, prefix, may_read)
 
 
 @dataclass(frozen=True, slots=True)

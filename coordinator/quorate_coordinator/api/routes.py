@@ -193,7 +193,13 @@ class Api:
         cid = self.history.view(job_id_of(request), self.auth.account(request)).receipt_cid
         if cid is None:
             raise Refused(Code.TOO_EARLY, "receipt: there is none before the verdict, and none for strangers before the verdict is final")
-        body = await self.receipt(cid)
+        try:
+            body = await self.receipt(cid)
+        except Unavailable as error:
+            if job_id_of(request) in self.core.state.jobs:
+                raise
+            # It was stored before the job left the state, so it has had its time.
+            raise Refused(Code.UNKNOWN, "receipt: kept for its time, and gone since; its client and its providers may have it") from error
         content = codec.canonical({"body": codec.parse(body, len(body)), "cid": cid})
         return web.Response(body=content, content_type="application/json")
 

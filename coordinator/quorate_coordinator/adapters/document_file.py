@@ -1,0 +1,165 @@
+"""The coordinator's own documents (specs, receipts) on disk: one SQLite file with a reservation of its own, that no account shares.
+
+Beside the content store, because a document is a few kilobytes: as files they cost two blocks and five syncs each, here a share of
+one sync. They are kept for `keep_seconds`. When the file reaches its bound the oldest go earlier, but none younger than
+`least_seconds`: before that everything waits (`Unavailable`), so an operator who gives too little loses time and no receipt.
+
+The bound is looked at in pages that SQLite says are in use: true on the disk, and without a sum that could be wrong.
+"""
+
+import asyncio
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_protocol.hashing import sha256
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Hash32
+
+VERSION = 1
+DAY_SECONDS = 86_400
+LEAST_SECONDS = 15 * DAY_SECONDS  # what a juror or an appeal may ask for: evidence counts 7 d, inputs of faulted jobs stay 14 d
+FRESH_SECONDS = DAY_SECONDS  # stored again sooner than this, a document is not written again
+BATCH_MAX = 256  # documents in one transaction
+PRUNED_AT_ONCE = 512
+SPARE_BYTES = 1 << 20  # of the bound, for the pages that a transaction needs on its way
+RETRY_SECONDS = 10.0
+TABLES = """
+CREATE TABLE documents (digest BLOB NOT NULL UNIQUE, at INTEGER NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE INDEX documents_by_age ON documents (at);
+"""
+
+
+class DocumentsDamaged(Exception):
+    """The file is not one that this program can use; the message names it and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How much is kept and for how long."""
+
+    bytes_max: int
+    keep_seconds: int
+    least_seconds: int = LEAST_SECONDS
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    digest: Hash32
+    data: bytes
+    is_written: bool = False
+
+
+class DocumentFile:
+    """Documents by their sha2-256. Look-ups are short and come from the event loop; writing is in a thread, many in one transaction."""
+
+    def __init__(self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time) -> None:
+        """Opens or makes it. `DocumentsDamaged` when there is one that is not to be touched."""
+        self._path, self.keeping, self._now = path, keeping, now
+        self._lock = threading.Lock()
+        self._turn = asyncio.Lock()
+        self._waiting: list[_Waiting] = []
+        self.problem = ""  # why the last writing failed, for people
+        try:
+            self._writer = _connect(path)
+            _migrate(self._writer, path)
+            self._reader = _connect(path)
+        except sqlite3.DatabaseError as error:
+            raise DocumentsDamaged(
+                f"{path} cannot be read ({error}). It holds receipts; take its backup, or move it away to go on without"
+            ) from error
+
+    def close(self) -> None:
+        """Lets go of what it has open."""
+        with self._lock:
+            self._writer.close()
+            self._reader.close()
+
+    async def put(self, data: bytes) -> None:
+        """Durable when it returns. `Unavailable` while the disk is full, or the bound reached by documents that may not go yet."""
+        item = _Waiting(sha256(data), data)
+        if self.is_fresh(item.digest):
+            return
+        self._waiting.append(item)
+        async with self._turn:
+            if item.is_written:
+                return  # together with the one before
+            batch = [item, *(other for other in self._waiting if other is not item)][:BATCH_MAX]
+            self._waiting = [other for other in self._waiting if other not in batch]
+            try:
+                await asyncio.to_thread(self._write, batch)
+            except Unavailable as error:
+                # The others try for themselves, each in its turn.
+                self._waiting = batch[1:] + self._waiting
+                self.problem = str(error)
+                raise
+            self.problem = ""
+
+    def get(self, digest: Hash32) -> bytes | None:
+        """One document, or None when it was never here or has gone."""
+        row = self._reader.execute("SELECT size, body FROM documents WHERE digest = ?", (digest,)).fetchone()
+        return None if row is None else zlib.decompressobj().decompress(row[1], row[0])
+
+    def is_fresh(self, digest: Hash32) -> bool:
+        """Whether it is here and was stored not long ago."""
+        row = self._reader.execute("SELECT at FROM documents WHERE digest = ?", (digest,)).fetchone()
+        return row is not None and row[0] > self._now() - FRESH_SECONDS
+
+    def used_bytes(self) -> int:
+        """On the disk, without the pages that wait to be used again."""
+        return _used(self._reader)
+
+    def _write(self, batch: Sequence[_Waiting]) -> None:
+        at = int(self._now())
+        rows = [(item.digest, at, len(item.data), zlib.compress(item.data, 1)) for item in batch]
+        try:
+            with self._lock, self._writer:
+                self._writer.execute("BEGIN IMMEDIATE")
+                self._make_room(at, sum(len(body) for *_, body in rows))
+                self._writer.executemany(
+                    "INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET at = excluded.at", rows
+                )
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"{self._path} does not take documents: {error}", RETRY_SECONDS) from error
+        for item in batch:
+            item.is_written = True
+
+    def _make_room(self, at: int, wanted: int) -> None:
+        """Drops what is over its time; of the rest the oldest, as far as that is needed and allowed."""
+        self._prune(at - self.keeping.keep_seconds)
+        while _used(self._writer) + wanted > self.keeping.bytes_max - SPARE_BYTES:
+            if not self._prune(at - self.keeping.least_seconds):
+                raise Unavailable(
+                    f"{self._path} has reached its bound of {self.keeping.bytes_max} bytes, with documents younger than "
+                    f"{self.keeping.least_seconds // DAY_SECONDS} days: give it more, `quorate coordinator up --documents-gib N`",
+                    RETRY_SECONDS,
+                )
+
+    def _prune(self, before: int) -> int:
+        """The oldest, some hundred of them; how many."""
+        query = "DELETE FROM documents WHERE rowid IN (SELECT rowid FROM documents WHERE at < ? ORDER BY at LIMIT ?)"
+        return self._writer.execute(query, (before, PRUNED_AT_ONCE)).rowcount
+
+
+def _used(connection: sqlite3.Connection) -> int:
+    (pages,), (free,), (size,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count", "page_size"))
+    return (int(pages) - int(free)) * int(size)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    return connection
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if found > VERSION:
+        raise DocumentsDamaged(f"{path} was written by a newer program (version {found}, this one knows {VERSION}); start that one")
+    if found == 0:
+        connection.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
