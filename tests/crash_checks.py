@@ -5,7 +5,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from crash_chain import sums_that_do_not_hold
 from crash_market import CrashMarket
+from crash_processes import processes
 from quorate import Market
 from quorate.errors import UnavailableError
 from quorate_devnet.config import ExecutorChoice
@@ -50,7 +52,8 @@ class Checks:
             problems += await self._charges(market, views)
         for view in self._views.values():
             problems += self._ends(view)
-        return problems + await self._pay() + await asyncio.to_thread(self._left)
+        problems += self._shared_slots() + await self._pay() + await asyncio.to_thread(self._left)
+        return problems or await sums_that_do_not_hold(self._crash)
 
     def _lost(self, market: Market, known: set[bytes]) -> list[str]:
         """I6: an order that was acknowledged is there."""
@@ -70,7 +73,7 @@ class Checks:
         return problems
 
     def _ends(self, view: RunView) -> list[str]:
-        """I7, I3, I5: every run has ended well, nobody honest was outvoted, and nobody is paid twice for it."""
+        """I7, I3, I5, I2: every run has ended well, nobody honest was outvoted, nobody is paid twice, and one primary at most is."""
         run = "0x" + view.job_id.hex()
         if view.verdict is None and view.phase.lower() != "ended":
             return [f"{view.name} has not ended: {view.phase}"]
@@ -90,7 +93,19 @@ class Checks:
         paid = Counter(bytes(item.provider) for item in view.executions if item.pay)
         if paid and max(paid.values()) > 1:
             problems.append(f"{view.name}: a provider is paid twice")
+        primaries = [item for item in view.executions if item.pay and item.role == "primary"]
+        if len(primaries) > 1 or (paid and not primaries):
+            problems.append(f"{view.name}: {len(primaries)} primaries are paid")
         return problems
+
+    def _shared_slots(self) -> list[str]:
+        """I2: of two leases that one run slot ran at one time, one at most is paid: the other had lapsed or was stopped."""
+        paid = {item.assignment_hash.hex() for view in self._views.values() for item in view.executions if item.pay}
+        return [
+            f"leases {first} and {second} ran in one slot and both are paid"
+            for first, second in self._crash.slots.pairs
+            if {first, second} <= paid
+        ]
 
     async def _pay(self) -> list[str]:
         """I1, I3: what honest providers are owed is what the runs say, to the last micro-dollar; no strikes."""
@@ -113,6 +128,8 @@ class Checks:
         config, executor = self._crash.devnet.config, self._crash.devnet.executor
         mounts = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(config.folder) in line]
         problems = [f"still mounted: {path}" for path in mounts]
+        children = {child.process.pid for child in self._crash.devnet.family.children.values()}
+        problems += [f"process left: {words}" for words in processes(config.folder, children)]
         for index in range(config.providers):
             home = config.provider_home(index)
             leases = home / executor.value

@@ -1,7 +1,8 @@
 """A client session that may be killed anywhere: `crash_client.py PLAN`, again and again until it has said what came of it.
 
-The plan is JSON: `home`, `password`, `name`, `image`, and for funding `fund` (USD), `chain`. The second life of a session finds its
-order in the profile's books and goes on from there, as `quorate` does; only an order that never arrived is made anew.
+The plan is JSON: `home`, `password`, `name`, `image`, `seconds` that its job runs, and for funding `fund` (USD), `chain`. The
+second life of a session finds its order in the profile's books and goes on from there, as `quorate` does; only an order that never
+arrived is made anew.
 """
 
 import asyncio
@@ -23,9 +24,10 @@ from quorate_runtime.clock import SystemClock
 
 VOUCHED_SECONDS = 20.0
 LONGEST_SECONDS = 30.0
+SECONDS = 0.2
 
 
-def job_of(name: str, image: Path, seconds: float = 0.2) -> Job:
+def job_of(name: str, image: Path, seconds: float = SECONDS) -> Job:
     """A job whose output names it."""
     code = f"import sys, time; time.sleep({seconds}); open('/outputs/answer.txt', 'w').write('the answer of {name}')"
     # An execution that is lost says nothing: its job waits until its whole time and the grace after it are over.
@@ -33,7 +35,7 @@ def job_of(name: str, image: Path, seconds: float = 0.2) -> Job:
     return Job(name=name, image=image, command=["python3", "-c", code], max_price="5", max_duration=longest)
 
 
-async def found_or_submitted(market: Market, name: str, image: Path) -> Run:
+async def found_or_submitted(market: Market, name: str, image: Path, seconds: float) -> Run:
     """The run of an earlier life if the coordinator has it, else a new one."""
     if any(entry.name == name for entry in market.entries()):
         run = await market.run(name)
@@ -44,13 +46,13 @@ async def found_or_submitted(market: Market, name: str, image: Path) -> Run:
             assert error.code == "unknown", error
         else:
             return run
-    return await market.submit(job_of(name, image))
+    return await market.submit(job_of(name, image, seconds))
 
 
 async def work(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
     """Order, result, voucher."""
     async with Market(profile) as market:
-        run = await found_or_submitted(market, plan["name"], Path(plan["image"]))
+        run = await found_or_submitted(market, plan["name"], Path(plan["image"]), float(plan.get("seconds", SECONDS)))
         try:
             result = await run.result()
         except NotVerifiedError:

@@ -2,11 +2,12 @@
 
 import asyncio
 
+from crash_chain import sums_that_do_not_hold
 from crash_market import POLL_SECONDS, Armed, CrashMarket, Target
 from crash_plan import Trial
 from quorate_contracts.bindings import events as chain_events
 from quorate_contracts.deploy import Contracts
-from quorate_devnet.demo.books import Books, Parties, conservation, read_books
+from quorate_devnet.demo.books import Books, read_books
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.crash import Program
@@ -62,15 +63,6 @@ async def _unsettled(crash: CrashMarket) -> list[str]:
     except Unavailable as error:
         return [f"the chain is away: {error}"]  # not re-raised: asked again
     return problems + [f"provider-{index} has not withdrawn {amount}" for index, amount in enumerate(left) if amount]
-
-
-async def sums_that_do_not_hold(crash: CrashMarket) -> list[str]:
-    """I1 on chain."""
-    devnet = crash.devnet
-    client, contracts = ChainClient(Rpc(devnet.chain_url, crash.session)), Contracts.of(devnet.deployment)
-    parties = Parties(devnet.coordinator, devnet.providers, tuple(profile.account.address for profile in devnet.profiles))
-    sums = await conservation(client, contracts, await read_books(client, contracts), parties)
-    return [f"{item.what}: {item.tokens} and {item.accounted}" for item in sums if not item.holds]
 
 
 def _verdicts(liar: bytes, books: Books) -> list[str]:

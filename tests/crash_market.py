@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import aiohttp
 
 from crash_client import job_of
 from crash_plan import WITHOUT_ENGINE
+from crash_slots import Slots
 from quorate import Market
 from quorate.errors import NotVerifiedError, QuorateError, RefusedError, UnavailableError
 from quorate.images import build_python_image
@@ -56,11 +58,14 @@ class CrashMarket:
     market: Market
     session: aiohttp.ClientSession
     image: Path
+    slots: Slots
     others: tuple[Market, ...] = ()  # whose clients order jobs by turns with the first
     runs: dict[str, Run] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     jobs: int = 0
+    results: int = 0
     restarts: int = 0
+    _starting: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     @property
     def providers(self) -> list[str]:
@@ -88,9 +93,29 @@ class CrashMarket:
         dead = [name for name, child in self.devnet.family.children.items() if not child.is_running]
         await asyncio.gather(*(self._revive(name, armed) for name in dead))
 
+    async def renew(self, name: str, is_awaited: bool = True) -> None:
+        """Ends a child and starts it again, as its owner would; one that dies at its point on the way up is left for `revive`."""
+        async with self._starting[name]:
+            if not self.devnet.family.children[name].is_running:
+                return  # it has just died at its point, and starts again by itself
+            self.devnet.kill(name)
+            if not is_awaited:
+                return self.devnet.start(name)
+            try:
+                await self.devnet.restart(name)
+            except Unavailable:
+                if self.devnet.family.children[name].is_running:
+                    raise  # it hangs
+
     async def _revive(self, name: str, armed: Sequence[Armed]) -> None:
+        async with self._starting[name]:
+            await self._revive_alone(name, armed)
+
+    async def _revive_alone(self, name: str, armed: Sequence[Armed]) -> None:
         for _ in range(RESTARTS_MAX):
             child = self.devnet.family.children[name]
+            if child.is_running:
+                return  # somebody else was faster
             meant = next((item for item in armed if item.name == name and not item.is_reached), None)
             if meant is not None and child.process.returncode == -signal.SIGKILL and not self._file(name).exists():
                 meant.is_reached = True
@@ -190,6 +215,7 @@ class CrashMarket:
                 self.violations.append(f"{run.name}: {error}")
                 return
             else:
+                self.results += 1
                 text = (result.output / "answer.txt").read_text()
                 if text != f"the answer of {run.name}":
                     self.violations.append(f"{run.name}: its output is {text!r}")
@@ -208,7 +234,14 @@ async def crash_market(
         folder / "devnet", providers, liars, clients=2, executor=executor, crash_folder=armed, claims_for_all=claims_for_all
     )
     async with running(config) as devnet, Market(devnet.profiles[0]) as market, aiohttp.ClientSession() as session:
-        yield CrashMarket(devnet, market, session, image)
+        slots = Slots(config, devnet.executor)
+        watching = asyncio.ensure_future(slots.watch())
+        try:
+            yield CrashMarket(devnet, market, session, image, slots)
+        finally:
+            watching.cancel()
+            ended = await asyncio.gather(watching, return_exceptions=True)
+        assert isinstance(ended[0], asyncio.CancelledError), f"nobody watched the run slots: {ended[0]!r}"
 
 
 def _is_over(task: "asyncio.Future[None]") -> bool:

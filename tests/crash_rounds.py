@@ -13,6 +13,7 @@ from pathlib import Path
 
 import aiohttp
 
+from crash_chain import outbid
 from crash_checks import Checks
 from crash_market import END_SECONDS, POLL_SECONDS, REACH_SECONDS, Armed, CrashMarket, Target
 from crash_plan import Scenario, Trial
@@ -34,6 +35,9 @@ CLIENT = Path(__file__).with_name("crash_client.py")
 PARALLEL = 3  # jobs under way at one time
 IN_A_ROW = 2  # deaths of one daemon in one round
 START_SECONDS = 4.0
+QUICK_SECONDS = 0.02
+NO_IMAGE = "docker.io/library/none@sha256:" + "00" * 32
+FORGET_SECONDS = 2  # after a Decline
 UP_SECONDS = 20.0  # of a program that starts on a busy machine
 CLAIM_SECONDS = 240.0  # from the first job to the first final epoch
 LIVES_MAX = 6
@@ -74,6 +78,15 @@ def plan_rounds(wanted: Sequence[Trial], providers: Sequence[str], in_a_row: int
                 break
             rounds.append(RoundPlan(scenario, tuple(dying)))
     return rounds
+
+
+def rounds_of_turn(wanted: Sequence[Trial], providers: Sequence[str], turn: int) -> list[RoundPlan]:
+    """All rounds, each of them first in some turn but for one in which every program dies."""
+    rounds = plan_rounds(wanted, providers, 1)
+    programs = {trial.program for trial in wanted}
+    whole = [plan for plan in rounds if {trial.program for trial in plan.trials} == programs] or rounds
+    first, place = whole[turn % len(whole)], turn // len(whole) % len(rounds)
+    return [first, *(plan for plan in (*rounds[place:], *rounds[:place]) if plan is not first)]
 
 
 async def play(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> set[Trial]:
@@ -164,6 +177,26 @@ async def _configure(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> Non
     await _until_hit(crash, [name])
 
 
+async def _decline(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
+    """An owner allows one image only, which is not the jobs', and after a while all."""
+    name = crash.providers[-1]
+    path = crash.devnet.config.folder / "ready" / f"{name}.settings"
+    told = settings.read_provider(path)
+    settings.write(path, replace(told, images=(NO_IMAGE,), declined_keep_seconds=FORGET_SECONDS))
+    await crash.renew(name)
+    await _until_hit(crash, [item for item in (*crash.providers, Program.COORDINATOR.value) if crash.is_armed(item)])
+    settings.write(path, told)
+    await crash.renew(name)
+
+
+async def _outbid(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
+    """Another holder of the posting key is faster once; the coordinator hears it some seconds later."""
+    limit = time.monotonic() + UP_SECONDS
+    while time.monotonic() < limit and not await outbid(crash):
+        await asyncio.sleep(QUICK_SECONDS)
+    await _until_hit(crash, [Program.COORDINATOR.value])
+
+
 async def _drain(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     """A provider is drained and taken back."""
     home = crash.devnet.config.provider_home(0)
@@ -196,7 +229,7 @@ async def _session(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 DEEDS: dict[Scenario, Callable[[CrashMarket, Checks, RoundPlan], Awaitable[None]]] = {
     Scenario.STOP: _stop, Scenario.LOSE: _lose, Scenario.START: _start, Scenario.CONFIGURE: _configure, Scenario.DRAIN: _drain,
-    Scenario.REORGANISE: _reorganise, Scenario.SESSION: _session,
+    Scenario.REORGANISE: _reorganise, Scenario.SESSION: _session, Scenario.DECLINE: _decline, Scenario.OUTBID: _outbid,
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The crash matrix: kill -9 at every named point of coordinator, provider and client, in a real market; I1 to I7 hold afterwards.
 
-CI tries a part of it that changes by the day (`QUORATE_CRASH_ROTATION=<n>` for another one), `make crash` all of it. Several
+CI tries a part of it that changes with the commit (`QUORATE_CRASH_ROTATION=<n>` for another one), `make crash` all of it. Several
 programs die in one round, each at a point of its own; every round ends with all books and folders looked at.
 """
 
@@ -16,31 +16,37 @@ import pytest
 import pytest_asyncio
 
 import crash_court
+from crash_chain import node_that_can_go
 from crash_checks import Checks
 from crash_devnet import Mortal
 from crash_market import CrashMarket, crash_market
-from crash_plan import UNREACHABLE, Scenario, Trial, part, rotation, trials, wants_all
-from crash_rounds import RoundPlan, plan_rounds, play
+from crash_plan import CONTAINER_STEPS, OTHER_MARKETS, Scenario, Trial, part, rotation, wanted, wants_all
+from crash_rounds import RoundPlan, plan_rounds, play, rounds_of_turn
 from needs import missing, require, required
 from quorate import Market
 from quorate_devnet.config import ExecutorChoice
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROVIDERS = 4
-CI_SECONDS = 35.0  # after the market is up; a round that has begun is finished
+CI_SECONDS = 25.0  # after the market is up; a round that has begun is finished
+CI_OTHER_SECONDS = 20.0  # likewise of the market whose turn it is
+CI_PATIENCE = 4  # times as long at most, until every program has died once
 TRIES = 3  # rounds in which a point may be passed
-AWAY_SECONDS = 75.0  # above a transaction's 60 s, the outbox's 30 s between tries, and every RPC's own time
+AWAY_SECONDS = 600.0 if wants_all() else 20.0
+HANGING_SECONDS = 75.0
 BACK_SECONDS = 90.0
 CI_DYING = 2  # providers a round: with two others alive, no job waits until a lost execution lapses
+CI_JUDGED = 6  # deaths of one case
 CI_DEVNETS = 1  # starts of a devnet that are killed
-CONTAINER_STEPS = ("container.", "mount.", "unmount.", "output.")
+NOT_SANDBOXED = ("mount.", "unmount.")  # plain processes have no mounts
 
 
 @dataclass
 class Report:
-    """What the matrix has come to."""
+    """What the matrix has come to. `armed` is what was to die, `tried` with the seconds of its round what did."""
 
     points: int
+    armed: set[str] = field(default_factory=set)
     tried: dict[str, float] = field(default_factory=dict)
     unreached: dict[str, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
@@ -49,7 +55,8 @@ class Report:
 
     def note(self, trial: Trial, is_reached: bool, seconds: float) -> bool:
         """True when it has to be tried again."""
-        name = f"{trial.program}:{trial.point}"
+        name = str(trial)
+        self.armed.add(name)
         if is_reached:
             self.tried[name] = seconds
             self.unreached.pop(name, None)
@@ -57,10 +64,15 @@ class Report:
         self.unreached[name] = self.unreached.get(name, 0) + 1
         return self.unreached[name] < TRIES
 
+    @property
+    def alive(self) -> set[str]:
+        """Programs that were to die and did not once."""
+        return {name.partition(":")[0] for name in self.armed} - {name.partition(":")[0] for name in self.tried}
+
     def tell(self, what: str, seconds: float) -> None:
         """One JSON line."""
         line = {
-            "matrix": what, "points": self.points, "tried": len(self.tried), "unreached": len(self.unreached),
+            "matrix": what, "points": self.points, "armed": len(self.armed), "tried": len(self.tried), "unreached": len(self.unreached),
             "violations": len(self.violations), "jobs": self.jobs, "unresolved": self.unresolved,
             "seconds": round(seconds, 1), "rotation": "all" if wants_all() else rotation(),
         }  # fmt: skip
@@ -71,29 +83,34 @@ class Report:
         assert not self.violations, "\n".join(self.violations)
         never = sorted(name for name, count in self.unreached.items() if count >= TRIES)
         assert not never, f"points that nothing passed in {TRIES} rounds: {never}"
-
-
-def wanted(*scenarios: Scenario) -> tuple[Trial, ...]:
-    """Trials of these scenarios."""
-    return tuple(trial for trial in trials() if trial.scenario in scenarios)
+        assert 2 * len(self.tried) >= len(self.armed), f"less than half of what was armed has died: {sorted(self.armed - set(self.tried))}"
+        assert not self.alive, f"nothing of these has died: {self.alive}"
+        assert self.tried or not self.points, "nothing was tried"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def crash(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[CrashMarket]:
     """With containers where an engine answers (CI insists on one), else in sandboxes or plain processes."""
-    if "docker" in required():
-        require("docker")
-    executor = ExecutorChoice.DOCKER if missing("docker") is None else ExecutorChoice.AUTO
-    async with crash_market(tmp_path_factory.mktemp("crash"), executor, PROVIDERS) as made:
+    async with crash_market(tmp_path_factory.mktemp("crash"), _ordinary(), PROVIDERS) as made:
         yield made
 
 
+def _ordinary() -> ExecutorChoice:
+    if "docker" in required():
+        require("docker")
+    return ExecutorChoice.DOCKER if missing("docker") is None else _without_engine()
+
+
+def _without_engine() -> ExecutorChoice:
+    return ExecutorChoice.BWRAP if missing("bwrap") is None else ExecutorChoice.PROCESS
+
+
 async def run_rounds(crash: CrashMarket, report: Report, rounds: list[RoundPlan], seconds: float) -> None:
-    """Plays until all are tried, or the time is over."""
+    """Plays until all are tried, or the time is over and every program has died once."""
     began = time.monotonic()
     async with Market(crash.devnet.profiles[1]) as other:
         checks = Checks(crash, (crash.market, other))
-        while rounds and time.monotonic() - began < seconds:
+        while rounds and (passed := time.monotonic() - began) < seconds * CI_PATIENCE and (passed < seconds or report.alive):
             plan, start = rounds.pop(0), time.monotonic()
             reached = await play(crash, checks, plan)
             again = [trial for trial in plan.trials if report.note(trial, trial in reached, time.monotonic() - start)]
@@ -104,47 +121,140 @@ async def run_rounds(crash: CrashMarket, report: Report, rounds: list[RoundPlan]
             missed = [trial.point for trial in plan.trials if trial not in reached]
             print(f"{time.monotonic() - start:5.1f} s {plan}{f' MISSED {missed}' * bool(missed)} {problems or ''}", flush=True)
             rounds[:0] = plan_rounds(tuple(again), crash.providers)
-
-
-ELSEWHERE = (Scenario.CLAIM, Scenario.COURT, Scenario.SANDBOX, Scenario.DEVNET, Scenario.NEVER)
-MARKET = tuple(each for each in Scenario if each not in ELSEWHERE)
+        assert crash.slots.looks, "nobody was seen to run anything"
 
 
 async def test_a_market_that_is_killed_everywhere(crash: CrashMarket) -> None:
     began = time.monotonic()
-    all_trials = tuple(trial for trial in wanted(*MARKET) if wants_all() or trial.scenario is not Scenario.LATE)
+    all_trials = wanted(*(each for each in Scenario if each not in (*OTHER_MARKETS, Scenario.DEVNET)))
     report = Report(len(all_trials))
     if wants_all():
-        rounds = plan_rounds(all_trials, crash.providers)
+        await run_rounds(crash, report, plan_rounds(all_trials, crash.providers), 1e9)
     else:
-        rounds = plan_rounds(all_trials, crash.providers[:CI_DYING], 1)
-        turn = rotation() % len(rounds)  # every round comes first one day
-        rounds = (rounds + rounds)[turn : turn + len(rounds)]
-    await run_rounds(crash, report, rounds, 1e9 if wants_all() else CI_SECONDS)
+        await run_rounds(crash, report, rounds_of_turn(all_trials, crash.providers[:CI_DYING], rotation()), CI_SECONDS)
     report.tell("market", time.monotonic() - began)
     report.check()
 
 
+# -------------------------------------------------------------------------------------------- what needs another market
+
+
+async def sandboxes(folder: Path, report: Report) -> None:
+    """The same container steps in the other executors, and the small process that keeps each of their programs."""
+    executor = _without_engine()
+    steps = [trial for trial in wanted(Scenario.JOBS) if trial.point.startswith(CONTAINER_STEPS)]
+    both = (*(replace(trial, scenario=Scenario.JOBS) for trial in wanted(Scenario.SANDBOX)), *steps)
+    if executor is ExecutorChoice.PROCESS:
+        both = tuple(trial for trial in both if not trial.point.startswith(NOT_SANDBOXED))
+    report.points = len(both)
+    async with crash_market(folder, executor, PROVIDERS) as crash:
+        if wants_all():
+            await run_rounds(crash, report, plan_rounds(both, crash.providers), 1e9)
+        else:
+            await run_rounds(crash, report, rounds_of_turn(both, crash.providers[:CI_DYING], rotation()), CI_OTHER_SECONDS)
+
+
+async def claims(folder: Path, report: Report) -> None:
+    """Where the coordinator claims for nobody, providers do; what is claimed is paid once."""
+    mine = wanted(Scenario.CLAIM)
+    report.points = len(mine)
+    async with crash_market(folder, _without_engine(), PROVIDERS, claims_for_all=False) as crash:
+        dying = crash.providers if wants_all() else crash.providers[:CI_DYING]
+        tried = mine if wants_all() else part(mine, CI_DYING, rotation())
+        await run_rounds(crash, report, plan_rounds(tried, dying, 2 if wants_all() else 1), 1e9 if wants_all() else CI_OTHER_SECONDS)
+
+
+async def court(folder: Path, report: Report) -> None:
+    """A liar is convicted once, loses its stake once, and every juror is paid once. What one case does not pass, another market's does."""
+    mine = wanted(Scenario.COURT)
+    report.points, left = len(mine), mine if wants_all() else part(mine, CI_JUDGED, rotation())
+    for attempt in range(TRIES if wants_all() else 1):
+        start, market = time.monotonic(), crash_market(folder / f"{attempt}", _without_engine(), crash_court.PROVIDERS, crash_court.LIARS)
+        async with market as crash, Market(crash.devnet.profiles[1]) as other:
+            crash.others, checks = (other,), Checks(crash, (crash.market, other))
+            reached = await crash_court.judge(crash, left)
+            report.violations += crash.violations + await checks.problems()
+            report.jobs += crash.jobs
+        seconds = time.monotonic() - start
+        left = tuple(trial for trial in left if report.note(trial, trial in reached, seconds))
+        print(
+            f"{seconds:5.1f} s court: {len(reached)} reached, MISSED {[str(trial) for trial in left]} {report.violations or ''}", flush=True
+        )
+        if not left:
+            break
+
+
+PLAYED = {Scenario.SANDBOX: sandboxes, Scenario.CLAIM: claims, Scenario.COURT: court}
+
+
+async def _play_other(scenario: Scenario, folder: Path) -> None:
+    began, report = time.monotonic(), Report(0)
+    await PLAYED[scenario](folder, report)
+    report.tell(scenario.value, time.monotonic() - began)
+    report.check()
+
+
+@pytest.mark.skipif(wants_all(), reason="all of them are played")
+async def test_one_of_the_other_markets_is_killed_by_turns(tmp_path: Path) -> None:
+    await _play_other(OTHER_MARKETS[rotation() % len(OTHER_MARKETS)], tmp_path)
+
+
 @pytest.mark.slow
-async def test_a_chain_node_that_is_away_longer_than_anybody_waits_for_it(crash: CrashMarket) -> None:
-    """Jobs go on without it; what was to be posted and claimed is, once it is back. Ten minutes in scale: every bound is passed."""
-    chain = crash.devnet.family.children["chain"].process
-    async with Market(crash.devnet.profiles[1]) as other:
+@pytest.mark.parametrize("scenario", OTHER_MARKETS)
+async def test_every_other_market_is_killed_everywhere(scenario: Scenario, tmp_path: Path) -> None:
+    if wanted(scenario):
+        await _play_other(scenario, tmp_path)
+
+
+# -------------------------------------------------------------------------------------------------- devnet and chain node
+
+
+async def test_a_devnet_that_is_killed_while_it_starts_and_ends(tmp_path: Path) -> None:
+    """With containers one time and without the other; whoever was killed, the next one in its folder lives and ends as it should."""
+    began, all_trials = time.monotonic(), wanted(Scenario.DEVNET)
+    report = Report(len(all_trials))
+    executors = (_ordinary(), _without_engine())
+    for executor in executors if wants_all() else executors[rotation() % 2 :][:1]:
+        mortal = Mortal(tmp_path / executor.value / "devnet", executor)
+        for trial in all_trials if wants_all() else part(all_trials, CI_DEVNETS, rotation()):
+            start = time.monotonic()
+            problem = await asyncio.to_thread(mortal.die_at, trial.point)
+            report.note(trial, not problem.startswith(f"{trial.point}: not passed"), time.monotonic() - start)
+            report.violations += [problem] if problem else []
+        problem = await asyncio.to_thread(mortal.live)
+        report.violations += [problem] if problem else []
+        assert mortal.held, "no end found a job running"
+    report.tell("devnet", time.monotonic() - began)
+    report.check()
+
+
+async def test_a_chain_node_that_is_away(crash: CrashMarket) -> None:
+    """Connections refused for ten minutes (in CI seconds), a coordinator and a provider killed meanwhile: jobs go on, and money follows."""
+    async with Market(crash.devnet.profiles[1]) as other, node_that_can_go(crash) as node:
         checks = Checks(crash, (crash.market, other))
         before = await epochs(crash)
-        chain.send_signal(signal.SIGSTOP)
+        await node.go()
         try:
-            limit = time.monotonic() + AWAY_SECONDS
-            while time.monotonic() < limit:
-                await crash.feed([], 1)
+            await jobs_for(crash, AWAY_SECONDS / 2)
+            await crash.renew(crash.providers[0], is_awaited=False)  # it says that it stands once the chain says so
+            await crash.renew("coordinator")
+            await jobs_for(crash, AWAY_SECONDS / 2)
+            assert await epochs(crash) == before, "nothing can be posted without a chain"
         finally:
-            chain.send_signal(signal.SIGCONT)
-        assert await epochs(crash) == before, "nothing can be posted without a chain"
+            await node.come()
         async with asyncio.timeout(BACK_SECONDS):
             while await epochs(crash) == before:
                 await asyncio.sleep(0.5)
         assert not crash.violations + await checks.problems()
         assert crash.devnet.family.ended() is None, "nobody gave up"
+
+
+async def jobs_for(crash: CrashMarket, seconds: float) -> None:
+    """One after the other; some come to their end in this time."""
+    limit, before = time.monotonic() + seconds, crash.results
+    while time.monotonic() < limit:
+        await crash.feed([], 1)
+    assert crash.results > before, "no job has ended without the chain"
 
 
 async def epochs(crash: CrashMarket) -> int:
@@ -155,72 +265,20 @@ async def epochs(crash: CrashMarket) -> int:
 
 
 @pytest.mark.slow
-async def test_sandboxes_without_an_engine_that_are_killed_everywhere(tmp_path: Path) -> None:
-    """The same container steps in the other executors, and the small process that keeps each of their programs."""
-    steps = tuple(trial for trial in wanted(Scenario.JOBS) if trial.point.startswith(CONTAINER_STEPS))
-    both = (*(replace(trial, scenario=Scenario.JOBS) for trial in wanted(Scenario.SANDBOX)), *steps)
-    executor = ExecutorChoice.BWRAP if missing("bwrap") is None else ExecutorChoice.PROCESS
-    if executor is ExecutorChoice.PROCESS:
-        both = tuple(trial for trial in both if "mount" not in trial.point)
-    began, report = time.monotonic(), Report(len(both))
-    async with crash_market(tmp_path, executor, PROVIDERS) as crash:
-        await run_rounds(crash, report, plan_rounds(both, crash.providers), 1e9)
-    report.tell(executor.value, time.monotonic() - began)
-    report.check()
-
-
-@pytest.mark.slow
-async def test_providers_that_claim_for_themselves_are_killed_everywhere(tmp_path: Path) -> None:
-    """Where the coordinator claims for nobody; what is claimed is paid once."""
-    all_trials, began = wanted(Scenario.CLAIM), time.monotonic()
-    report = Report(len(all_trials))
-    executor = ExecutorChoice.BWRAP if missing("bwrap") is None else ExecutorChoice.AUTO
-    async with crash_market(tmp_path, executor, PROVIDERS, claims_for_all=False) as crash:
-        await run_rounds(crash, report, plan_rounds(all_trials, crash.providers), 1e9)
-        report.violations += await crash_court.sums_that_do_not_hold(crash)
-    report.tell("claims", time.monotonic() - began)
-    report.check()
-
-
-@pytest.mark.slow
-async def test_a_court_whose_jurors_and_accuser_are_killed_everywhere(tmp_path: Path) -> None:
-    """A liar is convicted once, loses its stake once, and every juror is paid once. What one case does not pass, another market's does."""
-    left, began = wanted(Scenario.COURT), time.monotonic()
-    report = Report(len(left))
-    executor = ExecutorChoice.BWRAP if missing("bwrap") is None else ExecutorChoice.AUTO
-    for attempt in range(TRIES if left else 0):
-        start, market = time.monotonic(), crash_market(tmp_path / f"market-{attempt}", executor, crash_court.PROVIDERS, crash_court.LIARS)
-        async with market as crash, Market(crash.devnet.profiles[1]) as other:
-            crash.others, checks = (other,), Checks(crash, (crash.market, other))
-            reached = await crash_court.judge(crash, left)
-            report.violations += crash.violations + await checks.problems()
-        seconds = time.monotonic() - start
-        left = tuple(trial for trial in left if report.note(trial, trial in reached, seconds))
-        report.jobs += crash.jobs
-        missed = [trial.point for trial in left]
-        print(f"{seconds:5.1f} s court: {len(reached)} reached, MISSED {missed} {report.violations or ''}", flush=True)
-        if not left:
-            break
-    report.tell("court", time.monotonic() - began)
-    report.check()
-
-
-async def test_a_devnet_that_is_killed_while_it_starts_and_ends(tmp_path: Path) -> None:
-    began, all_trials = time.monotonic(), wanted(Scenario.DEVNET)
-    report, mortal = Report(len(all_trials)), Mortal(tmp_path / "devnet")
-    for trial in all_trials if wants_all() else part(all_trials, CI_DEVNETS, rotation()):
-        start = time.monotonic()
-        problem = await asyncio.to_thread(mortal.die_at, trial.point)
-        report.note(trial, True, time.monotonic() - start)
-        report.violations += [problem] if problem else []
-    if wants_all():
-        problem = await asyncio.to_thread(mortal.live)
-        report.violations += [problem] if problem else []
-    report.tell("devnet", time.monotonic() - began)
-    report.check()
-
-
-async def test_points_that_no_market_passes_are_few_and_named() -> None:
-    never = wanted(Scenario.NEVER)
-    assert {trial.point.rpartition(".")[2] for trial in never} == set(UNREACHABLE)
-    assert len(never) <= 8
+async def test_a_chain_node_that_hangs_longer_than_anybody_waits_for_it(crash: CrashMarket) -> None:
+    """Its connections stay open, and nothing comes: above a transaction's 60 s, the outbox's 30 s and every request's own time."""
+    chain = crash.devnet.family.children["chain"].process
+    async with Market(crash.devnet.profiles[1]) as other:
+        checks = Checks(crash, (crash.market, other))
+        before = await epochs(crash)
+        chain.send_signal(signal.SIGSTOP)
+        try:
+            await jobs_for(crash, HANGING_SECONDS)
+        finally:
+            chain.send_signal(signal.SIGCONT)
+        assert await epochs(crash) == before, "nothing can be posted without a chain"
+        async with asyncio.timeout(BACK_SECONDS):
+            while await epochs(crash) == before:
+                await asyncio.sleep(0.5)
+        assert not crash.violations + await checks.problems()
+        assert crash.devnet.family.ended() is None, "nobody gave up"
