@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from engine_support import mounts_below, unmount_below
 from needs import PROBES, require, required
@@ -23,8 +24,10 @@ LONGEST_FIRST = ("e2e", "sandboxes", "integration", "contracts", "fuzz", "unit",
 
 
 def pytest_configure() -> None:
-    """Refuses a QUORATE_REQUIRE that names something nobody can look for."""
+    """Refuses a QUORATE_REQUIRE that names something nobody can look for. No example of Hypothesis has a deadline: machines are busy."""
     required()
+    settings.register_profile("patient", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
