@@ -46,6 +46,7 @@ class ImageLimits:
     members: int = 2_000_000
     path_bytes: int = 4096
     env: int = 512
+    volumes: int = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class ImageInfo:
     config_name: str
     has_shell: bool
     has_env: bool
+    volumes: tuple[str, ...] = ()  # as declared: any text
 
     def label(self, name: str) -> str | None:
         """A label's value."""
@@ -86,12 +88,16 @@ def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
         diff_ids = _texts(_object(config.get("rootfs"), "rootfs").get("diff_ids"), "rootfs.diff_ids")
         if len(diff_ids) != len(layers):
             raise Refused(Code.MALFORMED, f"{len(layers)} layers, but {len(diff_ids)} diff ids in the config")
-        seen: set[str] = set()
+        volumes = _volumes(config, limits)
+        seen = _Seen(set(), frozenset(path for volume in volumes for path in _ways(volume)))
         budget, room = limits.members, min(limits.unpacked_bytes, limits.expansion_free_bytes + limits.expansion * path.stat().st_size)
         for name in layers:
             entries, unpacked = _scan_layer(archive, _target(members, name), seen, replace(limits, unpacked_bytes=room), budget)
             budget, room = budget - entries, room - unpacked
-    return _info(config, hashlib.sha256(config_bytes).hexdigest(), config_name, layers, diff_ids, seen, limits)
+    for name in sorted(seen.paths & seen.folders):
+        # Engines follow a link there, gVisor does not: the same job would have two results.
+        raise Refused(Code.UNSUPPORTED, f"image: Volumes: one lies at or below /{name[:200]}, which is no folder; name the folder itself")
+    return _info(config, hashlib.sha256(config_bytes).hexdigest(), config_name, layers, diff_ids, seen.paths, volumes, limits)
 
 
 def refuse_shell_command(info: ImageInfo, argv: tuple[str, ...]) -> None:
@@ -315,8 +321,16 @@ def _named(manifest: dict[str, object], limits: ImageLimits) -> tuple[str, tuple
     return config, layers
 
 
-def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: set[str], limits: ImageLimits, budget: int) -> tuple[int, int]:
-    """Checks every name and link of one layer, keeps `seen` up to date for the paths we care about; its entries and unpacked bytes."""
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What stands, other than a folder, at the paths that we care about; `folders` are those where a folder should be."""
+
+    paths: set[str]
+    folders: frozenset[str]
+
+
+def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: _Seen, limits: ImageLimits, budget: int) -> tuple[int, int]:
+    """Checks every name and link of one layer, keeps `seen` up to date; its entries and unpacked bytes."""
     entries = 0
     with tarfile.open(fileobj=_plain_layer(archive, member, limits), mode="r:") as layer:
         for entry in layer:
@@ -353,8 +367,9 @@ def _check_entry(entry: tarfile.TarInfo, where: str, limits: ImageLimits) -> Non
         raise Refused(Code.MALFORMED, f"{where}: {name[:100]!r} is a device")
 
 
-def _notice(entry: tarfile.TarInfo, seen: set[str]) -> None:
-    """Remembers the shell and env, and forgets them at a whiteout of a higher layer."""
+def _notice(entry: tarfile.TarInfo, known: _Seen) -> None:
+    """Remembers shell, env and links in the way of volumes, and forgets them at a whiteout of a higher layer."""
+    seen = known.paths
     name = _clean(entry.name.lstrip("/") or ".")
     folder, base = posixpath.split(name)
     if base == ".wh..wh..opq":
@@ -362,8 +377,26 @@ def _notice(entry: tarfile.TarInfo, seen: set[str]) -> None:
     elif base.startswith(".wh."):
         gone = posixpath.join(folder, base[4:])
         seen.difference_update([path for path in seen if path == gone or path.startswith(f"{gone}/")])
-    elif name in _SHELL_PATHS | _ENV_PATHS and not entry.isdir():
+    elif not entry.isdir() and (name in _SHELL_PATHS | _ENV_PATHS or name in known.folders):
         seen.add(name)
+    elif entry.isdir():
+        seen.discard(name)
+
+
+def _volumes(config: dict[str, object], limits: ImageLimits) -> tuple[str, ...]:
+    inner = _object(config.get("config") or {}, "config")
+    volumes = _texts(sorted(_object(inner.get("Volumes") or {}, "Volumes")), "Volumes")
+    if len(volumes) > limits.volumes or any(len(path) > limits.path_bytes for path in volumes):
+        raise Refused(Code.OVERSIZE, f"{len(volumes)} volumes in the image, at most {limits.volumes} with {limits.path_bytes} characters")
+    return volumes
+
+
+def _ways(path: str) -> Iterator[str]:
+    """The path and every folder above it, as names of a layer."""
+    name = _clean(path.lstrip("/") or ".")
+    while name not in ("", ".", "..", "/"):
+        yield name
+        name = posixpath.dirname(name)
 
 
 def _info(
@@ -373,6 +406,7 @@ def _info(
     layers: tuple[str, ...],
     diff_ids: tuple[str, ...],
     seen: set[str],
+    volumes: tuple[str, ...],
     limits: ImageLimits,
 ) -> ImageInfo:
     inner = _object(config.get("config") or {}, "config")
@@ -387,5 +421,5 @@ def _info(
         entrypoint=_texts(inner.get("Entrypoint"), "Entrypoint"), command=_texts(inner.get("Cmd"), "Cmd"),
         user=str(inner.get("User") or ""), working_dir=str(inner.get("WorkingDir") or ""),
         labels=tuple(sorted((name, str(value)) for name, value in labels.items())), diff_ids=diff_ids, layers=layers,
-        config_name=config_name, has_shell=bool(seen & _SHELL_PATHS), has_env=bool(seen & _ENV_PATHS),
+        config_name=config_name, has_shell=bool(seen & _SHELL_PATHS), has_env=bool(seen & _ENV_PATHS), volumes=volumes,
     )  # fmt: skip

@@ -11,9 +11,12 @@ import pytest
 
 from attack_support import ATTEMPT, FILL, TELL, attack, check_filled, results
 from executor_support import MIB, SANDBOXES, make_executor, python_task, what_is_left
+from image_support import declare_volumes
 from quorate.images import build_python_image
 from quorate_protocol.ports import Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused
+
+FOLDERS = '"/data", "/made/here", "/tmp", "/data/below"'
 
 
 @pytest.fixture(scope="module")
@@ -243,3 +246,33 @@ async def test_space_is_limited_everywhere(executor: Executor, image: Path) -> N
         image, ATTEMPT + FILL + TELL, output_bytes=8 * MIB, scratch_bytes=16 * MIB, shm_bytes=4 * MIB, output_inodes=200
     )
     check_filled(await results(executor, task))
+
+
+async def test_volumes_that_an_image_declares_are_sized_memory(executor: Executor, image: Path, tmp_path: Path) -> None:
+    """An engine would answer each with a folder on the owner's disk: without a size, and set-user-id programs run from there."""
+    declare_volumes(image, tmp_path / "volumes.tar", ["/data/", "/made/here", "/tmp", "/data/below"])
+    task = python_task(tmp_path / "volumes.tar", ATTEMPT + FILL.replace('"/outputs", "/scratch", "/dev/shm"', FOLDERS) + """
+flags = {line.split()[4]: set(line.split()[5].split(",")) for line in open("/proc/self/mountinfo")}
+results["flags"] = {name: sorted(flags.get(name, set()) & {"nosuid", "nodev"}) for name in ("/data", "/made/here", "/tmp")}
+results["kinds"] = sorted({line.split()[2] for line in open("/proc/self/mounts") if line.split()[1] in ("/data", "/made/here", "/tmp")})
+results["given"] = os.path.exists("/data/given")
+""" + TELL, scratch_bytes=16 * MIB)
+    found = await results(executor, task)
+    for folder in ("/data", "/made/here", "/tmp", "/data/below"):
+        written = found[folder]
+        assert isinstance(written, int)
+        assert found[f"{folder} error"] == "ENOSPC"
+        assert 15 <= written <= 16 + 6
+    assert found["given"] is False, "every sandbox hides what the image has there"
+    assert found["kinds"] == ["tmpfs"]
+    if executor.sandbox is not Sandbox.DOCKER_RUNSC:  # which keeps to the flags, and does not tell them
+        assert found["flags"] == {name: ["nodev", "nosuid"] for name in ("/data", "/made/here", "/tmp")}
+
+
+@pytest.mark.parametrize("volume", ["/proc/sys", "/outputs/deep", "no/slash", "/", "/linked/deep"])
+async def test_a_volume_that_cannot_be_covered_is_refused(executor: Executor, image: Path, tmp_path: Path, volume: str) -> None:
+    declare_volumes(image, tmp_path / "volumes.tar", [volume])
+    with pytest.raises(Refused, match="Volumes") as refusal:
+        await executor.start(python_task(tmp_path / "volumes.tar", ""))
+    assert refusal.value.code is Code.UNSUPPORTED
+    assert await executor.leases() == []

@@ -10,6 +10,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -19,8 +20,9 @@ from quorate_node.adapters.archives import ArchiveInfos
 from quorate_node.adapters.bwrap_command import USER, Sources, bwrap_command, check_task
 from quorate_node.adapters.cgroups import Counters, LeaseGroups, LeaseLimits
 from quorate_node.adapters.detached import DetachedExecutor, kill_supervised, lease_state, spawn_supervisor
+from quorate_node.adapters.image_volumes import covers
 from quorate_node.adapters.outputs import OutputCaps, delete_tree
-from quorate_node.adapters.rootfs import RootfsCache
+from quorate_node.adapters.rootfs import RootfsCache, Tree
 from quorate_node.adapters.seccomp_bpf import ARCHITECTURES, filter_for
 from quorate_protocol.ports import Clock, Exit, Mount, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -40,6 +42,14 @@ class OutputKind(StrEnum):
     LOOP = "loop"  # an ext4 file system in a file
     MEMORY = "memory"  # a memory file system; its pages count in the job's memory, whose limit is raised by as much
     FOLDER = "folder"  # without root: an ordinary folder that is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """An image's root, and the folders in it that it declares as volumes."""
+
+    root: Path
+    covered: tuple[str, ...]
 
 
 class BwrapExecutor(DetachedExecutor):
@@ -81,9 +91,10 @@ class BwrapExecutor(DetachedExecutor):
         folder.mkdir(mode=0o700)
         try:
             root = self._roots.ensure(task.image, info)
+            covered = _covered(root, task, info)
             _check_folder(root, task.working_dir)
             self._make_outputs(task, folder)
-            spawn_supervisor(folder, self._plan_of(task, info, root, folder))
+            spawn_supervisor(folder, self._plan_of(task, info, Unpacked(root, covered), folder))
         except (Refused, Unavailable):
             end_lease(folder)
             raise
@@ -102,18 +113,18 @@ class BwrapExecutor(DetachedExecutor):
                 if _is_root():
                     os.chown(folder / "outputs", USER, USER)
 
-    def _plan_of(self, task: Task, info: ImageInfo, root: Path, folder: Path) -> Mapping[str, object]:
-        sources = [str(root), str(folder / "outputs"), *(str(_source(mount)) for mount in task.mounts)]
+    def _plan_of(self, task: Task, info: ImageInfo, image: "Unpacked", folder: Path) -> Mapping[str, object]:
+        sources = [str(image.root), str(folder / "outputs"), *(str(_source(mount)) for mount in task.mounts)]
         seen = [f"{STAGE}/{index}" for index in range(len(sources))] if _is_root() else sources
         masks = [path for path in _MASKED if os.path.isfile(path)]
         groups = self._groups(task)
         (folder / "seccomp").write_bytes(filter_for(platform.machine()))
         is_watched = self._outputs is OutputKind.FOLDER
         return {
-            "argv": bwrap_command(_program(), task, info, Sources(seen[0], seen[1], tuple(seen[2:])), masks),
+            "argv": bwrap_command(_program(), task, info, Sources(seen[0], seen[1], tuple(seen[2:]), image.covered), masks),
             "env": {},
             "cwd": "/",
-            "root": root.name,
+            "root": image.root.name,
             "max_duration": task.max_duration,
             "memory_bytes": task.memory_bytes,
             "file_bytes": max(task.output_bytes, task.scratch_bytes, task.shm_bytes) if is_watched else -1,
@@ -199,6 +210,13 @@ def _check_folder(root: Path, working_dir: str) -> None:
     parts = [part for part in working_dir.split("/") if part]
     if ".." in parts or not os.path.isdir(root.joinpath(*parts)):
         raise Refused(Code.UNSUPPORTED, f"working_dir: the image has no folder {working_dir[:200]!r}")
+
+
+def _covered(root: Path, task: Task, info: ImageInfo) -> tuple[str, ...]:
+    """The image's volumes, each with a folder to mount on. At every start: roots of earlier versions lack the folders."""
+    found = covers(info.volumes, [mount.target for mount in task.mounts])
+    Tree(root).make_folders(found)
+    return found
 
 
 def _source(mount: Mount) -> Path:

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quorate_content.image_archive import ImageInfo, refuse_shell_command
-from quorate_node.adapters.docker_profile import check_targets, program_env
+from quorate_node.adapters.docker_profile import LEAST_BYTES, check_targets, program_env
 from quorate_protocol.ports import Task
 from quorate_protocol.refusals import Code, Refused
 
 USER = 65534
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_LEAST_BYTES = 4096  # a size of zero would mean no limit
 _MADE_HERE = ("/scratch", "/tmp")
 
 
@@ -26,6 +25,7 @@ class Sources:
     root: str
     outputs: str
     inputs: tuple[str, ...]
+    covered: tuple[str, ...] = ()  # folders inside the root that get a memory file system: the image's volumes
 
 
 def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
@@ -56,6 +56,8 @@ def bwrap_command(program: str, task: Task, image: ImageInfo, sources: Sources, 
     if task.shm_bytes:
         words += _sized("/dev/shm", task.shm_bytes)
     words += ["--remount-ro", "/dev", *_sized("/scratch", task.scratch_bytes), *_sized("/tmp", task.scratch_bytes)]
+    for target in sources.covered:
+        words += _sized(target, task.scratch_bytes)
     words += ["--perms", "0755", "--tmpfs", "/inputs"]
     for source, mount in zip(sources.inputs, task.mounts, strict=True):
         words += ["--ro-bind", source, mount.target]
@@ -72,4 +74,4 @@ def environment(task: Task, image: ImageInfo) -> Mapping[str, str]:
 
 
 def _sized(target: str, size: int) -> list[str]:
-    return ["--perms", "1777", "--size", str(max(size, _LEAST_BYTES)), "--tmpfs", target]
+    return ["--perms", "1777", "--size", str(max(size, LEAST_BYTES)), "--tmpfs", target]

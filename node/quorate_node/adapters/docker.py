@@ -40,6 +40,7 @@ from quorate_node.adapters.docker_profile import (
     RUNTIME_GVISOR,
     EngineFacts,
     container_request,
+    strange_mounts,
 )
 from quorate_node.adapters.engine import connect
 from quorate_node.adapters.exit_status import exit_status
@@ -213,6 +214,13 @@ class DockerExecutor:
                 raise
             # it exists: a crash came between create and start
         crash_point("container.after-create")
+        self._check_mounts(body, name)
+
+    def _check_mounts(self, body: dict[str, object], name: str) -> None:
+        """Whatever an image can make an engine add: what was made is looked at before it runs. The caller removes what is refused."""
+        strange = strange_mounts(body, self._api.inspect_container(name))
+        if strange:
+            raise Refused(Code.UNSUPPORTED, f"image: the engine mounts {strange} for it, which was not asked; build it without VOLUME")
 
     def _exit(self, lease_id: str, found: Inspection) -> Exit:
         state = found["State"]

@@ -40,7 +40,7 @@ class Images:
             self._load(path, info)
             if self._inspect(reference) is None:
                 raise Refused(Code.MALFORMED, f"image: the engine did not accept the archive as {reference}")
-        return ImageFacts(reference, info.env, info.entrypoint, info.command, info.has_env)
+        return ImageFacts(reference, info.env, info.entrypoint, info.command, info.has_env, info.volumes)
 
     def _load(self, path: Path, info: ImageInfo) -> None:
         try:
@@ -60,7 +60,8 @@ class Images:
         if found is None:
             raise Refused(Code.UNKNOWN, f"image: {name} was pulled, but the engine does not know it")
         config = found.get("Config") or {}
-        return ImageFacts(name, tuple(config.get("Env") or ()), tuple(config.get("Entrypoint") or ()), tuple(config.get("Cmd") or ()), None)
+        env, entrypoint, command, volumes = (tuple(config.get(field) or ()) for field in ("Env", "Entrypoint", "Cmd", "Volumes"))
+        return ImageFacts(name, env, entrypoint, command, None, volumes)
 
     def _pull(self, name: str) -> None:
         try:

@@ -2,13 +2,15 @@
 
 A job chooses only what `Task` has fields for; nothing of a job reaches the host configuration otherwise. Each setting answers an
 attack that succeeds against an engine's defaults: unbounded forks, memory, disk and logs; a network; setuid programs; device nodes;
-io_uring and vsock; environment variables that steer the loader or the GPU hooks, which run as root on the host.
+io_uring and vsock; volumes that an image declares; environment variables that steer the loader or the GPU hooks, which run as root on
+the host.
 """
 
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from quorate_node.adapters.image_volumes import covers
 from quorate_protocol.ports import Task
 from quorate_protocol.refusals import Code, Refused
 
@@ -21,6 +23,7 @@ LABEL_OUTPUT_INODES = "quorate.output-inodes"
 
 USER = "65534:65534"
 OPEN_FILES_MAX = 8192
+LEAST_BYTES = 4096  # of a memory file system: a size of zero would mean no limit
 RUNTIME_GVISOR = "runsc"
 _GVISOR_PIDS = 64
 _ENV_PROGRAM = "/usr/bin/env"
@@ -57,6 +60,7 @@ class ImageFacts:
     entrypoint: tuple[str, ...]
     command: tuple[str, ...]
     has_env: bool | None
+    volumes: tuple[str, ...] = ()  # as the image declares them
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def container_request(task: Task, owner: str, engine: EngineFacts, image: ImageF
         "AttachStdout": True,
         "AttachStderr": True,
         "Healthcheck": {"Test": ["NONE"]},
-        "Volumes": {},
+        "Volumes": {},  # the engine adds the image's to it, unless something stands there: see `covers`
         "Labels": {
             LABEL_LEASE: task.lease_id,
             LABEL_OWNER: owner,
@@ -102,8 +106,30 @@ def container_request(task: Task, owner: str, engine: EngineFacts, image: ImageF
             LABEL_OUTPUT_BYTES: str(task.output_bytes),
             LABEL_OUTPUT_INODES: str(task.output_inodes),
         },
-        "HostConfig": _host_config(task, engine, places),
+        "HostConfig": _host_config(task, engine, places, covers(image.volumes, [target for _, target in places.inputs])),
     }
+
+
+def strange_mounts(body: Mapping[str, object], container: Mapping[str, object]) -> str:
+    """What stands in a container beside the mounts of its request, for the reader; "" when nothing does."""
+    config = body["HostConfig"]
+    assert isinstance(config, dict), "a request as made here"
+    asked = {(item["Type"], item["Source"] if item["Type"] == "volume" else "", item["Target"]) for item in config["Mounts"]}
+    found = [_mount_of(item) for item in _list(container["Mounts"])]
+    # Engines list a memory file system either nowhere or by its target; it holds nothing of the machine's disk.
+    strange = [item for item in found if item not in asked and (item[0] != "tmpfs" or item[2] not in config["Tmpfs"])]
+    return ", ".join(f"a {kind} at {target[:200]}" for kind, _, target in sorted(strange)[:8])
+
+
+def _mount_of(item: Mapping[str, object]) -> tuple[str, str, str]:
+    """(kind, a volume's name, target): engines in a machine of their own write the sources of binds in another way."""
+    kind = str(item["Type"])
+    return kind, str(item["Name"]) if kind == "volume" else "", str(item["Destination"])
+
+
+def _list(value: object) -> list[dict[str, object]]:
+    assert isinstance(value, list), "the engine lists mounts"
+    return value
 
 
 def check_targets(targets: Sequence[str]) -> None:
@@ -180,9 +206,10 @@ def _command(task: Task, image: ImageFacts) -> list[str]:
     return command
 
 
-def _host_config(task: Task, engine: EngineFacts, places: Places) -> dict[str, object]:
+def _host_config(task: Task, engine: EngineFacts, places: Places, covered: Sequence[str]) -> dict[str, object]:
     memory = task.memory_bytes + places.outputs_in_memory
-    scratch = f"rw,exec,nosuid,nodev,size={task.scratch_bytes},mode=1777"
+    sized = f"nosuid,nodev,size={max(task.scratch_bytes, LEAST_BYTES)},mode=1777"
+    scratch, cover = f"rw,exec,{sized}", f"rw,noexec,{sized}"
     config: dict[str, object] = {
         "NetworkMode": "none",
         "ReadonlyRootfs": True,
@@ -202,7 +229,7 @@ def _host_config(task: Task, engine: EngineFacts, places: Places) -> dict[str, o
             {"Name": "nofile", "Soft": OPEN_FILES_MAX, "Hard": OPEN_FILES_MAX},
             {"Name": "core", "Soft": 0, "Hard": 0},
         ],
-        "Tmpfs": {"/scratch": scratch, "/tmp": scratch},
+        "Tmpfs": {**dict.fromkeys(covered, cover), "/scratch": scratch, "/tmp": scratch},
         "LogConfig": {"Type": "none", "Config": {}},
         "RestartPolicy": {"Name": "no"},
         "AutoRemove": False,

@@ -14,7 +14,7 @@ import shutil
 import stat
 import tarfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from quorate_content.image_archive import ImageInfo, Layer, opened_layers
@@ -153,6 +153,11 @@ class Tree:
             os.mkfifo(path, entry.mode & 0o777)
         else:
             raise Refused(Code.UNSUPPORTED, f"image: {entry.name[:200]!r} is neither file, directory nor link")
+
+    def make_folders(self, paths: Sequence[str]) -> None:
+        """Makes those that are missing: something will be mounted there."""
+        for path in paths:
+            self._folder(path)
 
     def finish(self) -> None:
         """Mount points, and the files that name the machine."""

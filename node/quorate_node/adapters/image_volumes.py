@@ -1,0 +1,53 @@
+"""What to do about the `VOLUME`s that an image declares. Pure.
+
+An engine answers each with a folder of its own on the owner's disk, without a size, whatever the request says: the declarations of
+image and request are merged, and an empty one clears nothing. So each is covered with a sized memory file system before the engine
+gets to it. Nothing is copied there: what the image has at such a path is hidden. Every sandbox does the same, or results would differ.
+"""
+
+import posixpath
+from collections.abc import Sequence
+
+from quorate_protocol.refusals import Code, Refused
+
+VOLUMES_MAX = 16
+PATH_MAX = 255
+_REMEDY = "build the image without it, or name an ordinary folder such as /data"
+_PLACES = ("/scratch", "/tmp", "/outputs")  # mounted already, so that nothing is left to cover
+_TAKEN = (
+    "/proc", "/sys", "/dev", "/inputs", "/outputs", "/scratch", "/sbin/docker-init", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf",
+)  # fmt: skip
+
+
+def covers(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
+    """Paths to cover, parents first. `inputs`: where inputs stand. Refused(UNSUPPORTED) names a volume that cannot be covered."""
+    if len(volumes) > VOLUMES_MAX:
+        raise Refused(Code.UNSUPPORTED, f"image: Volumes: {len(volumes)} are declared, at most {VOLUMES_MAX}; {_REMEDY}")
+    found = {_clean(path) for path in volumes}
+    return tuple(sorted(path for path in found if path not in _PLACES and not _is_taken(path, inputs)))
+
+
+def _is_taken(path: str, inputs: Sequence[str]) -> bool:
+    """Whether an input stands exactly there."""
+    if path in inputs:
+        return True
+    if any(_is_below(path, taken) or _is_below(taken, path) for taken in _TAKEN):
+        raise Refused(Code.UNSUPPORTED, f"image: Volumes: {path[:200]!r} would cover what every job needs; {_REMEDY}")
+    if any(_is_below(path, target) for target in inputs):
+        raise Refused(Code.UNSUPPORTED, f"image: Volumes: {path[:200]!r} lies inside an input; {_REMEDY}")
+    return False
+
+
+def _clean(path: str) -> str:
+    """As engines write it: they keep `/data/` and `//data` as they are declared and mount both at /data, but a path without a slash."""
+    is_plain = path.startswith("/") and ".." not in path.split("/") and len(path) <= PATH_MAX and path.isprintable()
+    if not is_plain or any(mark in path for mark in ":,\\"):
+        raise Refused(Code.UNSUPPORTED, f"image: Volumes: {path[:200]!r} is not a plain absolute path; {_REMEDY}")
+    clean = posixpath.normpath("/" + path.lstrip("/"))
+    if clean == "/":
+        raise Refused(Code.UNSUPPORTED, f"image: Volumes: {path[:200]!r} is the whole image; {_REMEDY}")
+    return clean
+
+
+def _is_below(path: str, parent: str) -> bool:
+    return path == parent or path.startswith(parent + "/")
