@@ -14,7 +14,7 @@ from quorate_runtime.journal_outbox import OutboxIndex
 from quorate_runtime.journal_port import JournalDamaged, JournalError, Pending, Snapshot, Stored
 
 log = logging.getLogger(__name__)
-SCHEMA_VERSION = 2  # 1 had a row an event and a row an effect, and kept both for ever
+SCHEMA_VERSION = 3  # 1 had a row an event and a row an effect, and kept both for ever; 2 had no checksums of what is carried
 SNAPSHOTS_KEPT = 2
 BUSY_SECONDS = 10.0
 SCHEMA = """
@@ -22,7 +22,7 @@ CREATE TABLE batches (id INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEG
                       payload BLOB NOT NULL, checksum INTEGER NOT NULL);
 CREATE INDEX batches_last ON batches (last);
 CREATE TABLE carried (offset INTEGER NOT NULL, place INTEGER NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL,
-                      payload BLOB NOT NULL, PRIMARY KEY (offset, place)) WITHOUT ROWID;
+                      payload BLOB NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (offset, place)) WITHOUT ROWID;
 CREATE TABLE snapshots (offset INTEGER PRIMARY KEY, version INTEGER NOT NULL, payload BLOB NOT NULL, checksum INTEGER NOT NULL);
 """
 
@@ -52,8 +52,11 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
             if version == 0:
                 # SQLite takes a file cut to nothing for a new database; ours are never without a version.
                 raise _damaged(path, "it is empty")
-            if version != SCHEMA_VERSION:
+            if version == 2:
+                _add_checksums(connection)
+            elif version != SCHEMA_VERSION:
                 raise JournalError(f"{path} was written by another version (schema {version}, not {SCHEMA_VERSION}). Use that version.")
+            _check_whole(path, connection)
             connection.execute("PRAGMA synchronous = FULL")
             if pages_max is not None:
                 connection.execute(f"PRAGMA max_page_count = {pages_max:d}")
@@ -61,6 +64,29 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
+    """What checksums cannot show: rows at the end that are not there. It reads every page, as the replay does anyway."""
+    problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if problem != "ok":
+        raise _damaged(path, str(problem).replace("\n", " "))
+    newest, kept = connection.execute("SELECT max(last), (SELECT max(offset) FROM snapshots) FROM batches").fetchone()
+    if (kept or 0) > (newest or 0):
+        raise _damaged(path, f"a snapshot stands at event {kept}, and the newest event is {newest or 0}")
+
+
+def _add_checksums(connection: sqlite3.Connection) -> None:
+    """From schema 2 to 3, whole or not at all. A snapshot that did not have its checksum has none afterwards."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("ALTER TABLE carried ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
+    for row in connection.execute("SELECT offset, place, key, version, payload FROM carried").fetchall():
+        connection.execute("UPDATE carried SET checksum = ? WHERE offset = ? AND place = ?", (_carried_checksum(*row), *row[:2]))
+    for offset, version, payload, checksum in connection.execute("SELECT offset, version, payload, checksum FROM snapshots").fetchall():
+        if crc32(payload) == checksum:
+            connection.execute("UPDATE snapshots SET checksum = ? WHERE offset = ?", (_checksum(offset, version, payload), offset))
+    connection.execute("PRAGMA user_version = 3")
+    connection.execute("COMMIT")
 
 
 def _create(folder: Path, path: Path) -> None:
@@ -106,7 +132,8 @@ def write_batch(connection: sqlite3.Connection, first: int, last: int, payload: 
 
 def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Drop | None) -> None:
     """Inserts a snapshot; drops all but the newest few, and what only they needed."""
-    row = (snapshot.offset, snapshot.version, snapshot.payload, crc32(snapshot.payload))
+    checksum = _checksum(snapshot.offset, snapshot.version, snapshot.payload)
+    row = (snapshot.offset, snapshot.version, snapshot.payload, checksum)
     connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", row)
     connection.execute(
         "DELETE FROM snapshots WHERE offset NOT IN (SELECT offset FROM snapshots ORDER BY offset DESC LIMIT ?)", (SNAPSHOTS_KEPT,)
@@ -114,8 +141,8 @@ def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Dro
     if drop is None:
         return
     connection.execute("DELETE FROM carried")
-    rows = ((*place, item.key, item.version, item.payload) for place, item in drop.carried)
-    connection.executemany("INSERT INTO carried VALUES (?, ?, ?, ?, ?)", rows)
+    rows = [(*place, item.key, item.version, item.payload) for place, item in drop.carried]
+    connection.executemany("INSERT INTO carried VALUES (?, ?, ?, ?, ?, ?)", ((*row, _carried_checksum(*row)) for row in rows))
     connection.execute("DELETE FROM batches WHERE id < (SELECT min(id) FROM batches WHERE last > ?)", (drop.until,))
 
 
@@ -136,8 +163,13 @@ def read_outbox(connection: sqlite3.Connection, folder: Path) -> OutboxIndex:
     """Effects not done, and the keys of all events that are kept."""
     path, index = database(folder), OutboxIndex()
     with _reading(path):
-        rows = connection.execute("SELECT offset, place, key, version, payload FROM carried ORDER BY offset, place")
-        index.restore(((offset, place), Pending(key, offset, version, payload)) for offset, place, key, version, payload in rows)
+        for *row, checksum in connection.execute(
+            "SELECT offset, place, key, version, payload, checksum FROM carried ORDER BY offset, place"
+        ):
+            if _carried_checksum(*row) != checksum:
+                raise _damaged(path, f"effect {row[1]} of event {row[0]} does not have its checksum")
+            offset, place, key, kind, payload = row
+            index.restore([((offset, place), Pending(key, offset, kind, payload))])
         for offset, part in _parts(path, connection, 0):
             index.replay(offset, part)
     return index
@@ -173,7 +205,7 @@ def read_snapshot(folder: Path) -> Snapshot | None:
         for offset, version, payload, checksum in connection.execute(
             "SELECT offset, version, payload, checksum FROM snapshots ORDER BY offset DESC"
         ):
-            if crc32(payload) == checksum:
+            if _checksum(offset, version, payload) == checksum:
                 return Snapshot(offset, version, payload)
             log.error("%s: the snapshot at event %d does not have its checksum", path, offset)
             damaged = offset
@@ -205,3 +237,7 @@ def _damaged(path: Path, what: str) -> JournalDamaged:
 
 def _checksum(first: int, last: int, payload: bytes) -> int:
     return crc32(payload, crc32(f"{first} {last} {len(payload)} ".encode()))
+
+
+def _carried_checksum(offset: int, place: int, key: str, version: int, payload: bytes) -> int:
+    return crc32(key.encode(), crc32(f"{place} ".encode(), _checksum(offset, version, payload)))

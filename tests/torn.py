@@ -1,0 +1,33 @@
+"""Files torn and flipped at many places: cut after every so many bytes, and at seeded ones; single bits and bytes turned over."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+STRIDE = 1009  # a prime: cuts fall on every part of a page
+SEEDED = 200
+
+
+def damages(data: bytes, seed: int, stride: int = STRIDE, seeded: int = SEEDED) -> Iterator[tuple[str, bytes]]:
+    """(what was done, the file after it). Half of the seeded ones cut, half flip: a bit, or all bits of a byte."""
+    draw = random.Random(seed)
+    places = sorted({*range(0, len(data), stride), *(draw.randrange(len(data)) for _ in range(seeded // 2))})
+    yield from ((f"cut to {place} of {len(data)} bytes", data[:place]) for place in places)
+    for _ in range(seeded - seeded // 2):
+        place, mask = draw.randrange(len(data)), draw.choice([1 << draw.randrange(8), 0xFF])
+        flipped = bytearray(data)
+        flipped[place] ^= mask
+        yield f"byte {place} of {len(data)} flipped by {mask:#x}", bytes(flipped)
+
+
+def restore(folder: Path, files: dict[str, bytes]) -> None:
+    """Exactly these files."""
+    for path in folder.iterdir():
+        path.unlink()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+
+
+def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
+    """Names and contents; what ends like one of `left_out` is not taken along (a WAL's index is made anew)."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and not path.name.endswith(left_out or ("-shm",))}
