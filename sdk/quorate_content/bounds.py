@@ -45,6 +45,13 @@ class DiskFull(Unavailable):
         super().__init__(f"the disk is full: {detail}", retry_after=60.0)
 
 
+class StoreFull(Refused):
+    """Everything in the store is needed by somebody with as good a claim."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(Code.QUOTA, detail)
+
+
 def malformed(detail: str) -> Refused:
     """The content itself (its hash is right) breaks a rule: no other source can help."""
     return Refused(Code.MALFORMED, detail)

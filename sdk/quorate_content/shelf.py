@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from quorate_content.bounds import Bounds, DiskFull
+from quorate_content.bounds import Bounds, DiskFull, StoreFull
 from quorate_content.cid import Cid, parse
-from quorate_content.index import Entry, Index
+from quorate_content.index import Entry, Index, Owner
 from quorate_content.locks import FileLock, try_lock
 from quorate_content.tree import (
     DIRECTORY_MODE,
@@ -30,6 +30,7 @@ from quorate_content.tree import (
 from quorate_protocol.refusals import Code, Refused
 
 EVICT_BATCH = 256
+ROOM_TRIES = 64
 PUT_PREFIX = "put-"
 
 
@@ -37,10 +38,12 @@ class Shelf:
     """Objects on the disk and their index."""
 
     def __init__(
-        self, root: Path, quota_bytes: int, owner_quota_bytes: int, spare_bytes: int, now: Callable[[], float] = time.time
-    ) -> None:
+        self, root: Path, quota_bytes: int, owner_quota_bytes: int, spare_bytes: int, now: Callable[[], float] = time.time,
+        protects: Callable[[str], bool] | None = None,
+    ) -> None:  # fmt: skip
         self.root = root
         self._quota, self._owner_quota, self._spare = quota_bytes, owner_quota_bytes, spare_bytes
+        self._protects = protects
         for name in ("objects", "nodes", "tmp", "locks"):
             (root / name).mkdir(parents=True, exist_ok=True)
         self.index = Index(root / "index.sqlite", now)
@@ -68,18 +71,30 @@ class Shelf:
         """The lock of a CID or a piece of work, or None when held."""
         return try_lock(self.root / "locks" / name, is_shared)
 
-    def reserve(self, work: str, owner: str, size: int) -> None:
-        """Books `size` bytes in total, evicting what nobody needs. `Refused(QUOTA)`; `DiskFull` when the disk itself is."""
-        for _ in range(8):
-            missing = self.index.reserve(work, owner, size, self._quota, self._owner_quota)
+    def reserve(self, work: str, owner: Owner, size: int) -> None:
+        """Books `size` bytes in total, evicting what nobody needs, then what others hold beyond their weight.
+
+        `Refused(QUOTA)` past the owner's quota; `StoreFull` when nothing yields; `DiskFull` when the disk itself is.
+        """
+        for _ in range(ROOM_TRIES):
+            missing = self.index.reserve(work, owner, size, self._quota, self._quota_of(owner))
             if missing is None:
-                raise Refused(Code.QUOTA, f"{size} bytes more than {owner} may keep here ({self._owner_quota}); unpin something")
+                raise self._over(owner, f"{size} bytes are")
             if missing == 0:
                 self._check_disk(size)
                 return
-            if size > self._quota or self.evict(missing) == 0:
+            if size > self._quota or (self.evict(missing) == 0 and not self._take_back(owner, missing)):
                 break
-        raise Refused(Code.QUOTA, f"{size} bytes do not fit: the store has {self._quota} and the rest is pinned or in use")
+        raise StoreFull(f"{size} bytes do not fit: the store has {self._quota} and the rest is pinned or in use; {owner.remedy}")
+
+    def _take_back(self, owner: Owner, wanted: int) -> bool:
+        return self._protects is not None and self.index.take_back(owner, wanted, self._quota, self._protects) > 0
+
+    def _quota_of(self, owner: Owner) -> int:
+        return self._owner_quota if owner.quota_bytes is None else owner.quota_bytes
+
+    def _over(self, owner: Owner, what: str) -> Refused:
+        return Refused(Code.QUOTA, f"{what} more than {owner.name} may keep here ({self._quota_of(owner)} bytes); {owner.remedy}")
 
     def publish(self, cid: Cid, work: str, nodes: Nodes, size: int) -> None:
         """Makes the finished `tmp/<work>/tree` the object. The caller holds the CID's exclusive lock."""
@@ -102,10 +117,10 @@ class Shelf:
         remove_tree_in(self.root / "tmp", work)
         self.index.release(work)
 
-    def pin(self, cid: Cid, owner: str, until: float | None) -> None:
+    def pin(self, cid: Cid, owner: Owner, until: float | None) -> None:
         """Keeps the object for `owner`; the caller holds a lock of the CID. `Refused(QUOTA)`."""
-        if not self.index.pin(str(cid.as_v1()), owner, until, self._owner_quota):
-            raise Refused(Code.QUOTA, f"{owner} may keep {self._owner_quota} bytes here; unpin something")
+        if not self.index.pin(str(cid.as_v1()), owner, until, self._quota_of(owner)):
+            raise self._over(owner, f"{cid} is")
 
     def entry(self, cid: Cid) -> Entry | None:
         """The object's row, if the object is there; notes the use."""

@@ -9,7 +9,7 @@ Several processes may share one store: a CID is fetched once, by whoever comes f
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from quorate_content.bounds import MIB, BadSource, Bounds
 from quorate_content.car import Progress, read_car, write_car
 from quorate_content.cid import Cid, parse
 from quorate_content.fetch import Source, fetch
-from quorate_content.index import Entry
+from quorate_content.index import Entry, Owner, owner_of
 from quorate_content.locks import FileLock
 from quorate_content.shelf import PUT_PREFIX, Shelf
 from quorate_content.threads import Stop, StreamReader, in_thread
@@ -64,13 +64,17 @@ class Lease:
 
 
 class ContentStore:
-    """One folder of content. `quota_bytes` for everything, `owner_quota_bytes` for what one owner pins or is fetching."""
+    """One folder of content. `quota_bytes` for everything, `owner_quota_bytes` for what one owner pins or is fetching.
+
+    With `protects` (asked in threads: whether a CID is being used) the pins of owners who hold most for their weight yield to others.
+    """
 
     def __init__(
         self, root: Path, quota_bytes: int, owner_quota_bytes: int | None = None, spare_bytes: int = SPARE_BYTES,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = time.time, protects: Callable[[str], bool] | None = None,
     ) -> None:  # fmt: skip
-        self._shelf = Shelf(Path(root), quota_bytes, quota_bytes if owner_quota_bytes is None else owner_quota_bytes, spare_bytes, now)
+        owner_quota = quota_bytes if owner_quota_bytes is None else owner_quota_bytes
+        self._shelf = Shelf(Path(root), quota_bytes, owner_quota, spare_bytes, now, protects)
         self._quota = quota_bytes
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="content")
 
@@ -82,7 +86,7 @@ class ContentStore:
     # ------------------------------------------------------------------------------------------------------ bringing in
 
     async def put(
-        self, content: Path | bytes | AsyncIterator[bytes], owner: str, until: float | None = None,
+        self, content: Path | bytes | AsyncIterator[bytes], owner: str | Owner, until: float | None = None,
         bytes_max: int | None = None, deadline_seconds: float = DAY_SECONDS,
     ) -> Stat:  # fmt: skip
         """Copies in a file, a directory, bytes or a stream, pinned for `owner` until `until` (unix seconds; None: until unpinned).
@@ -91,6 +95,7 @@ class ContentStore:
         """
         stop, work = Stop(deadline_seconds), PUT_PREFIX + secrets.token_hex(8)
         bounds = replace(Bounds(), bytes_max=self._quota if bytes_max is None else bytes_max)
+        owner = owner_of(owner)
         job = _Put(self._shelf, work, owner, bounds, stop)
         if isinstance(content, Path):
             source = content
@@ -100,18 +105,19 @@ class ContentStore:
         return await self._bring_in(work, owner, until, stop, lambda: job.read(reader))
 
     async def import_car(
-        self, stream: AsyncIterator[bytes], bytes_max: int, owner: str, expected_root: Cid, until: float | None = None,
+        self, stream: AsyncIterator[bytes], bytes_max: int, owner: str | Owner, expected_root: Cid, until: float | None = None,
         deadline_seconds: float = DAY_SECONDS,
     ) -> Stat:  # fmt: skip
         """Takes a whole DAG from a CAR, verified; pinned as by `put`. Anything missing, wrong or too large is refused."""
         stop, work = Stop(deadline_seconds), PUT_PREFIX + secrets.token_hex(8)
         bounds = replace(Bounds(), bytes_max=bytes_max)
+        owner = owner_of(owner)
         job = _Put(self._shelf, work, owner, bounds, stop)
         reader = StreamReader(stream, asyncio.get_running_loop(), stop, 2 * bytes_max + bounds.node_bytes_max)
         return await self._bring_in(work, owner, until, stop, lambda: job.read_car(reader, expected_root))
 
     async def get(
-        self, cid: Cid | str, sources: Sequence[Source | str], bytes_max: int, deadline_seconds: float, owner: str,
+        self, cid: Cid | str, sources: Sequence[Source | str], bytes_max: int, deadline_seconds: float, owner: str | Owner,
         progress: Progress | None = None,
     ) -> Lease:  # fmt: skip
         """A lease on the content, fetched from the first of `sources` that has it unless it is here. Use as `async with await ...`.
@@ -122,7 +128,7 @@ class ContentStore:
         cid = parse(cid) if isinstance(cid, str) else cid
         stop = Stop(deadline_seconds)
         named = tuple(Source(source) if isinstance(source, str) else source for source in sources)
-        job = _Get(self._shelf, cid.as_v1(), owner, replace(Bounds(), bytes_max=bytes_max), stop)
+        job = _Get(self._shelf, cid.as_v1(), owner_of(owner), replace(Bounds(), bytes_max=bytes_max), stop)
         lock, entry = await self._ensure(cid, lambda: job.run(cid, named, progress), stop)
         if entry.size > bytes_max:
             lock.release()
@@ -131,10 +137,10 @@ class ContentStore:
 
     # ---------------------------------------------------------------------------------------------------------- keeping
 
-    async def pin(self, cid: Cid, owner: str, until: float | None = None) -> None:
+    async def pin(self, cid: Cid, owner: str | Owner, until: float | None = None) -> None:
         """Keeps stored content for `owner` until `until`; prolongs, never shortens. `Refused(NOT_STORED | QUOTA)`."""
         async with await self.lease(cid):
-            await in_thread(self._threads, lambda: self._shelf.pin(cid, owner, until))
+            await in_thread(self._threads, lambda: self._shelf.pin(cid, owner_of(owner), until))
 
     async def unpin(self, cid: Cid, owner: str) -> None:
         """Gives up one owner's pin; the content stays until its space is needed."""
@@ -149,6 +155,14 @@ class ContentStore:
         """The stored CID with this digest: messages carry digests, which do not say whether a block is raw or dag-pb."""
         found = await in_thread(self._threads, lambda: self._shelf.index.find_digest(digest))
         return None if found is None else parse(found)
+
+    async def owned(self) -> dict[str, int]:
+        """Bytes that each owner has pinned or is bringing in."""
+        return await in_thread(self._threads, self._shelf.index.owned)
+
+    async def weigh(self, weights: Mapping[str, int]) -> None:
+        """New weights of owners."""
+        await in_thread(self._threads, lambda: self._shelf.index.weigh(weights))
 
     async def used_bytes(self) -> int:
         """Bytes of all objects and of work in progress."""
@@ -191,7 +205,7 @@ class ContentStore:
 
     # ------------------------------------------------------------------------------------------------------------ inner
 
-    async def _bring_in(self, work: str, owner: str, until: float | None, stop: Stop, build: Callable[[], "_Finished"]) -> Stat:
+    async def _bring_in(self, work: str, owner: Owner, until: float | None, stop: Stop, build: Callable[[], "_Finished"]) -> Stat:
         alive = await self._lock(work, False, stop)
         try:
             done = await in_thread(self._threads, build, stop)
@@ -258,7 +272,7 @@ class _Finished:
 class _Put:
     """Builds one object in `tmp` from local content. Blocks; errors leave nothing but the folder, which the caller removes."""
 
-    def __init__(self, shelf: Shelf, work: str, owner: str, bounds: Bounds, stop: Stop) -> None:
+    def __init__(self, shelf: Shelf, work: str, owner: Owner, bounds: Bounds, stop: Stop) -> None:
         self._shelf, self._work, self._owner, self._bounds, self._stop = shelf, work, owner, bounds, stop
 
     def copy(self, source: Path) -> _Finished:
@@ -309,7 +323,7 @@ class _Put:
 class _Get:
     """Fetches one object into `tmp/<cid>`, going on from what an earlier attempt or process left there. Blocks."""
 
-    def __init__(self, shelf: Shelf, cid: Cid, owner: str, bounds: Bounds, stop: Stop) -> None:
+    def __init__(self, shelf: Shelf, cid: Cid, owner: Owner, bounds: Bounds, stop: Stop) -> None:
         self._shelf, self._work, self._owner, self._bounds, self._stop = shelf, str(cid), owner, bounds, stop
 
     def run(self, root: Cid, sources: tuple[Source, ...], progress: Progress | None) -> None:
