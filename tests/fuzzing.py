@@ -68,7 +68,7 @@ def _tampered(tree: Any) -> st.SearchStrategy[Any]:
     places = list(_places(tree))
     if not places:
         return st.just(tree)
-    odd = words() | integers() | trees()
+    odd = words() | integers() | st.sampled_from([[], {}, [[]], {"kind": []}]) | trees()
     return st.just(tree) | st.builds(_with, st.just(tree), st.sampled_from(places), odd)
 
 

@@ -395,7 +395,7 @@ def _union_decoder(kind: Any) -> Decoder:
         if len(classes) == 1:
             return _decoder(next(iter(classes.values())))(tree, path)
         name = tree.get("kind") if isinstance(tree, dict) else None
-        if name not in classes:
+        if not isinstance(name, str) or name not in classes:  # a list or an object is no key at all
             raise _bad(path, f"an object whose kind is one of {sorted(classes)}", name)
         return _decoder(classes[name])({k: v for k, v in tree.items() if k != "kind"}, path)
 

@@ -41,6 +41,18 @@ def test_twenty_thousand_texts(data: bytes) -> None:
     parse_or_refuse(data)
 
 
+@pytest.mark.parametrize("odd", ["[]", "{}", "[[]]", "null", "1", "true", '"x"'])
+def test_a_tag_of_any_kind_is_a_tag_or_refused(odd: str) -> None:
+    """What a name is looked up by may be anything that JSON has: a list is no key, and was a bug once."""
+    for text in (
+        '{"frame":{"kind":%s,"text":"x"}}',
+        '{"body":{},"sig":"0x","type":%s}',
+        '{"frame":%s}',
+        '{"order":{"body":{},"sig":"0x","type":%s},"session":{},"spec":{}}',
+    ):
+        decode_or_refuse((text % odd).encode())
+
+
 @bounded(300)
 @given(st.text(max_size=80) | st.text(alphabet="bafykreizQm1234567890", max_size=70) | st.binary(max_size=60))
 def test_any_text_is_a_cid_or_refused(given_text: str | bytes) -> None:
