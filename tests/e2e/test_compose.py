@@ -49,7 +49,7 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
     work = tmp_path_factory.mktemp("work")
     work.parent.chmod(0o755)
     work.chmod(0o755)
-    built = subprocess.run([ROOT / ".ci" / "make-images"], capture_output=True, text=True, timeout=580, check=False)
+    built = subprocess.run([ROOT / ".ci" / "make-images"], capture_output=True, text=True, timeout=1200, check=False)
     assert built.returncode == 0, built.stderr
     compose = Compose(work)
     try:
