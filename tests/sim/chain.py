@@ -56,6 +56,8 @@ class Chain:
         self.is_moody = True
         self.allocated: dict[Address, int] = {}
         self.vouched: dict[Address, int] = {}
+        self.releases: dict[Address, tuple[int, int]] = {}  # announced: amount, and from when on it may be finished
+        self.returned: dict[Address, int] = {}
         self.stakes: dict[Address, int] = {}
         self.claimed: dict[Address, int] = {}
         self.epochs: list[Posted] = []
@@ -98,6 +100,27 @@ class Chain:
         """Stakes.exit: its slots are drawn no longer; the stake stays, and answers, until it has unbonded."""
         self.left.add(owner)
         self.note(*(ev.SlotClosed(HOST.id(), place, BlockNumber(self.height + 1)) for place in self._places[owner]))
+
+    def request_release(self, client: Address, amount: int) -> None:
+        """Escrow.request_release: no more is to be ordered for it; vouchers reach it until it is finished."""
+        self.releases[client] = amount, self.schedule.now + self.limits.allocation_release
+        self._tell_allocation(client)
+
+    def finish_release(self, client: Address) -> None:
+        """Escrow.finish_release: what the vouchers left of it goes back."""
+        amount, ready = self.releases.pop(client)
+        assert self.schedule.now >= ready, "a release needs its time"
+        freed = min(amount, self.allocated[client] - self.vouched.get(client, 0))
+        self.allocated[client] -= freed
+        self.returned[client] = self.returned.get(client, 0) + freed
+        self._tell_allocation(client)
+
+    def orderable(self, client: Address) -> int:
+        """What a client may still order for: its allocation less what it has announced to take back."""
+        return max(0, self.allocated[client] - self.releases.get(client, (0, 0))[0])
+
+    def _tell_allocation(self, client: Address) -> None:
+        self.note(ev.AllocationChanged(client, Amount(self.orderable(client)), Amount(self.allocated[client])))
 
     def rotate(self, owner: Address) -> None:
         """Stakes.rotate_key: the old one answers for everything up to this second."""
@@ -244,5 +267,6 @@ class Chain:
         pool = sum(self.vouched.values()) - sum(self.claimed.values())
         free = sum(self.allocated.values()) - sum(self.vouched.values())
         assert pool >= 0 and free >= 0, f"I1: pool {pool}, free allocations {free}"
-        held = sum(self.stakes.values()) + free + pool + sum(self.claimed.values()) + self.burned
+        out = sum(self.claimed.values()) + self.burned + sum(self.returned.values())
+        held = sum(self.stakes.values()) + free + pool + out
         assert self.tokens_in == held, f"I1: {self.tokens_in} came in, {held} are accounted for"

@@ -373,6 +373,8 @@ class Checks:
         history = past.charged if past is not None else 0
         for account, client in state.clients.items():
             assert client is past or client.charged == self.books.charged.get(account, 0), "I1: charged otherwise than receipts say"
+            held = self.coordinator.chain.allocated.get(account, 0)
+            assert client.charged <= held, f"I4: {client.charged} charged to a client that has {held} on chain"
         credited = sum(item.final + item.held for item in state.providers.values())
         kept = own.fee + own.fee_held + own.fund + own.fund_held
         refunds = sum(client.refund + client.refund_held for client in state.clients.values())

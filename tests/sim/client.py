@@ -25,8 +25,10 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.views import AccountView
 from quorate_runtime.crypto import KeySigner
 from sim import workload
+from sim.chain import Chain
 from sim.clock import Clock, clock_of
 from sim.coordinator import Look
 from sim.network import Answer, Network
@@ -64,11 +66,14 @@ class Client:
     seq: Sequence = Sequence(0)
     acked: dict[Hash32, JobSpec] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
+    refused_jobs: set[Hash32] = field(default_factory=set)
     submissions: list[Submission] = field(default_factory=list)
     stopped: dict[Hash32, int] = field(default_factory=dict)  # job -> when the Stop was taken
     vouchers: list[Envelope[Voucher]] = field(default_factory=list)
     taken_voucher: Amount = Amount(0)
     is_calm: bool = False
+    seen: AccountView | None = None  # its account at the newest look
+    under_way: int = 0  # orders without an answer
 
     def __post_init__(self) -> None:
         self.name = f"client-{self.number}"
@@ -89,6 +94,7 @@ class Client:
         spec = workload.make_spec(random, f"job-{job.client}-{job.number}")
         submission = self.submission(spec, self.order(spec, random, nonce=Nonce(job.number)))
         self.submissions.append(submission)
+        self.under_way += 1
         self._submit(submission, job.stop_after)
 
     def order(self, spec: JobSpec, random: Random, **changes: object) -> Order:
@@ -134,10 +140,13 @@ class Client:
         job_id = digest(DOMAIN, submission.order.message)
 
         def answered(answer: Answer) -> None:
+            if answer is None and self.clock.now < submission.order.message.expiry:
+                self._submit(submission, stop_after)
+                return
+            self.under_way -= 1
             if isinstance(answer, Refused):
                 self.refused.append(answer)
-            elif answer is None and self.clock.now < submission.order.message.expiry:
-                self._submit(submission, stop_after)
+                self.refused_jobs.add(job_id)
             elif answer is not None and job_id not in self.acked:
                 self.acked[job_id] = submission.spec
                 if stop_after is not None:
@@ -148,6 +157,33 @@ class Client:
     def _stop(self, job_id: Hash32) -> None:
         stop = seal(DOMAIN, Stop(job_id, self.clock.now), self.session_key.sign)
         self._sign_off(stop, lambda: self.stopped.setdefault(job_id, self.schedule.now))
+
+    # ------------------------------------------------------------------------------------------------------ leaving
+
+    def release(self, chain: Chain, share: float) -> None:
+        """Takes back what it does not spend; all of it means whatever its vouchers leave."""
+        account = self.account.address
+        if self.seen is None:
+            self.schedule.after(1, lambda: self.release(chain, share))
+            return
+        unspent = self.seen.allocation - self.seen.charged - self.seen.reserved
+        chain.request_release(account, chain.allocated[account] if share == 1 else max(1, int(share * unspent)))
+        self.schedule.after(self.plan.limits.allocation_release, lambda: self._finish_release(chain))
+
+    def _finish_release(self, chain: Chain) -> None:
+        """Once nothing is owed: its last voucher is on chain, and nothing runs or is asked for."""
+        account, seen = self.account.address, self.seen
+        is_square = seen is not None and not seen.reserved and seen.charged == chain.vouched.get(account, 0)
+        if is_square and not self.under_way and not self._is_unsure():
+            chain.finish_release(account)
+        else:
+            self.schedule.after(1, lambda: self._finish_release(chain))
+
+    def _is_unsure(self) -> bool:
+        """An order that nobody answered may have been taken all the same, and arrive late, until its expiry."""
+        known = {*self.acked, *self.refused_jobs}
+        orders = [item.order for item in self.submissions if item.order.digest(DOMAIN) not in known]
+        return any(self.schedule.now <= order.message.expiry + 5 for order in orders)
 
     # ------------------------------------------------------------------------------------------------------ looking
 
@@ -168,6 +204,7 @@ class Client:
                 self._sign_off(seal(DOMAIN, witness, self.session_key.sign), lambda: None)
         for run in look.runs:
             assert run.output is None or run.verdict is not None, "I8: an output before its verdict"
+        self.seen = look.account
         owed = look.account.charged
         if owed > look.account.vouched and (self.is_calm or self.random.random() < 0.5):
             voucher = Voucher(self.account.address, key("coordinator").address, owed, Nonce(0))

@@ -36,6 +36,7 @@ class Conduct:
     holds: dict[Hash32, tuple[int, Address, int]] = field(default_factory=dict)  # job -> end of its hold; its provider, its jobs then
     served: Counter[Address] = field(default_factory=Counter)  # accepted jobs of each primary
     vouched: dict[Address, int] = field(default_factory=dict)
+    allocations: dict[Address, int] = field(default_factory=dict)  # what the chain says that clients have left here
     passed: dict[Address, int] = field(default_factory=dict)
     strikes: dict[Address, int] = field(default_factory=dict)
     fresh: int = 0  # verdicts on records since those were compared
@@ -48,6 +49,9 @@ class Conduct:
             case ev.OrderReceived(submission):
                 order = submission.order.message
                 job_id = digest(DOMAIN, order)
+                if (order.client, order.nonce) not in self.nonces:
+                    client, left = core.state.clients[order.client], self.allocations[order.client]
+                    assert client.charged + client.reserved <= left, f"I4: an order was taken beyond the {left} that are left"
                 assert self.nonces.setdefault((order.client, order.nonce), job_id) == job_id, "I4: a nonce was used for two orders"
             case ev.AcceptReceived(accept):
                 self._accepted(core.state.leases[accept.message.assignment_hash], accept.message, at)
@@ -64,6 +68,9 @@ class Conduct:
                 self.vouched[client] = max(self.vouched.get(client, 0), cumulative)
                 assert core.state.clients[client].vouched == self.vouched[client], "I6: a voucher was replaced by an older one"
             case ev.ChainAdvanced() | ev.TransactionRefused():
+                if isinstance(event, ev.ChainAdvanced):
+                    told = (note for note in event.notes if isinstance(note, ev.AllocationChanged))
+                    self.allocations.update({note.client: note.allocation for note in told})
                 self.accused = {owner: key for owner, key in self.accused.items() if core.state.cases[key].is_convicted is not False}
             case _:
                 pass

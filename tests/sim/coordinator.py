@@ -84,7 +84,7 @@ def new_core(plan: Plan) -> Coordinator:
                 core.state.trust[key("owner", number).address] = Trusts({trust_class: known})
             past = key("stranger", 1).address
             amount = Amount(FUND)
-            core.state.clients[past] = Client(past, allocation=amount, charged=amount, vouched=amount, posted=amount)
+            core.state.clients[past] = Client(past, allocation=amount, escrowed=amount, charged=amount, vouched=amount, posted=amount)
             core.state.books[ONLY] = replace(core.state.own, fund=amount)
     return core
 

@@ -137,10 +137,9 @@ def _heartbeat(intruder: Intruder) -> Attack:
     late = Heartbeat(victim.owner, Sequence(2**40), (), UnixSeconds(world.coordinator.now - 100))
     high = bytearray(seal(DOMAIN, beat, own).sig)
     high[32] = 0xFF
-    past = victim.keys.past
     envelope, code = intruder.random.choice(
         [
-            (seal(DOMAIN, beat, past[-1].sign if past and _has_heard(intruder, victim) else STRANGER.sign), "wrong-signer"),
+            (seal(DOMAIN, beat, _wrong_signer(intruder, victim, 2**62)), "wrong-signer"),
             (seal(FOREIGN, beat, own), "wrong-signer not-registered bad-signature"),
             (seal(DOMAIN, stranger, STRANGER.sign), "not-registered"),
             (seal(DOMAIN, late, own), "stale not-registered"),
@@ -151,10 +150,13 @@ def _heartbeat(intruder: Intruder) -> Attack:
     return intruder.frame(wire.HeartbeatSent(envelope)), code + " not-registered"
 
 
-def _has_heard(intruder: Intruder, victim: Provider) -> bool:
-    """Whether the coordinator knows of the newest key: only then the one before is refused."""
+def _wrong_signer(intruder: Intruder, victim: Provider, moment: int) -> Callable[[Hash32], Signature]:
+    """Who does not speak for a provider at a moment: a key that it had before or has since, once the coordinator knows; else a stranger."""
     known = intruder.world.coordinator.core.state.providers.get(victim.owner)
-    return known is not None and known.operator_key == victim.operator.address
+    has_heard = known is not None and known.operator_key == victim.operator.address
+    valid = (victim.keys.at(moment), victim.keys.at(moment + 1))  # inclusive at both ends
+    others = [ring_key for ring_key in (*victim.keys.past, victim.operator) if ring_key not in valid]
+    return others[-1].sign if others and has_heard else STRANGER.sign
 
 
 def _offer(intruder: Intruder) -> Attack:
@@ -185,9 +187,10 @@ def _others_accept(intruder: Intruder) -> Attack:
     long = Accept(lease.hash, Seconds(10**6), Seconds(1), Seconds(0), intruder.world.coordinator.now)
     old = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(1))
     own = intruder.operator_of(lease)
+    provider = next(item for item in intruder.world.providers if item.owner == lease.provider)
     envelope, code = intruder.random.choice(
         [
-            (seal(DOMAIN, accept, STRANGER.sign), "wrong-signer"),
+            (seal(DOMAIN, accept, _wrong_signer(intruder, provider, lease.assignment.message.accept_by)), "wrong-signer"),
             (seal(FOREIGN, accept, own), "wrong-signer bad-signature"),
             (seal(DOMAIN, long, own), "bad-amount wrong-phase too-late"),
             (seal(DOMAIN, old, own), "stale wrong-phase too-late"),
@@ -203,13 +206,15 @@ def _others_commit(intruder: Intruder) -> Attack:
     if lease is None:
         return None
     own, world = intruder.operator_of(lease), intruder.world
+    provider = next(item for item in world.providers if item.owner == lease.provider)
+    other = _wrong_signer(intruder, provider, lease.assignment.message.accept_by)
     right, wrong = intruder.commit_for(lease, True), intruder.commit_for(lease, False)
-    choices = [(own, wrong, True)] if is_wrong else [(STRANGER.sign, right, True), (own, right, False)]
+    choices = [(own, wrong, True)] if is_wrong else [(other, right, True), (own, right, False)]
     sign, commit, is_stored = intruder.random.choice(choices)
     if is_stored:
         world.coordinator.staging.setdefault(commit.encrypted_output, (ZERO_HASH, ZERO_HASH))
-    code = "wrong-signer" if sign == STRANGER.sign else ("wrong-class" if is_stored else "not-stored")
-    if is_stored and sign != STRANGER.sign:
+    code = "wrong-signer" if sign == other else ("wrong-class" if is_stored else "not-stored")
+    if is_stored and sign != other:
         code += " wrong-phase equivocation too-late"
     return intruder.frame(wire.CommitSent(seal(DOMAIN, commit, sign))), code
 

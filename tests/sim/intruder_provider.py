@@ -83,7 +83,8 @@ def _assignment(world: World, provider: Provider, random: Random) -> Attack:
 def _bound(provider: Provider, random: Random) -> tuple[Hash32, Commit] | None:
     """Something that the provider has committed and not finished."""
     kinds = phases.Committed | phases.Receipted | phases.Revealed
-    live = [item for item in provider.core.live() if item.hash not in provider.copied]  # a copier breaks the rules by itself
+    by_itself = {**provider.copied, **provider.borrowed}  # a copier breaks the rules without help
+    live = [item for item in provider.core.live() if item.hash not in by_itself]
     found = [(item.hash, item.phase.commit) for item in live if isinstance(item.phase, kinds)]
     return random.choice(found) if found else None
 

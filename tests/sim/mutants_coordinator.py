@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 
 from quorate_coordinator.core import book, chain_notes, closing, draws, epochs, faults, held, nonces, orders, placing, queries
-from quorate_coordinator.core.state import Case, Fault
+from quorate_coordinator.core.state import Case, Fault, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.refusals import Refused
@@ -15,6 +15,8 @@ from sim.plan import Behaviour, ClockFault, Market, Plan
 
 INTRUDED = only(lambda plan: plan.has_intruder)
 LATE_CLOCK = changed(clocks=(ClockFault("coordinator", -4.0, 0.0, 0.0, 0.0),))  # late, and its Assignments still come in time
+RELEASING = only(lambda plan: any(release.share == 1 for release in plan.releases))
+ROTATING = only(lambda plan: len(plan.rotations) > 1 and plan.has_intruder)
 LARGE = only(lambda plan: plan.market is Market.LARGE)
 CASES = only(lambda plan: Behaviour.LIAR in plan.behaviours and len(plan.jobs) >= 8 and plan.market is Market.SMALL)
 
@@ -53,6 +55,33 @@ def _only_the_clock_tells_rounds(patch: Patch) -> None:
         return Round(max(0, turn.at - turn.rules.beacon_genesis) // turn.rules.limits.beacon_period + 1)
 
     patch.setattr(draws, "newest_round", by_clock)
+
+
+def _rotated_keys_are_forgotten(patch: Patch) -> None:
+    patch.setattr(Provider, "has_key", lambda provider, key, moment: key == provider.operator_key)
+
+
+def _rotated_keys_stay(patch: Patch) -> None:
+    keys = lambda provider: {provider.operator_key, *(past.key for past in provider.past_keys)}  # noqa: E731
+    patch.setattr(Provider, "has_key", lambda provider, key, moment: key in keys(provider))
+
+
+def _receipts_show_todays_key(patch: Patch) -> None:
+    patch.setattr(Provider, "key_at", lambda provider, moment: provider.operator_key)
+
+
+def _releases_are_not_heard(patch: Patch) -> None:
+    allocate = chain_notes._allocate
+
+    def deaf(turn, note):  # type: ignore[no-untyped-def]
+        allocate(turn, replace(note, allocation=note.escrowed or note.allocation))
+
+    patch.setattr(chain_notes, "_allocate", deaf)
+
+
+def _releases_take_what_is_owed(patch: Patch) -> None:
+    allocate = chain_notes._allocate
+    patch.setattr(chain_notes, "_allocate", lambda turn, note: allocate(turn, replace(note, escrowed=note.allocation)))
 
 
 def _later_batches_use_known_rounds(patch: Patch) -> None:
@@ -229,6 +258,11 @@ MUTANTS = (
     Mutant("auditors are drawn by a known round", "I9", _known_rounds_draw),
     Mutant("the primary may name a known round", "I9", _any_named_round_draws),
     Mutant("a late clock draws by rounds it has seen", "I9", _only_the_clock_tells_rounds, LATE_CLOCK),
+    Mutant("a key rotated away answers for nothing", "I3", _rotated_keys_are_forgotten, ROTATING),
+    Mutant("a key rotated away is good for ever", "I5", _rotated_keys_stay, ROTATING),
+    Mutant("receipts show the key of today", "I5", _receipts_show_todays_key, ROTATING),
+    Mutant("announced releases may be ordered for", "I4", _releases_are_not_heard, RELEASING),
+    Mutant("who announces a release need not pay", "I7", _releases_take_what_is_owed, RELEASING),
     Mutant("a later batch is drawn by a known round", "I9", _later_batches_use_known_rounds),
     Mutant("blinds can be guessed", "I9", _blinds_are_zero),
     Mutant("auditors can tell their role", "I9", _auditors_have_more_time),

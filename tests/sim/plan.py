@@ -99,6 +99,15 @@ class Rotation:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """At `at` a client takes back this share of what it has not spent; 1 = whatever its vouchers leave."""
+
+    client: int
+    at: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobPlan:
     """One order. What it is and says comes from its own stream."""
 
@@ -128,6 +137,7 @@ class Plan:
     is_poor: bool  # clients with just enough money
     leaver: int | None = None  # a provider that exits while jobs run
     rotations: tuple[Rotation, ...] = ()
+    releases: tuple[Release, ...] = ()  # at most one of each client
     salt: int = 0  # other chance for the same plan
 
     def stream(self, name: str) -> Random:
@@ -172,6 +182,7 @@ def draw(seed: int) -> Plan:
         is_poor=faults.random() < 0.15,
         leaver=count - 1 if faults.random() < 0.1 and count > 3 else None,
         rotations=_rotations(Random(f"rotations/{seed}"), count),
+        releases=_releases(Random(f"releases/{seed}")),
     )
 
 
@@ -222,6 +233,13 @@ def _rotations(random: Random, count: int) -> tuple[Rotation, ...]:
     if random.random() < 0.75:
         return ()
     return tuple(Rotation(random.randrange(count), random.uniform(3, 40)) for _ in range(random.randint(1, 3)))
+
+
+def _releases(random: Random) -> tuple[Release, ...]:
+    if random.random() < 0.8:
+        return ()
+    clients = random.sample([0, 1], random.randint(1, 2))
+    return tuple(Release(client, random.uniform(3, 40), random.choice([1.0, 1.0, 0.9, 0.5])) for client in clients)
 
 
 def _clocks(random: Random, nodes: list[str]) -> tuple[ClockFault, ...]:

@@ -55,6 +55,10 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield "the exit", replace(plan, leaver=None)
     if plan.is_poor:
         yield "poverty", replace(plan, is_poor=False)
+    for index, rotation in enumerate(plan.rotations):
+        yield f"a rotation of provider-{rotation.provider}", replace(plan, rotations=_without(plan.rotations, index))
+    for index, release in enumerate(plan.releases):
+        yield f"the release of client-{release.client}", replace(plan, releases=_without(plan.releases, index))
     yield from _lists(plan)
 
 
@@ -63,8 +67,6 @@ def _lists(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield f"cut {cut.source}>{cut.target}", replace(plan, cuts=_without(plan.cuts, index))
     for index, clock in enumerate(plan.clocks):
         yield f"the clock of {clock.node}", replace(plan, clocks=_without(plan.clocks, index))
-    for index, rotation in enumerate(plan.rotations):
-        yield f"a rotation of provider-{rotation.provider}", replace(plan, rotations=_without(plan.rotations, index))
     for index, kind in enumerate(plan.behaviours):
         if kind is not Behaviour.HONEST:
             honest = (*plan.behaviours[:index], Behaviour.HONEST, *plan.behaviours[index + 1 :])
@@ -114,7 +116,7 @@ def describe(plan: Plan) -> str:
     for job in plan.jobs:
         stop = "" if job.stop_after is None else f", stopped {job.stop_after:.1f} s after its Ack"
         lines.append(f"  job-{job.client}-{job.number} ordered at {job.at:.1f} s{stop}")
-    lines += [f"  {part}" for part in (*plan.cuts, *plan.clocks, *plan.rotations)]
+    lines += [f"  {part}" for part in (*plan.cuts, *plan.clocks, *plan.rotations, *plan.releases)]
     named = {
         "weather": None if plan.weather == CALM else plan.weather,
         "crash chance": plan.crash_chance,

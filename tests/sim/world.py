@@ -1,5 +1,6 @@
 """One seed's market: everybody wired together, a safety phase with every fault, then a liveness phase in which all must end."""
 
+from functools import partial
 from hashlib import sha256
 
 from quorate_coordinator.core.core import Coordinator
@@ -95,6 +96,9 @@ class World:
         self._plan_beacon_outage()
         if self.plan.leaver is not None:
             self.schedule.after(EXIT_SECONDS, self.providers[self.plan.leaver].leave)
+        for release in self.plan.releases:
+            taken_back = partial(self.clients[release.client].release, self.chain, release.share)
+            self.schedule.after(release.at, taken_back)
         for rotation in self.plan.rotations:
             self.schedule.after(rotation.at, self.providers[rotation.provider].rotate)
         self.schedule.run(SAFETY_SECONDS)
@@ -145,6 +149,12 @@ class World:
         left = [f"0x{item.owner.hex()} holds {item.held}" for item in state.providers.values() if item.held]
         left += [f"{item.reserved} reserved" for item in state.clients.values() if item.reserved]
         left += [f"charged {item.charged}, vouched {item.vouched}" for item in state.clients.values() if item.charged != item.vouched]
+        left += [f"client 0x{account.hex()} has not got its release" for account in self.chain.releases]
+        left += [
+            f"client 0x{account.hex()} may order for {item.allocation}, the chain says {self.chain.orderable(account)}"
+            for account, item in state.clients.items()
+            if item.allocation != self.chain.orderable(account) or item.escrowed != self.chain.allocated[account]
+        ]
         left += [f"{len(table)} rows" for table in (state.live, state.held) if len(table)]
         left += ["an epoch is due"] if own.is_dirty or (own.epoch and not state.epochs[own.epoch].is_posted) else []
         left += [f"case {case.key} is {case.phase}" for case in state.cases.values() if case.is_convicted is None]
@@ -163,6 +173,7 @@ class World:
         self._check_statements(core)
         self._check_convictions()
         self.checks.check_end()
+        self._check_releases()
         for job in self.coordinator.jobs():
             is_stored = job.receipt_cid is None or f"receipt-doc-{job.receipt_cid}" in self.coordinator.documents
             assert is_stored, f"I6: the receipt of job 0x{job.id.hex()[:8]} was never stored"
@@ -170,7 +181,10 @@ class World:
         for client in self.clients:
             for job_id in client.acked:
                 assert job_id in kept, "I6: an acknowledged order is gone"
-            found = core.state.clients[client.account.address]
+            found = core.state.clients.get(client.account.address)
+            if found is None:  # it took everything back and had never ordered
+                assert not client.acked and client.account.address in self.chain.returned, "I6: a client is gone"
+                continue
             assert found.vouched >= client.taken_voucher, "I6: an acknowledged voucher is gone"
         if self.plan.seed % REPLAY_EVERY == 0:
             self._check_replay(core)
@@ -200,6 +214,14 @@ class World:
             full = self.plan.limits.slot_stake * sum(slot.count for slot in provider.slots)
             lost = full - self.chain.stakes[provider.owner]
             assert not lost or provider.owner in wrong & convicted, f"I5: {provider.name} lost {lost} of stake without a jury's verdict"
+
+    def _check_releases(self) -> None:
+        """I4: what was not spent came back, to the last of it: whoever took everything has left what its vouchers say, no more."""
+        for release in self.plan.releases:
+            account = self.clients[release.client].account.address
+            self.coverage.facts["releases"] += 1
+            kept, spent = self.chain.allocated[account], self.chain.vouched.get(account, 0)
+            assert release.share < 1 or kept == spent, f"I4: {kept} of a client's deposit stayed, it had spent {spent}"
 
     def _check_forgeries(self) -> None:
         """I2, I9: a coordinator that assigned otherwise than order and beacon say has no receipt that a stranger takes."""

@@ -79,9 +79,9 @@ class ChainWatch:
         query = self.contracts.escrow.allocation(client, self.coordinator)
         held = query.decode(await self.client.call(query.to, query.data))
         free = max(0, held.allocated - held.releasing)
-        if free >= 2**128:
-            raise Unavailable(f"the chain node says that 0x{client.hex()} allocated {hex(free)[:40]}", RETRY_SECONDS)
-        return ev.AllocationChanged(client, Amount(free))
+        if held.allocated >= 2**128:
+            raise Unavailable(f"the chain node says that 0x{client.hex()} allocated {hex(held.allocated)[:40]}", RETRY_SECONDS)
+        return ev.AllocationChanged(client, Amount(free), Amount(held.allocated))
 
 
 def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:

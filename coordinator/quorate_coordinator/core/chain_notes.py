@@ -25,7 +25,7 @@ from quorate_coordinator.core.state import Case, Client, HostList, PastKey, Prov
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.audit import FOREVER, StakeSlot
 from quorate_protocol.quick import replace
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Hash32, Nonce
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Hash32, Nonce
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
@@ -68,8 +68,8 @@ def _apply(turn: Turn, note: ChainNote) -> None:
             _slashed(turn, note)
         case AccountIndexed(account, index):
             turn.state.indices[account] = index
-        case AllocationChanged(account, allocation):
-            _allocate(turn, account, allocation)
+        case AllocationChanged():
+            _allocate(turn, note)
         case EpochPosted(number, _):
             epochs.on_posted(turn, number)
         case CaseOpened():
@@ -82,11 +82,12 @@ def _apply(turn: Turn, note: ChainNote) -> None:
             assert_never(note)
 
 
-def _allocate(turn: Turn, account: Address, allocation: Amount) -> None:
+def _allocate(turn: Turn, note: AllocationChanged) -> None:
     """Who took everything back without ever having ordered leaves: else one deposit, handed on, would fill the table."""
+    account, escrowed = note.client, note.allocation if note.escrowed is None else note.escrowed
     client = turn.state.clients.get(account) or Client(account)
-    turn.state.clients[account] = replace(client, allocation=allocation)
-    if not allocation and not client.charged and account not in turn.state.nonces:
+    turn.state.clients[account] = replace(client, allocation=note.allocation, escrowed=escrowed)
+    if not escrowed and not client.charged and account not in turn.state.nonces:
         del turn.state.clients[account]
 
 

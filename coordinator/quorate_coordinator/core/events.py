@@ -154,6 +154,7 @@ class AllocationChanged:
 
     client: Address
     allocation: Amount
+    escrowed: Amount | None = None  # what vouchers may reach: until a release is finished that is all; None = `allocation`
 
 
 @dataclass(frozen=True, slots=True)

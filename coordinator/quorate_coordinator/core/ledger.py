@@ -125,6 +125,9 @@ def on_voucher(turn: Turn, event: VoucherReceived) -> None:
         raise Refused(Code.WRONG_SIGNER, "voucher: not signed by a session key known here, or for another coordinator")
     if message.cumulative > session.message.up_to:
         raise Refused(Code.OVER_ALLOCATION, f"voucher: above the session's upTo {session.message.up_to}")
+    if message.cumulative > client.escrowed:
+        # The chain would refuse the whole epoch, and everybody's credit with it, for as long as this voucher is in it.
+        raise Refused(Code.OVER_ALLOCATION, f"voucher: the chain holds {client.escrowed} for this coordinator after the release")
     if message.cumulative > client.charged:
         raise Refused(
             Code.BAD_AMOUNT, f"voucher: {message.cumulative} is more than the {client.charged} charged; sign no more than you owe"
@@ -191,7 +194,7 @@ def check(turn: Turn) -> None:
     under_way = Counter(state.jobs[job_id].submission.order.message.client for job_id in state.live)
     for client in state.clients.values():
         account = client.account
-        assert client.reserved == reserved[account] and client.vouched <= client.charged <= client.allocation, (
-            "I4: a client owes more than it signed"
+        assert client.reserved == reserved[account] and client.vouched <= min(client.charged, client.escrowed), (
+            "I4: a client signed for more than it owes, or than the chain holds"
         )
         assert client.under_way == under_way[account], "a client has as many jobs under way as are live"

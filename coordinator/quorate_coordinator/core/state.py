@@ -94,7 +94,8 @@ class Client:
     """A client's money here. All amounts cumulative but `reserved`."""
 
     account: Address
-    allocation: Amount = Amount(0)
+    allocation: Amount = Amount(0)  # what orders may reach: announced releases are gone
+    escrowed: Amount = Amount(0)  # what vouchers may reach: the chain holds it until a release is finished
     reserved: Amount = Amount(0)  # worst charges of jobs under way
     charged: Amount = Amount(0)
     vouched: Amount = Amount(0)
