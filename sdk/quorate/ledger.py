@@ -14,6 +14,7 @@ from quorate.errors import EvidenceError, ProfileError
 from quorate_protocol import codec
 from quorate_protocol.messages import Order, Voucher
 from quorate_protocol.units import Address, Amount, Hash32, Nonce
+from quorate_runtime.sqlite_whole import FileDamaged, check_whole, make_whole
 
 BUSY_SECONDS = 10.0
 _SCHEMA = """
@@ -55,11 +56,13 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         try:
+            make_whole(path, _SCHEMA)
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            check_whole(path, self._db)
             self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_SCHEMA)
-        except sqlite3.Error as error:
+        except FileDamaged as error:
+            raise ProfileError(f"the ledger cannot be used: {error}") from error
+        except (OSError, sqlite3.Error) as error:
             raise ProfileError(f"{path}: the ledger cannot be used: {error}") from error
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from quorate_protocol import codec
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain.types import Receipt
+from quorate_runtime.sqlite_whole import check_whole, make_whole
 
 RECEIPT_BYTES_MAX = 32 << 20
 UNSETTLED_MAX = 256
@@ -60,12 +61,13 @@ class Outbox:
     """The sends of one account on one chain."""
 
     def __init__(self, path: Path, domain: bytes, account: Address) -> None:
+        """Opens or makes the file. FileDamaged when there is one that is not whole: what it forgot could be done a second time."""
         self._key = (domain, bytes(account))
         self._lock = threading.Lock()
+        make_whole(path, _SCHEMA)
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
-        self._db.execute("PRAGMA journal_mode=WAL")
+        check_whole(path, self._db)
         self._db.execute("PRAGMA synchronous=FULL")  # a nonce that is forgotten after a power cut could be used twice
-        self._db.executescript(_SCHEMA)
 
     def find(self, purpose: str) -> Entry | None:
         """The entry of a purpose."""

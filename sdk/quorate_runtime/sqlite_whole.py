@@ -1,0 +1,72 @@
+"""SQLite files that cannot be made anew: made whole or not at all, and refused when they are not whole.
+
+SQLite takes a file cut to nothing for a new one, and reads one that was cut elsewhere until it comes to the place. Both would lose in
+silence what was acknowledged. (The journal has checksums of its own besides; see `journal_files`.)
+"""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+
+class FileDamaged(Exception):
+    """The file is not whole; the message names it and the remedy."""
+
+
+def make_whole(path: Path, schema: str) -> None:
+    """Makes the file unless it is there: under another name, then linked, so that one without tables is never a crash's work."""
+    if path.exists():
+        return
+    if path.with_name(path.name + "-wal").exists():
+        raise damaged(path, "it is gone, but its WAL is there")
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    draft.unlink(missing_ok=True)
+    try:
+        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(f"BEGIN; {schema} COMMIT;")
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return  # not re-raised: another process was faster
+        handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def check_whole(path: Path, connection: sqlite3.Connection, is_large: bool = False) -> None:
+    """FileDamaged for a file that was cut, or whose structure is broken. Of a large one only its length is looked at."""
+    try:
+        problem = _length_problem(path, connection) or ("" if is_large else _structure_problem(connection))
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, str(error)) from error
+    if problem:
+        raise damaged(path, problem)
+
+
+def _length_problem(path: Path, connection: sqlite3.Connection) -> str:
+    """What is in the WAL may lie behind the file's end; otherwise the file is as long as it says."""
+    pages, size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
+    if not pages:
+        return "it is empty"
+    wal, found = path.with_name(path.name + "-wal"), path.stat().st_size
+    has_wal = wal.exists() and wal.stat().st_size > 0
+    return f"it has {found} bytes of {pages * size}" if found < pages * size and not has_wal else ""
+
+
+def _structure_problem(connection: sqlite3.Connection) -> str:
+    found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0]).replace("\n", " ")
+    return "" if found == "ok" else found
+
+
+def damaged(path: Path, what: str) -> FileDamaged:
+    """Names the file and the remedy."""
+    return FileDamaged(
+        f"{path}: {what}. Nothing was changed. Restore the file from a backup; "
+        f"without one, save what can still be read with: sqlite3 {path} .recover"
+    )
