@@ -30,6 +30,10 @@ class Bounds(DoorBounds):
     offences_burst: float = 200.0
     log_bytes_per_second: float = 1.0 * MIB
     log_burst_bytes: float = 4.0 * MIB
+    # What clients upload from one address; beyond it they are slowed down, not refused.
+    upload_bytes_per_second: float = 8.0 * MIB
+    upload_burst_bytes: float = 16.0 * 1024 * MIB
+    address_uploads_max: int = 16  # at once
 
 
 MAINNET_BOUNDS = Bounds()
@@ -37,7 +41,7 @@ MAINNET_BOUNDS = Bounds()
 # A devnet's whole market, some hundred providers and every client, comes from one address.
 DEVNET_BOUNDS = Bounds(
     address_per_second=5_000.0, address_burst=20_000.0, account_per_second=2_000.0, account_burst=5_000.0, address_connections_max=4_096,
-    unasked_per_second=20.0, unasked_burst=200.0,
+    unasked_per_second=20.0, unasked_burst=200.0, upload_bytes_per_second=1024.0 * MIB, address_uploads_max=48,
 )  # fmt: skip
 
 BOUNDS: dict[str, Bounds] = {"mainnet": MAINNET_BOUNDS, "devnet": DEVNET_BOUNDS}

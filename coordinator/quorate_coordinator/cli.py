@@ -14,7 +14,8 @@ import typer
 from quorate_contracts import deploy
 from quorate_coordinator import keys as coordinator_keys
 from quorate_coordinator.adapters.document_file import DAY_SECONDS, Keeping
-from quorate_coordinator.config import DOCUMENTS_DAYS, DOCUMENTS_GIB, GIB, Config
+from quorate_coordinator.adapters.shares import STORE_BYTES, Shares
+from quorate_coordinator.config import ARCHIVE_DAYS, ARCHIVE_GIB, DOCUMENTS_DAYS, DOCUMENTS_GIB, GIB, Config
 from quorate_coordinator.service import Service
 from quorate_protocol import codec
 from quorate_protocol.limits import BY_NAME, DEVNET
@@ -137,6 +138,9 @@ def up(
     password_file: PasswordFile = None,
     port: Annotated[int | None, typer.Option("--port", help="Port to serve on; 0 = any")] = None,
     ready_file: Annotated[Path | None, typer.Option("--ready-file", help="Written with the URL once it serves")] = None,
+    archive_gib: Annotated[int, typer.Option("--archive-gib", min=1, help="Disk for finished runs")] = ARCHIVE_GIB,
+    archive_days: Annotated[int, typer.Option("--archive-days", min=1, help="How long they are kept, if they may go")] = ARCHIVE_DAYS,
+    store_gib: Annotated[int, typer.Option("--store-gib", min=1, help="Disk for what clients and providers upload")] = STORE_BYTES // GIB,
     documents_gib: Annotated[int, typer.Option("--documents-gib", min=1, help="Disk for own specs and receipts")] = DOCUMENTS_GIB,
     documents_days: Annotated[int, typer.Option("--documents-days", min=15, help="How long they are kept")] = DOCUMENTS_DAYS,
     log_json: Annotated[bool, typer.Option("--log-json")] = False,
@@ -165,7 +169,8 @@ def up(
     config = Config(
         home=folder, deployment=settings.deployment, chain_url=settings.chain_url, beacon_url=settings.beacon_url, host=settings.host,
         port=settings.port if port is None else port, public_url=settings.public_url, fee_bps=settings.fee_bps,
-        documents=Keeping(documents_gib * GIB, documents_days * DAY_SECONDS), ready_file=ready_file,
+        archive=Keeping(archive_gib * GIB, archive_days * DAY_SECONDS),
+        staging=Shares(store_gib * GIB), documents=Keeping(documents_gib * GIB, documents_days * DAY_SECONDS), ready_file=ready_file,
         proxies=_proxies(settings.trusted_proxies, settings.proxy_header),
     )  # fmt: skip
     try:

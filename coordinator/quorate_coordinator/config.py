@@ -5,6 +5,7 @@ from pathlib import Path
 
 from quorate_contracts.deploy import Deployment
 from quorate_coordinator.adapters.document_file import DAY_SECONDS, Keeping
+from quorate_coordinator.adapters.shares import Shares
 from quorate_coordinator.bounds import Bounds
 from quorate_protocol.units import Bps
 from quorate_runtime.networks import Proxies
@@ -12,6 +13,8 @@ from quorate_runtime.networks import Proxies
 GIB = 1 << 30
 DOCUMENTS_GIB = 50
 DOCUMENTS_DAYS = 180  # two half-lives of reputation, which is a fold over receipts
+ARCHIVE_GIB = 50  # some ten million runs
+ARCHIVE_DAYS = 180  # as long as their receipts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,9 @@ class Config:
     port: int = 7700
     public_url: str = ""  # how others reach it; empty = http://host:port as bound
     fee_bps: Bps = Bps(200)
-    store_quota_bytes: int = 50 * GIB
-    account_quota_bytes: int = 10 * GIB
-    documents: Keeping = Keeping(DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS)  # own specs and receipts, beside those quotas
+    staging: Shares = Shares()  # what clients and providers may store
+    archive: Keeping = Keeping(ARCHIVE_GIB * GIB, ARCHIVE_DAYS * DAY_SECONDS)  # finished runs; none goes while it may be demanded
+    documents: Keeping = Keeping(DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS)  # own specs and receipts, beside the staging store
     proxies: Proxies = Proxies()  # reverse proxies whose word on who is asking is taken
     bounds: Bounds | None = None  # what one address and one account may take; None = those of the deployment's limits
     claims_for_all: bool = True  # pays the gas of everybody's claims; else providers claim for themselves, one period later

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
@@ -13,8 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from quorate_content.cid import Cid, parse
 from quorate_content.gateway import Library
+from quorate_content.grants import Grant
 from quorate_content.staging import add_staging_routes
-from quorate_content.store import ContentStore
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.adapters.archive_file import FileArchive
 from quorate_coordinator.adapters.archivist import Archivist
@@ -30,7 +30,9 @@ from quorate_coordinator.adapters.paymaster import Paymaster
 from quorate_coordinator.adapters.perform import Performer, purpose_of
 from quorate_coordinator.adapters.projection import Projection
 from quorate_coordinator.adapters.registration import ensure_registered
+from quorate_coordinator.adapters.retention import Retention, demanded_seconds
 from quorate_coordinator.adapters.rounds import Rounds
+from quorate_coordinator.adapters.staging import Staging, refresh_for_ever
 from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.early import refuse_early
@@ -41,6 +43,7 @@ from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.bounds import BOUNDS
 from quorate_coordinator.config import Config
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.archived import ArchivedRun
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.retirement import ARCHIVED
@@ -113,16 +116,12 @@ class Service:
         sender = Sender(client, self.keys.posting, config.path("transactions.sqlite"), self.clock)
         stack.callback(sender.close)
         await self._register(client, contracts, is_known=journal.last_offset > 0)
-        store = ContentStore(config.path("store"), config.store_quota_bytes, config.account_quota_bytes)
-        stack.push_async_callback(store.close)
         rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
         guards = [before_handlers(rates), refuse_early(self.ready.is_set), refuse_new(lambda: self.is_leaving)]
         before = [config.proxies.middleware(), failures, *guards]
         app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
         app.on_response_prepare.append(mark_started)
         self.app, self.rates = app, rates
-        runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
-        stack.push_async_callback(runner.cleanup)
         core, registry, logs = Coordinator(self._rules()), Registry(), LogBook()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
         archive = FileArchive(config.path("archive.sqlite"))
@@ -131,10 +130,17 @@ class Service:
         stack.callback(file.close)
         registry.gauge("quorate_documents_bytes", "Own specs and receipts on the disk.", file.used_bytes)
         registry.gauge("quorate_documents_bytes_max", "What they may take.", lambda: config.documents.bytes_max)
+        registry.gauge("quorate_archive_bytes", "Finished runs on the disk.", archive.used_bytes)
+        registry.gauge("quorate_archive_bytes_max", "From where on the oldest go before their time.", lambda: config.archive.bytes_max)
         history, outputs = History(core.state, archive), Outputs(core.state, archive)
+        max_hold = core.rules.limits.max_hold
+        staging = Staging(config.path("store"), config.staging, core.state, outputs, rates, self.clock, max_hold)
+        stack.push_async_callback(staging.close)
+        runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
+        stack.push_async_callback(runner.cleanup)  # first of all to end: its handlers use the others
         documents = Documents(core, file)
         parts = _Parts(
-            self, contracts, client, sender, store, documents, core, registry, logs, beacon, rates, outputs, history, journal
+            self, contracts, client, sender, staging, documents, core, registry, logs, beacon, rates, outputs, history, journal
         )  # fmt: skip
         await parts.serve(stack, app, runner)
 
@@ -173,7 +179,7 @@ class _Parts:
     contracts: Contracts
     client: ChainClient
     sender: Sender
-    store: ContentStore
+    staging: Staging
     documents: Documents
     core: Coordinator
     registry: Registry
@@ -215,7 +221,7 @@ class _Parts:
         actors.append(actor)
         service.is_settled = actor.is_settled
         tolerance = Tolerance(self.rates.bounds, service.clock.now)
-        gates.append(Gate(core.rules.domain, limits, core, actor, self.store, service.clock, self.logs, self.outputs, tolerance))
+        gates.append(Gate(core.rules.domain, limits, core, actor, self.staging.outputs, service.clock, self.logs, self.outputs, tolerance))
         app.router.add_routes(peers.routes())
         url = await self._listen(app, runner, actor)
         core.rules = _with_sources(core.rules, (f"{url}/v1/content",))
@@ -240,12 +246,15 @@ class _Parts:
         api = Api(core, actor, auth, info, core.rules.limits, service.clock, self._document, self.history, self._problems)
         api.add_routes(app)
         Streams(self.history, auth, service.clock, self.logs, lambda: service.is_stopping).add_routes(app)
-        library = Library((self.store,), self.documents.find)
+        library = Library(self.staging.stores, self.documents.find)
 
         def may_read(request: web.Request, cid: Cid) -> bool:
             return self.outputs.may_read(Hash32(cid.digest), auth.account(request))
 
-        add_staging_routes(app, self.store, auth.uploader, may_read=may_read, library=library)
+        async def grant(request: web.Request) -> Grant:
+            return self.staging.grant(auth.required(request), request)
+
+        add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)
         app.router.add_get("/metrics", self._metrics)
         await runner.setup()
         site = Door(runner, config.host, config.port, Doorman(self.rates.bounds, config.proxies))
@@ -305,6 +314,7 @@ class _Parts:
                 group.create_task(self._ticks(actor), name="ticks")
                 group.create_task(rounds.run(), name="beacon")
                 group.create_task(self._project(), name="projection")
+                group.create_task(refresh_for_ever(self.staging, clock, PROJECTION_SECONDS), name="staging")
                 group.create_task(service.notifier.watch(clock), name="watchdog")
                 self._announce()
         finally:
@@ -331,18 +341,36 @@ class _Parts:
         """Keeps the tables that people query close behind the state."""
         projection = await Projection.open(self.service.config.path("market.sqlite"))
         try:
-            while True:
-                self.history.refresh()
-                try:
-                    await projection.refresh(self.core.state, self.history.archive)
-                    self.service.board.put("tables")
-                except SQLAlchemyError as error:
-                    # A full disk or a locked file: the tables fall behind and catch up, the market goes on.
-                    log.warning("the tables fall behind: %s", error)
-                    self.service.board.put("tables", f"they fall behind: {error}")
-                await self.service.clock.sleep(PROJECTION_SECONDS)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._retention(projection).run(), name="retention")
+                await self._refresh(projection)
         finally:
             await projection.close()
+
+    def _retention(self, projection: Projection) -> Retention:
+        """What lets old runs go, from the archive and from the tables."""
+        service, limits = self.service, self.core.rules.limits
+        keeping = replace(service.config.archive, least_seconds=max(service.config.archive.least_seconds, demanded_seconds(limits)))
+
+        async def hide(over: Sequence[ArchivedRun]) -> None:
+            await projection.forget([item.run.job_id for item in over])
+
+        async def is_stored(digest: Hash32) -> bool:
+            return await self.staging.outputs.resolve(digest) is not None
+
+        return Retention(self.history, keeping, is_stored, hide, service.clock, service.board)
+
+    async def _refresh(self, projection: Projection) -> None:
+        while True:
+            self.history.refresh()
+            try:
+                await projection.refresh(self.core.state, self.history.archive)
+                self.service.board.put("tables")
+            except SQLAlchemyError as error:
+                # A full disk or a locked file: the tables fall behind and catch up, the market goes on.
+                log.warning("the tables fall behind: %s", error)
+                self.service.board.put("tables", f"they fall behind: {error}")
+            await self.service.clock.sleep(PROJECTION_SECONDS)
 
 
 def _with_sources(rules: Rules, sources: tuple[str, ...]) -> Rules:

@@ -67,6 +67,7 @@ class ImageInfo:
     has_shell: bool
     has_env: bool
     volumes: tuple[str, ...] = ()  # as declared: any text
+    unpacked_bytes: int = 0  # of all layers
 
     def label(self, name: str) -> str | None:
         """A label's value."""
@@ -91,13 +92,15 @@ def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
         volumes = _volumes(config, limits)
         seen = _Seen(set(), frozenset(path for volume in volumes for path in _ways(volume)))
         budget, room = limits.members, min(limits.unpacked_bytes, limits.expansion_free_bytes + limits.expansion * path.stat().st_size)
+        unpacked_bytes = 0
         for name in layers:
             entries, unpacked = _scan_layer(archive, _target(members, name), seen, replace(limits, unpacked_bytes=room), budget)
-            budget, room = budget - entries, room - unpacked
+            budget, room, unpacked_bytes = budget - entries, room - unpacked, unpacked_bytes + unpacked
     for name in sorted(seen.paths & seen.folders):
         # Engines follow a link there, gVisor does not: the same job would have two results.
         raise Refused(Code.UNSUPPORTED, f"image: Volumes: one lies at or below /{name[:200]}, which is no folder; name the folder itself")
-    return _info(config, hashlib.sha256(config_bytes).hexdigest(), config_name, layers, diff_ids, seen.paths, volumes, limits)
+    info = _info(config, hashlib.sha256(config_bytes).hexdigest(), config_name, layers, diff_ids, seen.paths, volumes, limits)
+    return replace(info, unpacked_bytes=unpacked_bytes)
 
 
 def refuse_shell_command(info: ImageInfo, argv: tuple[str, ...]) -> None:

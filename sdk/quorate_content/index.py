@@ -6,10 +6,12 @@ Sums are kept by triggers, so that no statement can forget them, and made anew w
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from quorate_protocol.refusals import Unavailable
 
 OBJECT_BYTES_MIN = 64 * 1024  # what an object counts as at least against its owner's quota
 FOREVER = 1 << 62
@@ -17,6 +19,7 @@ VERSION = 2
 WEIGHT_MAX = 1 << 40
 OWNERS_LOOKED_AT = 4096
 PINS_LOOKED_AT = 65_536
+RETRY_SECONDS = 10.0
 
 SCHEMA = """
 begin immediate;
@@ -94,6 +97,16 @@ class Owner:
     quota_bytes: int | None = None
     weight: int = 1
     remedy: str = "unpin something"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The object with this digest is no longer kept for `giver` but for `taker`, until then."""
+
+    digest: bytes
+    giver: str
+    taker: Owner
+    until: float
 
 
 def owner_of(owner: str | Owner) -> Owner:
@@ -192,6 +205,21 @@ class Index:
         with self._guard:
             return self._base.execute("select 1 from pin where cid = ? and until > ?", (cid, self._now())).fetchone() is not None
 
+    def hand_over(self, moves: Sequence[Move]) -> list[bytes]:
+        """Pins change hands, all or none, whatever the takers' quotas; digests of what is not here."""
+        query = "insert into pin values(?, ?, ?, ?) on conflict(cid, owner) do update set until = max(until, excluded.until)"
+        lost = []
+        with self._transaction():
+            for move in moves:
+                row = self._base.execute("select cid, stored from object where digest = ?", (move.digest,)).fetchone()
+                if row is None:
+                    lost.append(move.digest)
+                    continue
+                self._base.execute(query, (row[0], move.taker.name, move.until, max(OBJECT_BYTES_MIN, row[1])))
+                self._base.execute("delete from pin where cid = ? and owner = ?", (row[0], move.giver))
+                self._weigh(move.taker.name, move.taker.weight)
+        return lost
+
     def take_back(self, asker: Owner, wanted: int, room: int, protects: Callable[[str], bool]) -> int:
         """Ends pins of owners who hold more for their weight than `asker`, the heaviest first, their oldest first; bytes unpinned.
 
@@ -201,14 +229,14 @@ class Index:
         taken = 0
         with self._transaction():
             self._end_pins()
-            mine = self._owned(asker.name) + wanted
+            mine, own = self._owned(asker.name) + wanted, _bounded(asker.weight)
             others = "select name, bytes, weight from owner where name != ? order by cast(bytes as real) / weight desc limit ?"
             rows = self._base.execute(others, (asker.name, OWNERS_LOOKED_AT)).fetchall()
             all_others = "select coalesce(sum(weight), 0) from owner where name != ?"
-            weights = asker.weight + int(self._base.execute(all_others, (asker.name,)).fetchone()[0])
+            weights = own + int(self._base.execute(all_others, (asker.name,)).fetchone()[0])
             for name, held, weight in rows:
                 for cid, counted in self._pins_of(name):
-                    if taken >= wanted or held * asker.weight <= mine * weight:
+                    if taken >= wanted or held * own <= mine * weight:
                         break
                     if protects(cid) and held * weights <= room * weight:
                         continue
@@ -274,7 +302,7 @@ class Index:
                 self._weigh(name, weight)
 
     def _weigh(self, name: str, weight: int) -> None:
-        self._base.execute("update owner set weight = ? where name = ?", (max(1, min(weight, WEIGHT_MAX)), name))
+        self._base.execute("update owner set weight = ? where name = ?", (_bounded(weight), name))
 
     def _used(self) -> int:
         return int(self._base.execute("select bytes from total").fetchone()[0])
@@ -294,10 +322,17 @@ class Index:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with self._guard:
-            self._base.execute("begin immediate")
             try:
+                self._base.execute("begin immediate")
                 yield
-            except BaseException:
-                self._base.execute("rollback")
+                self._base.execute("commit")
+            except BaseException as error:
+                if self._base.in_transaction:
+                    self._base.execute("rollback")
+                if isinstance(error, sqlite3.OperationalError):  # a full disk, or held too long by another process
+                    raise Unavailable(f"the store's index: {error}", RETRY_SECONDS) from error
                 raise
-            self._base.execute("commit")
+
+
+def _bounded(weight: int) -> int:
+    return max(1, min(weight, WEIGHT_MAX))

@@ -2,110 +2,83 @@
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 from aiohttp import web
 
-from quorate_content.bounds import MIB
+from quorate_content.bounds import MIB, StoreFull
 from quorate_content.cid import Cid, parse
 from quorate_content.gateway import CAR_TYPE, Library, MayRead, add_gateway_routes, answers_refusals
+from quorate_content.grants import KEEP_SECONDS, UPLOAD_BYTES_MAX, Grant, Pace, Places
+from quorate_content.index import Owner
 from quorate_content.store import ContentStore, Stat
 from quorate_protocol.codec import loads
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.networks import network_of
 from quorate_runtime.sessions import read_bounded
 
 ANSWER_BYTES_MAX = 64 * 1024
-KEEP_SECONDS = 7 * 86_400.0
 UPLOAD_SECONDS = 3_600.0
-UPLOAD_BYTES_MAX = 64 << 30
-UPLOADS_MAX = 48  # a quarter of the store's threads stays for readers
-ACCOUNT_UPLOADS_MAX = 16
+FULL_RETRY_SECONDS = 5.0
 
-Authorize = Callable[[web.Request], Awaitable[str]]
-"""The account that a request acts for, as text; raises `Refused` when it may not upload."""
+Authorize = Callable[[web.Request], Awaitable[str | Grant]]
+"""What a request may upload, or only the account that it acts for, as text; raises `Refused` when it may not."""
 
 
 def add_staging_routes(
     app: web.Application, store: ContentStore, authorize: Authorize, prefix: str = "/v1/content",
     may_read: MayRead | None = None, bytes_max: int = UPLOAD_BYTES_MAX, keep_seconds: float = KEEP_SECONDS,
-    now: Callable[[], float] = time.time, pace: "Pace | None" = None, library: Library | None = None,
+    now: Callable[[], float] = time.time, pace: Pace | None = None, library: Library | None = None,
 ) -> None:  # fmt: skip
     """PUT `<prefix>` (a file; or with `?root=<cid>` and the type of a CAR, a whole DAG) and the gateway's routes below it.
 
-    Answers {"cid", "size"}. The upload is pinned for the account for `keep_seconds` and counts against its quota. `library`: what is
-    served, when that is more than the store.
+    Answers {"cid", "size"}. The upload is pinned and counts as its grant says; for an account without one in `store`, for
+    `keep_seconds`, under its quota there. `library`: what is served, when that is more than the store.
     """
-    places, wanted = Places(), pace or Pace()
-
-    async def put(request: web.Request) -> web.StreamResponse:
-        account = await authorize(request)
-        if (request.content_length or 0) > 2 * bytes_max:
-            raise Refused(Code.OVERSIZE, f"at most {bytes_max} bytes")
-        root = parse(request.query.get("root", "")) if request.content_type == CAR_TYPE else None
-        with places.taken(account):
-            body, until = wanted.held(request.content.iter_chunked(MIB)), now() + keep_seconds
-            try:
-                if root is not None:
-                    stat = await store.import_car(body, bytes_max, account, root, until, UPLOAD_SECONDS)
-                else:
-                    stat = await store.put(body, account, until, bytes_max, UPLOAD_SECONDS)
-            except (aiohttp.ClientError, ConnectionError) as error:
-                raise Refused(Code.MALFORMED, "the upload was cut") from error
-        return web.json_response({"cid": str(stat.cid), "size": stat.size})
-
-    app.router.add_put(prefix, answers_refusals(put))
+    uploads = _Uploads(store, authorize, Places(), pace or Pace(), bytes_max, keep_seconds, now)
+    app.router.add_put(prefix, answers_refusals(uploads.put))
     add_gateway_routes(app, library or store, prefix, may_read)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How slow an upload may be. Each holds a thread of the store, so one that stands still keeps others out."""
+class _Uploads:
+    store: ContentStore
+    authorize: Authorize
+    places: Places
+    pace: Pace
+    bytes_max: int
+    keep_seconds: float
+    now: Callable[[], float]
 
-    pause_seconds: float = 30.0  # without a byte
-    grace_seconds: float = 60.0  # before the average counts
-    bytes_per_second: float = 16 * 1024
-
-    async def held(self, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The same pieces; `Refused(TOO_LATE)` when they come too slowly."""
-        begun, total = time.monotonic(), 0
-        while True:
+    async def put(self, request: web.Request) -> web.StreamResponse:
+        """The handler."""
+        found = await self.authorize(request)
+        grant = found if isinstance(found, Grant) else Grant(self.store, Owner(found), self.places)
+        bytes_max = min(self.bytes_max, grant.bytes_max)
+        if (request.content_length or 0) > 2 * bytes_max:
+            raise Refused(Code.OVERSIZE, f"upload: at most {bytes_max} bytes; {grant.owner.remedy}")
+        quota = grant.owner.quota_bytes
+        if quota is not None and (request.content_length or 0) > 2 * quota:
+            raise Refused(Code.QUOTA, f"upload: {request.content_length} bytes are more than may be kept ({quota}); {grant.owner.remedy}")
+        root = parse(request.query.get("root", "")) if request.content_type == CAR_TYPE else None
+        with grant.places.taken(grant.owner.name, network_of(request.remote), grant.owner.weight) as place:
+            body = self.pace.held(request.content.iter_chunked(MIB), grant.line, place)
+            until = self.now() + self.keep_seconds if grant.until is None else grant.until
             try:
-                async with asyncio.timeout(self.pause_seconds):
-                    piece = await anext(pieces, b"")
-            except TimeoutError as error:
-                raise Refused(Code.TOO_LATE, f"upload: nothing came for {self.pause_seconds:g} s") from error
-            if not piece:
-                return
-            total += len(piece)
-            lasted = time.monotonic() - begun
-            if lasted > self.grace_seconds and total < lasted * self.bytes_per_second:
-                raise Refused(Code.TOO_LATE, f"upload: at least {self.bytes_per_second:g} bytes a second are needed")
-            yield piece
-
-
-class Places:
-    """Uploads at once: so many of one account, so many in all, fewer than the store has threads."""
-
-    def __init__(self) -> None:
-        self._by_account: Counter[str] = Counter()
-
-    @contextmanager
-    def taken(self, account: str) -> Iterator[None]:
-        """One place, given back at the end. `Refused(BUSY)` when there is none."""
-        if self._by_account[account] >= ACCOUNT_UPLOADS_MAX or self._by_account.total() >= UPLOADS_MAX:
-            raise Refused(Code.BUSY, f"upload: at most {ACCOUNT_UPLOADS_MAX} at once for one account, {UPLOADS_MAX} in all; come again")
-        self._by_account[account] += 1
-        try:
-            yield
-        finally:
-            self._by_account[account] -= 1
-            if not self._by_account[account]:
-                del self._by_account[account]
+                if root is not None:
+                    stat = await grant.store.import_car(body, bytes_max, grant.owner, root, until, UPLOAD_SECONDS)
+                else:
+                    stat = await grant.store.put(body, grant.owner, until, bytes_max, UPLOAD_SECONDS)
+            except (aiohttp.ClientError, ConnectionError) as error:
+                raise Refused(Code.MALFORMED, "the upload was cut") from error
+            except StoreFull as error:
+                if not grant.is_awaited:
+                    raise
+                raise Unavailable(f"upload: {error.detail}", retry_after=FULL_RETRY_SECONDS) from error
+        return web.json_response({"cid": str(stat.cid), "size": stat.size})
 
 
 async def upload(

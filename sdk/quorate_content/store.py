@@ -19,7 +19,7 @@ from quorate_content.bounds import MIB, BadSource, Bounds
 from quorate_content.car import Progress, read_car, write_car
 from quorate_content.cid import Cid, parse
 from quorate_content.fetch import Source, fetch
-from quorate_content.index import Entry, Owner, owner_of
+from quorate_content.index import Entry, Move, Owner, owner_of
 from quorate_content.locks import FileLock
 from quorate_content.shelf import PUT_PREFIX, Shelf
 from quorate_content.threads import Stop, StreamReader, in_thread
@@ -155,6 +155,10 @@ class ContentStore:
         """The stored CID with this digest: messages carry digests, which do not say whether a block is raw or dag-pb."""
         found = await in_thread(self._threads, lambda: self._shelf.index.find_digest(digest))
         return None if found is None else parse(found)
+
+    async def hand_over(self, moves: Sequence[Move]) -> list[bytes]:
+        """Kept for others from now on, whatever their quotas; digests of what is not here."""
+        return await in_thread(self._threads, lambda: self._shelf.index.hand_over(moves))
 
     async def owned(self) -> dict[str, int]:
         """Bytes that each owner has pinned or is bringing in."""

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from quorate_coordinator import keys as coordinator_keys
+from quorate_coordinator.adapters.shares import Shares
 from quorate_coordinator.config import GIB, Config
 from quorate_coordinator.service import Service
 from quorate_devnet.settings import await_file, read_coordinator
@@ -42,7 +43,7 @@ def main() -> None:
     keys = coordinator_keys.load(Keystore.at(Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET))
     config = Config(
         home=Path(told.home), deployment=told.deployment, chain_url=told.chain_url, beacon_url=told.beacon_url, port=told.port,
-        store_quota_bytes=20 * GIB, ready_file=Path(told.ready_file), claims_for_all=told.claims_for_all,
+        staging=Shares(20 * GIB), ready_file=Path(told.ready_file), claims_for_all=told.claims_for_all,
     )  # fmt: skip
     try:
         asyncio.run(serve(Service(config, keys)))

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate_content.staging import ACCOUNT_UPLOADS_MAX, UPLOADS_MAX, Pace, Places
+from quorate_content.grants import ACCOUNT_UPLOADS_MAX, UPLOADS_MAX, Pace, Places
 from quorate_coordinator.adapters import logbook
 from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.bounds import MAINNET_BOUNDS

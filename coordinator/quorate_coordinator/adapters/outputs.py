@@ -7,12 +7,12 @@ then kept by the gate as commits come in.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quorate_coordinator.archive import RunArchive
+from quorate_coordinator.archive import Readers, RunArchive
 from quorate_coordinator.core.archived import ArchivedRun, committed_output
 from quorate_coordinator.core.state import State
 from quorate_protocol.lease import Lease
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 CLAIMS_MAX = 4  # ciphertexts of one lease: an honest provider names one, and says the same again after a cut
 
@@ -25,6 +25,7 @@ class Outputs:
     archive: RunArchive
     by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
     claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # the same by lease
+    unkept: dict[Hash32, Hash32] = field(default_factory=dict)  # as by_digest: those that `Staging` has not taken over yet
 
     def load(self) -> None:
         """Reads the state, once it was replayed."""
@@ -32,6 +33,7 @@ class Outputs:
             digest = committed_output(lease)
             if digest is not None and self.by_digest.setdefault(digest, lease.hash) == lease.hash:
                 self.claimed.setdefault(lease.hash, set()).add(digest)
+                self.unkept[digest] = lease.hash
 
     def claim(self, digest: Hash32, lease: Hash32) -> None:
         """Binds a ciphertext to the lease that commits to it. Salts make each unlike every other, so a second
@@ -50,12 +52,21 @@ class Outputs:
             raise Refused(Code.EQUIVOCATION, f"commit: {CLAIMS_MAX} other outputs were named for this execution")
         claimed.add(digest)
         self.by_digest[digest] = lease
+        self.unkept[digest] = lease
 
     def give_up(self, digest: Hash32, lease: Hash32) -> None:
         """The commit was refused after all."""
         found = self.state.leases.get(lease)
         if self.by_digest.get(digest) == lease and (found is None or committed_output(found) != digest):
             self._let_go(digest, lease)
+            self.unkept.pop(digest, None)
+
+    def readers(self, digest: Hash32) -> Readers | None:
+        """Whose it is, once a lease is bound to it, for as long as anybody knows."""
+        lease = self.state.leases.get(self.by_digest.get(digest, ZERO_HASH))
+        if lease is None:
+            return self.archive.readers(digest)
+        return Readers(lease.hash, lease.provider, self._client(lease)) if committed_output(lease) == digest else None
 
     def may_read(self, digest: Hash32, account: Address | None) -> bool:
         """Whether this account may read what has this digest; what is nobody's output is everybody's."""

@@ -56,13 +56,6 @@ class Auth:
             raise Refused(Code.BAD_SIGNATURE, "authorization: a Quorate token is needed here")
         return account
 
-    async def uploader(self, request: web.Request) -> str:
-        """Account that may upload: a registered provider or a client with an allocation."""
-        account = self.required(request)
-        if account not in self.state.providers and account not in self.state.clients:
-            raise Refused(Code.NOT_REGISTERED, f"0x{account.hex()}: register as provider or allocate funds first")
-        return "0x" + account.hex()
-
 
 def session_signer(rules: Rules, signed: envelope.Envelope[Session]) -> Address:
     """Who signed a session."""
