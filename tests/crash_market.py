@@ -26,6 +26,7 @@ REACH_SECONDS = 60.0  # a point that is not passed in this time counts as not re
 END_SECONDS = 150.0  # every job ends within this time, whatever was killed
 POLL_SECONDS = 0.1
 AGAIN_SECONDS = 0.5
+FORGET_SECONDS = 6  # after a Decline, which may be asked for again for five
 RESTARTS_MAX = 4  # of one child in a row: one that cannot start at all is a violation
 
 
@@ -231,7 +232,8 @@ async def crash_market(
     image = build_python_image(folder / "image.tar", ()).path
     armed = folder / "crash"
     config = DevnetConfig(
-        folder / "devnet", providers, liars, clients=2, executor=executor, crash_folder=armed, claims_for_all=claims_for_all
+        folder / "devnet", providers, liars, clients=2, executor=executor, crash_folder=armed, claims_for_all=claims_for_all,
+        declined_keep_seconds=FORGET_SECONDS,
     )
     async with running(config) as devnet, Market(devnet.profiles[0]) as market, aiohttp.ClientSession() as session:
         slots = Slots(config, devnet.executor)

@@ -37,7 +37,6 @@ IN_A_ROW = 2  # deaths of one daemon in one round
 START_SECONDS = 4.0
 QUICK_SECONDS = 0.02
 NO_IMAGE = "docker.io/library/none@sha256:" + "00" * 32
-FORGET_SECONDS = 2  # after a Decline
 UP_SECONDS = 20.0  # of a program that starts on a busy machine
 CLAIM_SECONDS = 240.0  # from the first job to the first final epoch
 LIVES_MAX = 6
@@ -178,13 +177,14 @@ async def _configure(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> Non
 
 
 async def _decline(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
-    """An owner allows one image only, which is not the jobs', and after a while all."""
+    """The cheapest owner allows one image only, which is not the jobs', and after a while all."""
     name = crash.providers[-1]
     path = crash.devnet.config.folder / "ready" / f"{name}.settings"
     told = settings.read_provider(path)
-    settings.write(path, replace(told, images=(NO_IMAGE,), declined_keep_seconds=FORGET_SECONDS))
+    lower = Price(told.price // 2)  # so that it is asked before others
+    settings.write(path, replace(told, images=(NO_IMAGE,), price=lower))
     await crash.renew(name)
-    await _until_hit(crash, [item for item in (*crash.providers, Program.COORDINATOR.value) if crash.is_armed(item)])
+    await _until_hit(crash, [item for item in (*crash.providers, Program.COORDINATOR.value) if crash.is_armed(item)], REACH_SECONDS)
     settings.write(path, told)
     await crash.renew(name)
 
@@ -233,9 +233,9 @@ DEEDS: dict[Scenario, Callable[[CrashMarket, Checks, RoundPlan], Awaitable[None]
 }  # fmt: skip
 
 
-async def _until_hit(crash: CrashMarket, names: Sequence[str]) -> None:
+async def _until_hit(crash: CrashMarket, names: Sequence[str], seconds: float = UP_SECONDS) -> None:
     """All have died on their way up, or have long been up."""
-    limit = time.monotonic() + UP_SECONDS
+    limit = time.monotonic() + seconds
     while time.monotonic() < limit and any(crash.is_armed(name) for name in names):
         await asyncio.sleep(POLL_SECONDS)
 

@@ -69,6 +69,7 @@ class DevnetConfig:
     noop_milliseconds: int = 0
     has_default_ports: bool = False  # chain 8545, beacon 8546, coordinator 7700 instead of free ones
     claims_for_all: bool = True  # whether the coordinator claims for its providers
+    declined_keep_seconds: int = 600  # how long a provider remembers what it declined
     crash_folder: Path | None = None  # tests: a file `provider-0` there says at which crash point that child dies
 
     def __post_init__(self) -> None:

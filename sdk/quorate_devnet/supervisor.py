@@ -221,7 +221,7 @@ class _Start:
                 chain_url=chain_url, executor=executor.kind().value, label=f"{config.label()}-{index}", host=config.host(index),
                 port=free_port(config.host(index)), slots=config.slots_of(index), price=config.price(index), payout=keys.payout,
                 noop_milliseconds=config.noop_milliseconds, stop_on_exit=True, lie_key=lie_key,
-                ready_file=str(ready / f"provider-{index}.json"),
+                ready_file=str(ready / f"provider-{index}.json"), declined_keep_seconds=config.declined_keep_seconds,
             )  # fmt: skip
             settings.write(ready / f"provider-{index}.settings", told)
 
