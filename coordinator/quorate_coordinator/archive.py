@@ -1,6 +1,6 @@
 """Where runs go that have left the state: a port, and its form in memory for tests. `adapters/archive_file.py` keeps them on disk.
 
-It is the only place that has them, so it is no projection: nothing rebuilds it.
+It is the only place that has them, so it is no projection: nothing rebuilds it. What is old enough goes (`adapters/retention.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quorate_coordinator.core.archived import ArchivedRun
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol import codec_text
+from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 Row = Mapping[str, str | int | None]
 RUNS_PER_LOOK = 512  # of one client, that a stream which comes back after a long time catches up with
@@ -48,10 +49,30 @@ class RunArchive(Protocol):
         """Of the ciphertext with this digest."""
 
     def count(self) -> int:
-        """How many runs there are."""
+        """How many runs it was given, those counted that it has let go of since."""
+
+    def used_bytes(self) -> int:
+        """What it takes on the disk."""
+
+    def over_before(self, moment: int, after: "Place", limit: int) -> "list[tuple[Place, ArchivedRun]]":
+        """Runs that were over before a moment, from a place on, the oldest first. May be called from another thread."""
+
+    def forget(self, runs: Sequence[ArchivedRun], stored: frozenset[Hash32]) -> None:
+        """Lets go of these for good; but who may read the outputs that are `stored` still stays known. As `keep`."""
+
+    def forgotten_outputs(self, after: Hash32, limit: int) -> list[Hash32]:
+        """Outputs of runs that were let go of, in order, those after one. May be called from another thread."""
+
+    def forget_outputs(self, outputs: Sequence[Hash32]) -> None:
+        """Nobody has these any more. As `keep`."""
 
     def close(self) -> None:
         """Lets go of what it has open."""
+
+
+Place = tuple[int, Hash32]
+"""(second in which a run was over, its job): the order in which runs go."""
+START: Place = (0, ZERO_HASH)
 
 
 @dataclass(slots=True)
@@ -60,6 +81,8 @@ class MemoryArchive:
 
     by_id: dict[Hash32, ArchivedRun] = field(default_factory=dict)
     outputs: dict[Hash32, Readers] = field(default_factory=dict)
+    left: dict[Hash32, None] = field(default_factory=dict)  # outputs of runs that have gone
+    gone: int = 0
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
         """As `RunArchive`."""
@@ -96,10 +119,44 @@ class MemoryArchive:
 
     def count(self) -> int:
         """As `RunArchive`."""
-        return len(self.by_id)
+        return len(self.by_id) + self.gone
+
+    def used_bytes(self) -> int:
+        """As `RunArchive`: what the texts would take."""
+        return sum(len(codec_text.encode(run)) for run in self.by_id.values())
+
+    def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:
+        """As `RunArchive`."""
+        found = ((place_of(run), run) for run in self.by_id.values())
+        return sorted((item for item in found if after < item[0] < (moment, ZERO_HASH)), key=lambda item: item[0])[:limit]
+
+    def forget(self, runs: Sequence[ArchivedRun], stored: frozenset[Hash32]) -> None:
+        """As `RunArchive`."""
+        for run in runs:
+            self.gone += self.by_id.pop(run.run.job_id, None) is not None
+            for digest, _ in readers_of(run):
+                if digest in stored:
+                    self.left[digest] = None
+                else:
+                    self.outputs.pop(digest, None)
+
+    def forgotten_outputs(self, after: Hash32, limit: int) -> list[Hash32]:
+        """As `RunArchive`."""
+        return sorted(digest for digest in self.left if digest > after)[:limit]
+
+    def forget_outputs(self, outputs: Sequence[Hash32]) -> None:
+        """As `RunArchive`."""
+        for digest in outputs:
+            if self.left.pop(digest, "") is None:
+                del self.outputs[digest]
 
     def close(self) -> None:
         """As `RunArchive`."""
+
+
+def place_of(over: ArchivedRun) -> Place:
+    """When a run was over: the second of its newest line."""
+    return (over.lines[-1].at if over.lines else over.run.created_at), over.run.job_id
 
 
 def row_of(over: ArchivedRun) -> Row:

@@ -16,7 +16,7 @@ CHAIN_LAG_SECONDS_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One cause. `name` is one of chain, beacon, engine, disk, documents, tables, stake, coordinator, stopping."""
+    """One cause. `name` is one of chain, beacon, engine, disk, documents, archive, tables, stake, coordinator, stopping."""
 
     name: str
     text: str

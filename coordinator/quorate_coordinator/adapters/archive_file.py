@@ -7,17 +7,20 @@ from whichever thread, every transaction synced; another reads, from the event l
 import json
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from quorate_coordinator.archive import RUNS_PER_LOOK, Readers, Row, readers_of, row_of
+from quorate_coordinator.archive import RUNS_PER_LOOK, Place, Readers, Row, place_of, readers_of, row_of
 from quorate_coordinator.core.archived import ArchivedRun
 from quorate_protocol import codec, codec_text
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
+from quorate_runtime.sqlite_whole import FileDamaged, check_whole, make_whole
 
-VERSION = 1
+VERSION = 2
 RETRY_SECONDS = 5.0
+PAGES = ("page_count", "freelist_count", "page_size")
 TABLES = """
 CREATE TABLE runs (
     job_id BLOB PRIMARY KEY, client BLOB NOT NULL, created_at INTEGER NOT NULL, last_line INTEGER NOT NULL, shown TEXT NOT NULL,
@@ -27,6 +30,15 @@ CREATE INDEX runs_by_age ON runs (client, created_at, last_line);
 CREATE INDEX runs_by_client_line ON runs (client, last_line);
 CREATE INDEX runs_by_line ON runs (last_line);
 CREATE TABLE outputs (digest BLOB PRIMARY KEY, lease BLOB NOT NULL, provider BLOB NOT NULL, client BLOB NOT NULL) WITHOUT ROWID;
+"""
+# From when on a run counts its days; those that are there already begin now. `left`: outputs of runs that have gone.
+TABLES_2 = """
+ALTER TABLE runs ADD COLUMN over_at INTEGER NOT NULL DEFAULT 0;
+UPDATE runs SET over_at = CAST(strftime('%s', 'now') AS INTEGER);
+CREATE INDEX runs_by_end ON runs (over_at, job_id);
+CREATE TABLE left_outputs (digest BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE gone (only INTEGER PRIMARY KEY CHECK (only = 1), runs INTEGER NOT NULL);
+INSERT INTO gone VALUES (1, 0);
 """
 
 
@@ -42,10 +54,13 @@ class FileArchive:
         self._path = path
         self._lock = threading.Lock()
         try:
+            make_whole(path, f"{TABLES} PRAGMA user_version = 1;")
+            with closing(sqlite3.connect(path)) as looking:
+                check_whole(path, looking, is_large=True)
             self._writer = _connect(path)
             _migrate(self._writer, path)
             self._reader = _connect(path)
-        except sqlite3.DatabaseError as error:
+        except (FileDamaged, sqlite3.DatabaseError) as error:
             raise ArchiveDamaged(
                 f"{path} cannot be read ({error}). It holds the finished runs; take its backup, or move it away to go on without"
             ) from error
@@ -54,12 +69,9 @@ class FileArchive:
         """As `RunArchive`. `Unavailable` while the disk does not take it."""
         rows = [_columns(run) for run in runs]
         outputs = [(digest, item.lease, item.provider, item.client) for run in runs for digest, item in readers_of(run)]
-        try:
-            with self._lock, self._writer:
-                self._writer.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", rows)
-                self._writer.executemany("INSERT OR REPLACE INTO outputs VALUES (?, ?, ?, ?)", outputs)
-        except sqlite3.OperationalError as error:
-            raise Unavailable(f"{self._path} does not take finished runs: {error}", RETRY_SECONDS) from error
+        with self._writing() as writer:
+            writer.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            writer.executemany("INSERT OR REPLACE INTO outputs VALUES (?, ?, ?, ?)", outputs)
 
     def run(self, job_id: Hash32) -> ArchivedRun | None:
         """As `RunArchive`."""
@@ -90,7 +102,51 @@ class FileArchive:
 
     def count(self) -> int:
         """As `RunArchive`."""
-        return int(self._reader.execute("SELECT count(*) FROM runs").fetchone()[0])
+        query = "SELECT (SELECT count(*) FROM runs) + (SELECT runs FROM gone)"
+        return int(self._reader.execute(query).fetchone()[0])
+
+    def used_bytes(self) -> int:
+        """As `RunArchive`: without the pages that wait to be used again."""
+        pages, free, size = (int(self._reader.execute(f"PRAGMA {name}").fetchone()[0]) for name in PAGES)
+        return (pages - free) * size
+
+    def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:
+        """As `RunArchive`."""
+        query = "SELECT over_at, job_id, body FROM runs WHERE over_at < ? AND (over_at, job_id) > (?, ?) ORDER BY over_at, job_id LIMIT ?"
+        with self._lock:
+            rows = self._writer.execute(query, (moment, *after, limit)).fetchall()
+        return [((int(at), Hash32(job_id)), _decoded(body)) for at, job_id, body in rows]
+
+    def forget(self, runs: Sequence[ArchivedRun], stored: frozenset[Hash32]) -> None:
+        """As `RunArchive`. `Unavailable` while the disk does not take it."""
+        outputs = [digest for run in runs for digest, _ in readers_of(run)]
+        with self._writing() as writer:
+            changed = writer.executemany("DELETE FROM runs WHERE job_id = ?", [(run.run.job_id,) for run in runs]).rowcount
+            writer.execute("UPDATE gone SET runs = runs + ?", (changed,))
+            writer.executemany("DELETE FROM outputs WHERE digest = ?", [(digest,) for digest in outputs if digest not in stored])
+            writer.executemany("INSERT OR IGNORE INTO left_outputs VALUES (?)", [(digest,) for digest in outputs if digest in stored])
+
+    def forgotten_outputs(self, after: Hash32, limit: int) -> list[Hash32]:
+        """As `RunArchive`."""
+        query = "SELECT digest FROM left_outputs WHERE digest > ? ORDER BY digest LIMIT ?"
+        with self._lock:
+            return [Hash32(digest) for (digest,) in self._writer.execute(query, (after, limit)).fetchall()]
+
+    def forget_outputs(self, outputs: Sequence[Hash32]) -> None:
+        """As `RunArchive`. `Unavailable` while the disk does not take it."""
+        named = [(digest,) for digest in outputs]
+        with self._writing() as writer:
+            writer.executemany("DELETE FROM outputs WHERE digest IN (SELECT digest FROM left_outputs WHERE digest = ?)", named)
+            writer.executemany("DELETE FROM left_outputs WHERE digest = ?", named)
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, durable at the end of the block."""
+        try:
+            with self._lock, self._writer:
+                yield self._writer
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"{self._path} does not take finished runs: {error}", RETRY_SECONDS) from error
 
     def close(self) -> None:
         """As `RunArchive`."""
@@ -100,12 +156,17 @@ class FileArchive:
 
     def _runs(self, where: str, *values: bytes | int) -> list[ArchivedRun]:
         rows = self._reader.execute(f"SELECT body FROM runs {where}", values)
-        return [codec.from_json(ArchivedRun, codec.parse(body, len(body))) for (body,) in rows]
+        return [_decoded(body) for (body,) in rows]
 
 
 def _columns(over: ArchivedRun) -> tuple[bytes | int | str, ...]:
     run = over.run
-    return run.job_id, run.client, run.created_at, over.last_line, json.dumps(row_of(over)), codec_text.encode(over)
+    over_at, _ = place_of(over)
+    return run.job_id, run.client, run.created_at, over.last_line, json.dumps(row_of(over)), codec_text.encode(over), over_at
+
+
+def _decoded(body: bytes) -> ArchivedRun:
+    return codec.from_json(ArchivedRun, codec.parse(body, len(body)))
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -116,9 +177,10 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Brings an older file up. There is one version yet; a change of `ArchivedRun` needs a second and a step from here to there."""
+    """Brings an older file up, a version at a time."""
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if found > VERSION:
         raise ArchiveDamaged(f"{path} was written by a newer program (version {found}, this one knows {VERSION}); start that one")
-    if found == 0:
-        connection.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+    for version, tables in ((1, TABLES), (2, TABLES_2)):
+        if found < version:
+            connection.executescript(f"BEGIN; {tables} PRAGMA user_version = {version}; COMMIT;")

@@ -73,6 +73,11 @@ class History:
             if client in self._newest_over:
                 self._newest_over[client] = max(self._newest_over[client], over.last_line)
 
+    def gone(self, runs: Sequence[ArchivedRun]) -> None:
+        """The archive has let go of these."""
+        for over in runs:
+            self._remembered.pop(over.run.job_id, None)
+
     def _age(self, job_id: Hash32) -> tuple[int, Hash32]:
         job = self.state.jobs.get(job_id)
         return (job.created_at if job is not None else 0), job_id

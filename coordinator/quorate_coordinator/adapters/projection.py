@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from quorate_coordinator.adapters import migrations
 from quorate_coordinator.archive import RunArchive
 from quorate_coordinator.core.state import Decided, Job, State
+from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ providers = Table(
 progress = Table("progress", metadata, SqlColumn("name", String(16), primary_key=True), SqlColumn("event_seq", BigInteger, nullable=False))
 ONLY = "runs"
 PAGE = 500
+RETRY_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -131,6 +133,14 @@ class Projection:
                 await connection.execute(delete(table))
         self.changed = None
         return await self.refresh(state, archive)
+
+    async def forget(self, jobs: Sequence[Hash32]) -> None:
+        """Takes out runs that the archive lets go of. `Unavailable` while the file does not take it."""
+        try:
+            async with self.engine.begin() as connection:
+                await connection.execute(delete(runs).where(runs.c.job_id.in_([job_id.hex() for job_id in jobs])))
+        except SQLAlchemyError as error:
+            raise Unavailable(f"the tables fall behind: {error}", RETRY_SECONDS) from error
 
     async def recent(self, client: str, limit: int = 100) -> list[dict[str, object]]:
         """A client's newest runs (account as hex without 0x)."""
