@@ -84,3 +84,17 @@ def test_two_jobs_judged_in_one_step_make_one_record_and_one_fall_of_held_pay() 
         if world.coverage.facts["jobs judged in one step"]:
             return
     raise AssertionError("no two jobs were judged in one step")
+
+
+def test_keys_are_rotated_and_deposits_taken_back_while_jobs_run() -> None:
+    """Neither was in any market before: what was accepted is paid under the old key, and what was spent stays until it is claimed."""
+    seen = Counter[str]()
+    for number in range(1, 1000):
+        plan = draw(number)
+        if len(plan.rotations) > 1 and plan.releases and len(plan.jobs) > 6:
+            world = World(plan)
+            world.run()
+            seen.update(world.coverage.facts)
+        if seen["paid under a key rotated away"] and seen["releases with jobs under way"]:
+            return
+    raise AssertionError(seen)

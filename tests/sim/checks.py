@@ -174,7 +174,7 @@ class Checks:
 
     def _known_moment(self) -> int:
         """What a coordinator can know the time to be at least: its clock's, or that of a round it has seen. With a clock that is
-        behind it takes Commits after rounds that others know, and cannot tell (docs/trust); what it has seen itself is no excuse.
+        behind it takes Commits after rounds that others know, and cannot tell; what it has seen itself is no excuse.
         """
         known = max(self.coordinator.at, self._newest_round_time)
         self.coverage.facts["bound by a clock that is behind"] += known < self.coordinator.schedule.now

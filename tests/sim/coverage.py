@@ -108,6 +108,15 @@ for _machine, _table in MACHINES.items():
     assert _named == PHASES[_machine], f"{_machine}: phases of the code and of this table differ: {_named ^ PHASES[_machine]}"
 
 
+# What no phase and no code shows, and every whole run must have met.
+ALL_FACTS = frozenset(
+    {
+        "acquitted", "convicted", "held, caught", "held, confirmed", "held, gone", "cut by the budget", "forged receipts refused",
+        "bound by a clock that is behind", "paid under a key rotated away", "releases", "releases with jobs under way",
+    }
+)  # fmt: skip
+
+
 @dataclass(slots=True)
 class Coverage:
     """Counts over any number of seeds."""
@@ -135,6 +144,10 @@ class Coverage:
     def missing_edges(self) -> list[str]:
         """Declared and not seen."""
         return sorted(ALL_EDGES - self.edges.keys())
+
+    def missing_facts(self) -> list[str]:
+        """Wanted and not seen."""
+        return sorted(fact for fact in ALL_FACTS if not self.facts[fact])
 
     def missing_codes(self) -> list[str]:
         """Reachable and not seen."""

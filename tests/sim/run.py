@@ -129,7 +129,7 @@ def _shrink(seed: int) -> int:
 
 
 def _tell(coverage: Coverage, seeds: int, violations: int, trace: str, seconds: float, tried: mutants.Tried | None) -> int:
-    edges, codes = coverage.missing_edges(), coverage.missing_codes()
+    edges, codes, facts = coverage.missing_edges(), coverage.missing_codes(), coverage.missing_facts()
     print(f"{seeds} seeds in {seconds - (tried.seconds if tried else 0):.1f} s")
     for name, count in sorted(coverage.facts.items()):
         print(f"  {name}: {count}")
@@ -140,6 +140,7 @@ def _tell(coverage: Coverage, seeds: int, violations: int, trace: str, seconds: 
         "missing_edges": edges,
         "codes": f"{len(ALL_CODES) - len(codes)}/{len(ALL_CODES)}",
         "missing_codes": codes,
+        "missing_facts": facts,
         "trace": trace,
         "seconds": round(seconds, 1),
     }
@@ -147,9 +148,9 @@ def _tell(coverage: Coverage, seeds: int, violations: int, trace: str, seconds: 
         print(tried.text)
         result |= {"mutants_killed": f"{tried.killed} of {tried.count}", "survivors": tried.survivors}
     print(json.dumps(result))
-    is_thin = seeds >= COVERAGE_FROM_SEEDS and bool(edges or codes)
+    is_thin = seeds >= COVERAGE_FROM_SEEDS and bool(edges or codes or facts)
     if is_thin:
-        print("an edge or a refusal code never occurred: make the plan reach it, or remove it from the table", file=sys.stderr)
+        print("an edge, a refusal code or a fact never occurred: make the plan reach it, or remove it from the table", file=sys.stderr)
     return 1 if violations or is_thin or (tried is not None and tried.survivors) else 0
 
 
