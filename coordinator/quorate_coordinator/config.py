@@ -15,8 +15,6 @@ DOCUMENTS_GIB = 50
 DOCUMENTS_DAYS = 180  # two half-lives of reputation, which is a fold over receipts
 ARCHIVE_GIB = 50  # some ten million runs
 ARCHIVE_DAYS = 180  # as long as their receipts
-ARCHIVE_GIB = 50  # some ten million runs
-ARCHIVE_DAYS = 180  # as long as their receipts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +30,6 @@ class Config:
     public_url: str = ""  # how others reach it; empty = http://host:port as bound
     fee_bps: Bps = Bps(200)
     staging: Shares = Shares()  # what clients and providers may store
-    archive: Keeping = Keeping(ARCHIVE_GIB * GIB, ARCHIVE_DAYS * DAY_SECONDS)  # finished runs; none goes while it may be demanded
     archive: Keeping = Keeping(ARCHIVE_GIB * GIB, ARCHIVE_DAYS * DAY_SECONDS)  # finished runs; none goes while it may be demanded
     documents: Keeping = Keeping(DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS)  # own specs and receipts, beside the staging store
     proxies: Proxies = Proxies()  # reverse proxies whose word on who is asking is taken

@@ -356,7 +356,8 @@ class _Parts:
             await projection.forget([item.run.job_id for item in over])
 
         async def is_stored(digest: Hash32) -> bool:
-            return await self.staging.outputs.resolve(digest) is not None
+            found = [await store.resolve(digest) for store in self.staging.stores]  # readers are served from all of them
+            return any(cid is not None for cid in found)
 
         return Retention(self.history, keeping, is_stored, hide, service.clock, service.board)
 
