@@ -1,0 +1,213 @@
+"""Accounts that fill the staging store: over HTTP, on a real coordinator and chain, with providers on real sockets.
+
+Five fillers, first with a micro-USD each, then with as much as the store's part can hold. An honest client uploads an input and runs
+a job; its provider stores the output; the receipt is there. A tenth of a thousandth of the real sizes.
+"""
+
+import asyncio
+import io
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import aiohttp
+
+from coordinator_stage import USD, Stage, deployed_stage, running, until
+from quorate_contracts.bindings.call import Call
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.adapters.shares import Shares
+from quorate_coordinator.service import Service
+from quorate_devnet.chain.accounts import dev_account
+from quorate_protocol import codec
+from quorate_protocol.bearer import Bearer, make_token
+from quorate_protocol.envelope import seal
+from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.job import Input, input_root
+from quorate_protocol.messages import Order, Session
+from quorate_protocol.order import Submission
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Amount, Bps, Comparator, Nonce, Price, Small, UnixSeconds, VerifyTier
+from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.chain.sender import Outgoing
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.crypto import KeySigner
+from scripted_market import a_spec
+from wired_providers import Floor, Place, WiredProvider
+
+KIB, MIB = 1 << 10, 1 << 20
+SHARES = Shares(store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=4 * MIB, floor_bytes=256 * KIB)
+HONEST, STRANGER = KeySigner(dev_account(4)), KeySigner(b"\x77" * 32)
+FILLERS, PROVIDERS = ([KeySigner(dev_account(i)) for i in numbers] for numbers in (range(10, 15), range(7, 10)))
+DUST, MUCH, ENOUGH = Amount(1), Amount(2 * USD), Amount(20 * USD)
+
+
+@dataclass
+class Hall:
+    """The whole market."""
+
+    stage: Stage
+    service: Service
+    floor: Floor
+    session: aiohttp.ClientSession
+
+    def headers(self, key: KeySigner) -> dict[str, str]:
+        """Its token."""
+        bearer = Bearer(key.address, key.address, UnixSeconds(int(time.time()) + 60))
+        return {"Authorization": make_token(bearer, self.stage.deployment.chain_id, self.stage.keys.account.address, key.sign)}
+
+    async def upload(self, key: KeySigner, data: bytes) -> tuple[int, dict[str, str]]:
+        """Status and answer."""
+        async with self.session.put(f"{self.service.url}/v1/content", data=io.BytesIO(data), headers=self.headers(key)) as response:
+            return response.status, await response.json()
+
+    async def is_there(self, cid: str) -> bool:
+        """Whether everybody may have it from here."""
+        async with self.session.get(f"{self.service.url}/v1/content/{cid}?format=raw") as response:
+            return response.status == 200
+
+    async def allocate(self, key: KeySigner, money: Amount) -> None:
+        """More of it, until the coordinator has seen it."""
+        contracts, coordinator, before = Contracts.of(self.stage.deployment), self.stage.keys.account.address, await self.allocation(key)
+        await send(
+            self.stage, key, contracts.token.mint(key.address, money), contracts.token.approve(self.stage.deployment.escrow),
+            contracts.escrow.deposit(money), contracts.escrow.allocate(coordinator, money),
+        )  # fmt: skip
+        await until(lambda: self.allocation(key), lambda seen: seen == before + money)
+
+    async def allocation(self, key: KeySigner) -> int:
+        """As the coordinator knows it."""
+        url = f"{self.service.url}/v1/accounts/0x{key.address.hex()}"
+        async with self.session.get(url, headers=self.headers(key)) as response:
+            return int((await response.json()).get("allocation", 0))
+
+    async def order(self, cid: str, size: int) -> str:
+        """The honest client's job with this input; its id."""
+        now, coordinator = int(time.time()), self.stage.keys.account.address
+        spec = replace(a_spec("honest"), inputs=(Input(cid, "/inputs/data", size),))
+        message = Order(
+            client=HONEST.address, coordinator=coordinator, spec_hash=spec.digest(), input_root=input_root(spec),
+            max_price_per_hour=Price(200_000), budget=Amount(100_000), max_executions=Small(1), audit_premium_bps=Bps(500),
+            max_fee_bps=Bps(500), verify_tier=VerifyTier.STANDARD, comparator=Comparator.EXACT, caseable=True, host_class=ZERO_HASH,
+            witness=ZERO_ADDRESS, accept_unwitnessed=True, accept_unverified=True, sealed_key_hash=ZERO_HASH, max_recipients=Small(0),
+            expiry=UnixSeconds(now + 3600), nonce=Nonce(1),
+        )  # fmt: skip
+        signed = Session(HONEST.address, HONEST.address, coordinator, Amount(10 * USD), UnixSeconds(now + 3600))
+        domain = self.stage.deployment.domain()
+        submission = Submission(seal(domain, message, HONEST.sign), seal(domain, signed, HONEST.sign), spec)
+        async with self.session.post(f"{self.service.url}/v1/orders", data=codec.encode(submission)) as response:
+            answer = await response.json()
+            assert response.status == 200, answer
+            return str(answer["jobId"])
+
+    async def receipt(self, job: str) -> int:
+        """Status of its receipt, asked for by its client."""
+        async with self.session.get(f"{self.service.url}/v1/receipts/{job}", headers=self.headers(HONEST)) as response:
+            return response.status
+
+    def owners(self, part: str) -> dict[str, int]:
+        """Pins in one part of the store, by owner."""
+        base = sqlite3.connect(self.stage.home / "store" / part / "index.sqlite")
+        try:
+            return dict(base.execute("select owner, count(*) from pin group by owner").fetchall())
+        finally:
+            base.close()
+
+
+async def send(stage: Stage, key: KeySigner, *calls: Call) -> None:
+    name = f"{key.address.hex()}-{time.monotonic_ns()}.sqlite"
+    sender = Sender(ChainClient(Rpc(stage.chain_url, stage.session)), key, stage.home / name, SystemClock())
+    try:
+        orders = [Outgoing(str(number), call.to, call.data, gas=call.gas) for number, call in enumerate(calls)]
+        await sender.send_in_order(orders, deadline_seconds=60)
+    finally:
+        sender.close()
+
+
+async def register(stage: Stage, place: int, key: KeySigner) -> None:
+    stakes, network = Contracts.of(stage.deployment).stakes, hash_tuple("net", place)
+    await send(stage, key, stakes.register(key.address, key.address, hash_tuple("p"), hash_tuple("b"), network))
+
+
+@asynccontextmanager
+async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
+    """The market, until the block ends."""
+    async with AsyncExitStack() as stack:
+        stage = await stack.enter_async_context(deployed_stage(tmp_path))
+        service = stage.service()
+        service.config = replace(service.config, staging=SHARES)
+        await stack.enter_async_context(running(service))
+        deployment = stage.deployment
+        place = Place(service.url, stage.keys.account.address, deployment.domain(), deployment.chain_id, deployment.beacon_info())
+        floor = Floor(place, tmp_path / "outputs")
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        hall = Hall(stage, service, floor, session)
+        poor = (hall.allocate(key, DUST) for key in FILLERS)
+        await asyncio.gather(hall.allocate(HONEST, ENOUGH), *poor, *(register(stage, place, key) for place, key in enumerate(PROVIDERS)))
+        for key in PROVIDERS:
+            await stack.enter_async_context(WiredProvider(key, floor, session).serving())
+        yield hall
+
+
+async def fill(hall: Hall, key: KeySigner, size: int) -> tuple[list[str], dict[str, str]]:
+    """Uploads until it is refused: what it put there, and the refusal."""
+    put: list[str] = []
+    for _ in range(200):
+        status, answer = await hall.upload(key, os.urandom(size))
+        if status != 200:
+            assert status == 507, answer
+            return put, answer
+        put.append(answer["cid"])
+    raise AssertionError("it is never refused")
+
+
+async def test_fillers_with_dust_and_fillers_with_money(tmp_path: Path) -> None:
+    async with opened(tmp_path) as hall:
+        await dust_takes_its_floor_and_no_more(hall)
+        await money_takes_what_others_do_not_need(hall)
+        await the_honest_client_is_served(hall)
+
+
+async def dust_takes_its_floor_and_no_more(hall: Hall) -> None:
+    for key in FILLERS:
+        status, answer = await hall.upload(key, os.urandom(5 * MIB))
+        assert (status, answer["code"]) == (507, "quota") and "allocate more" in answer["detail"], answer
+        put, refusal = await fill(hall, key, 60 * KIB)
+        assert len(put) == SHARES.floor_bytes // (64 * KIB), refusal
+        assert "allocate more" in refusal["detail"] and str(SHARES.bytes_per_usd) in refusal["detail"]
+    assert hall.owners("uploads") == {}, "what is next to nothing has no place where money has bought one"
+    for key, code in ((STRANGER, "not-registered"), (PROVIDERS[0], "wrong-phase")):
+        status, answer = await hall.upload(key, b"junk")
+        assert (status, answer["code"]) in ((403, code), (409, code)), answer
+
+
+async def money_takes_what_others_do_not_need(hall: Hall) -> None:
+    await asyncio.gather(*(hall.allocate(key, MUCH) for key in FILLERS))
+    for key in FILLERS:
+        _, refusal = await fill(hall, key, MIB - KIB)
+        assert refusal["code"] == "quota" and "allocate more" in refusal["detail"]
+    held = hall.owners("uploads")
+    assert sum(held.values()) * MIB > SHARES.uploads - 2 * MIB, "it is full"
+    assert max(held.values()) - min(held.values()) <= 2, "who has as much holds as much"
+
+
+async def the_honest_client_is_served(hall: Hall) -> None:
+    data = os.urandom(3 * MIB)
+    status, answer = await hall.upload(HONEST, data)
+    assert status == 200, answer
+    job = await hall.order(answer["cid"], len(data))
+    for key in FILLERS:
+        await fill(hall, key, 2 * MIB)
+    assert await hall.is_there(answer["cid"]), "who holds less for its money yields nothing"
+    await hall.floor.until_matched(1)
+    hall.floor.runs[0].set()
+    await until(lambda: hall.receipt(job), lambda status: status == 200, 60.0)
+    name = "0x" + HONEST.address.hex()
+
+    async def outputs() -> dict[str, int]:
+        return hall.owners("outputs")
+
+    await until(outputs, lambda owners: owners == {name: 1})
+    assert hall.owners("uploads")[name] == 1
