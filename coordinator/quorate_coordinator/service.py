@@ -299,6 +299,8 @@ class _Parts:
     async def _tasks(self, actor: Actor[ev.Event, Effect]) -> None:
         service, clock = self.service, self.service.clock
         watch = ChainWatch(self.client, self.contracts, self.core.rules.coordinator, self.core, actor, clock)
+        if isinstance(clock, SystemClock):
+            watch.witness = clock.witness
         keeper = CourtKeeper(self.client, self.contracts, self.core, self.sender, self.beacon, clock)
         rounds = Rounds(self.core.rounds_wanted, actor.submit, self.beacon, service.config.beacon_url, service.board, clock)
         rules = self.core.rules

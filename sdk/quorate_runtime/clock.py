@@ -25,28 +25,49 @@ class SystemClock:
     """`ports.Clock` over the machine's UTC clock. It may step back; the actor never lets its events do so.
 
     A jump is believed only once it has stood for a while: one that is taken back soon (a virtual machine that moved, a time service
-    that erred) would otherwise lapse every lease at once, and leave the daemon in a future that its journal remembers.
+    that erred) would otherwise lapse every lease at once, and leave the daemon in a future that its journal remembers. And whoever has
+    told it the time of blocks that appeared (`witness`) is heard: a jump away from what the chain goes by is not followed at all.
     """
 
-    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = _since_boot) -> None:
-        self._wall, self._steady = wall, steady
+    def __init__(
+        self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = _since_boot, doubt_seconds: float = DOUBT_SECONDS
+    ) -> None:
+        self._wall, self._steady, self._doubt_seconds = wall, steady, doubt_seconds
         self._believed, self._at = wall(), steady()
         self._doubted_at: float | None = None
+        self._is_contradicted = False
+        self._witnessed: tuple[float, float] | None = None  # a time by others, and when it was told by the steady clock
 
     def now(self) -> float:
         """Unix seconds."""
         wall, steady = self._wall(), self._steady()
         expected = self._believed + steady - self._at
-        if abs(wall - expected) > JUMP_SECONDS and not self._is_old_doubt(wall - expected, steady):
+        if abs(wall - expected) > JUMP_SECONDS and not self._is_followed(wall, expected, steady):
             return expected
-        self._believed, self._at, self._doubted_at = wall, steady, None
+        self._believed, self._at, self._doubted_at, self._is_contradicted = wall, steady, None, False
         return wall
+
+    def witness(self, seconds: float) -> None:
+        """Something that has just appeared elsewhere, such as a block, bears this time (Unix seconds)."""
+        self._witnessed = seconds, self._steady()
+
+    def _is_followed(self, wall: float, expected: float, steady: float) -> bool:
+        if not self._is_old_doubt(wall - expected, steady):
+            return False
+        if self._witnessed is None:
+            return True  # nobody knows better
+        theirs = self._witnessed[0] + steady - self._witnessed[1]
+        is_theirs = abs(wall - theirs) < abs(expected - theirs)
+        if not is_theirs and not self._is_contradicted:
+            log.error("the machine's clock is wrong by %.0f s, as newer blocks tell, and is not followed: set it right", wall - theirs)
+            self._is_contradicted = True
+        return is_theirs
 
     def _is_old_doubt(self, jump: float, steady: float) -> bool:
         if self._doubted_at is None:
             self._doubted_at = steady
-            log.error("the machine's clock jumped by %.0f s; followed in %.0f s if it stays so", jump, DOUBT_SECONDS)
-        return steady - self._doubted_at >= DOUBT_SECONDS
+            log.error("the machine's clock jumped by %.0f s; followed in %.0f s if it stays so", jump, self._doubt_seconds)
+        return steady - self._doubted_at >= self._doubt_seconds
 
     async def sleep(self, seconds: float) -> None:
         """Waits."""

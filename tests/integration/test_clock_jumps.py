@@ -94,6 +94,29 @@ def test_a_jump_that_stays_is_followed_and_small_steps_at_once() -> None:
     assert pass_time(DOUBT_SECONDS) == wall[0], "it stayed"
 
 
+def test_a_jump_that_newer_blocks_contradict_is_never_followed() -> None:
+    wall, steady = [1_000_000.0], [50.0]
+    clock = SystemClock(lambda: wall[0], lambda: steady[0])
+
+    def pass_time(seconds: float, error: float = 0.0) -> float:
+        wall[0] += seconds + error
+        steady[0] += seconds
+        return clock.now()
+
+    for jump in (HOUR, -HOUR):
+        pass_time(1)
+        true = clock.now()
+        clock.witness(true - 10)  # a block is some seconds old when it appears
+        pass_time(1, error=jump)
+        assert pass_time(2 * DOUBT_SECONDS) == true + 1 + 2 * DOUBT_SECONDS
+        assert pass_time(HOUR) == true + 1 + 2 * DOUBT_SECONDS + HOUR, "also when no block has come since"
+        assert pass_time(1, error=-jump) == wall[0], "put right, it is followed at once"
+    true = clock.now()
+    pass_time(1, error=HOUR)
+    clock.witness(true + HOUR)
+    assert pass_time(2 * DOUBT_SECONDS) == wall[0], "the chain went on while this machine had an old time"
+
+
 async def test_a_suspended_machine_did_not_jump() -> None:
     clock = SystemClock()
     await asyncio.sleep(0.01)

@@ -1,6 +1,7 @@
 """Follows the contracts and tells the core what is. Allocations are read as they stand, so that repeating a note is harmless."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorate_contracts.bindings import events as logs
@@ -29,9 +30,11 @@ class ChainWatch:
     core: Coordinator
     actor: Actor[ev.Event, Effect]
     clock: Clock
+    witness: Callable[[float], None] = lambda seconds: None  # hears the time of each block that appears while it is followed
 
     async def run(self) -> None:
         """Forever."""
+        first: BlockNumber | None = None  # it may be as old as can be
         trail = tuple(Checkpoint(number, digest) for number, digest in self.core.state.blocks.items())
         start = BlockNumber(self.contracts.deployment.start_block)
         addresses = tuple(self.contracts.deployment.names())
@@ -40,6 +43,9 @@ class ChainWatch:
             if isinstance(item, Reorganised):
                 await self.actor.submit(ev.ChainReorganised(item.kept or BlockNumber(0)))
             else:
+                first = item.head.number if first is None else first
+                if item.head.number > first:
+                    self.witness(item.head.time)
                 await self._until_taken(item)
 
     async def _until_taken(self, batch: LogBatch) -> None:

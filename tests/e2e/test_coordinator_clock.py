@@ -1,0 +1,97 @@
+"""A coordinator whose machine's clock jumps an hour either way under running jobs, and stays there: the chain's blocks say otherwise.
+
+Were it followed, every lease would lapse at once (forwards), or no deadline would come for an hour (backwards).
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from crash_client import job_of
+from quorate import Market
+from quorate.images import build_python_image
+from quorate.run import Run
+from quorate_coordinator import keys as coordinator_keys
+from quorate_coordinator.config import Config
+from quorate_coordinator.service import Service
+from quorate_devnet.config import DevnetConfig, ExecutorChoice
+from quorate_devnet.settings import read_coordinator
+from quorate_devnet.supervisor import Devnet, running
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.units import Outcome
+from quorate_runtime.clock import JUMP_SECONDS, SystemClock
+from quorate_runtime.keys import Keystore, read_passphrase_file
+
+HOUR = 3600.0
+DOUBT_SECONDS = 1.0
+READY_SECONDS = 60.0
+ENDED_SECONDS = 120.0
+
+
+class Watch:
+    """A wall clock with an error that a test sets."""
+
+    def __init__(self) -> None:
+        self.error = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.error
+
+
+@asynccontextmanager
+async def coordinator_of(devnet: Devnet, clock: SystemClock) -> AsyncIterator[None]:
+    """The devnet's own coordinator, killed, goes on in this process with another clock."""
+    devnet.kill("coordinator")
+    told = read_coordinator(devnet.config.folder / "ready" / "coordinator.settings")
+    keys = coordinator_keys.load(Keystore.at(Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET))
+    config = Config(Path(told.home), told.deployment, told.chain_url, told.beacon_url, port=told.port)
+    service = Service(config, keys, clock)
+    task = asyncio.ensure_future(service.run())
+    try:
+        ready = asyncio.ensure_future(service.ready.wait())
+        await asyncio.wait((ready, task), timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        assert ready.done(), task
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until_running(run: Run) -> None:
+    async with asyncio.timeout(ENDED_SECONDS):
+        while not any(item.phase.lower() == "accepted" for item in (await run.status()).executions):
+            await asyncio.sleep(0.05)
+
+
+async def ends_well(run: Run, name: str) -> None:
+    """Accepted by all who ran it: two executions, and none that lapsed."""
+    async with asyncio.timeout(ENDED_SECONDS):
+        result = await run.result()
+    assert (result.output / "answer.txt").read_text() == f"the answer of {name}"
+    view = await run.status()
+    assert view.verdict is not None and view.verdict.message.outcome is Outcome.ACCEPTED
+    assert [item.agreed for item in view.executions] == [True, True], view.executions
+    assert abs(view.created_at - time.time()) < ENDED_SECONDS, "what is signed bears the true time"
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+async def test_an_hour_s_jump_that_stays_while_jobs_run(tmp_path: Path, jump: float) -> None:
+    image, watch = build_python_image(tmp_path / "image.tar", ()).path, Watch()
+    clock = SystemClock(watch, doubt_seconds=DOUBT_SECONDS)
+    config = DevnetConfig(tmp_path / "devnet", 3, clients=1, executor=ExecutorChoice.PROCESS)
+    async with running(config) as devnet, coordinator_of(devnet, clock), Market(devnet.profiles[0]) as market:
+        await ends_well(await market.submit(job_of("before", image)), "before")
+        run = await market.submit(job_of("meanwhile", image, 4))
+        await until_running(run)
+        watch.error = jump
+        assert abs(clock.now() - time.time()) < JUMP_SECONDS
+        await asyncio.sleep(2 * DOUBT_SECONDS)
+        assert abs(clock.now() - time.time()) < JUMP_SECONDS, "the jump is older than its doubt"
+        await ends_well(run, "meanwhile")
+        await ends_well(await market.submit(job_of("wrong", image)), "wrong")
+        watch.error = 0.0
+        await ends_well(await market.submit(job_of("right", image)), "right")
