@@ -13,7 +13,7 @@ from quorate.errors import UnavailableError
 from quorate_devnet.config import ExecutorChoice
 from quorate_protocol import codec
 from quorate_protocol.units import Outcome
-from quorate_protocol.views import ProviderView, RunView
+from quorate_protocol.views import ExecutionView, ProviderView, RunView
 
 SETTLED_SECONDS = 40.0
 QUORUM = 2
@@ -29,6 +29,7 @@ class Checks:
         self._liars = crash.devnet.providers[: crash.devnet.config.liars]
         self._views: dict[bytes, RunView] = {}
         self.may_lapse: set[str] = set()  # ids of runs whose client or owner ended them
+        self.late: set[tuple[bytes, bytes]] = set()  # (job, provider) that came back too late to reveal
         self.unresolved: set[str] = set()  # ids of runs that too few owners were alive for
 
     async def problems(self) -> list[str]:
@@ -88,15 +89,29 @@ class Checks:
                 problems.append(f"{view.name}: unresolved, and charged {view.charged}")
         elif outcome is not Outcome.ACCEPTED and run not in self.may_lapse:
             problems.append(f"{view.name}: {outcome}, {[(item.role, item.phase, item.agreed) for item in view.executions]}")
-        elif any(item.agreed is False and item.provider not in self._liars for item in view.executions):
-            problems.append(f"{view.name}: an honest execution was outvoted")
+        problems += [
+            f"{view.name}: an honest execution was outvoted, or did not reveal"
+            for item in view.executions
+            if item.agreed is False and item.provider not in self._liars and not self._is_late(view, item)
+        ]
         paid = Counter(bytes(item.provider) for item in view.executions if item.pay)
         if paid and max(paid.values()) > 1:
             problems.append(f"{view.name}: a provider is paid twice")
         primaries = [item for item in view.executions if item.pay and item.role == "primary"]
-        if len(primaries) > 1 or (paid and not primaries):
+        if len(primaries) > 1:
             problems.append(f"{view.name}: {len(primaries)} primaries are paid")
         return problems
+
+    def _is_late(self, view: RunView, item: ExecutionView) -> bool:
+        """PROTOCOL §5: who does not reveal in time is faulted. On a busy machine a daemon may need longer than a devnet's six seconds
+        to come back; whoever was there all the time has no such excuse.
+        """
+        devnet = self._crash.devnet
+        name = f"provider-{devnet.providers.index(item.provider)}"
+        if item.output_digest is not None or self._crash.away.get(name, 0.0) < devnet.deployment.constants().reveal_within:
+            return False
+        self.late.add((bytes(view.job_id), bytes(item.provider)))
+        return True
 
     def _shared_slots(self) -> list[str]:
         """I2: of two leases that one run slot ran at one time, one at most is paid: the other had lapsed or was stopped."""
@@ -119,7 +134,7 @@ class Checks:
                 found = codec.from_json(ProviderView, codec.parse(await response.read(), DOCUMENT_BYTES_MAX))
             if found.final + found.held != owed[bytes(account)]:
                 problems.append(f"provider-{index} is owed {found.final + found.held}, its executions say {owed[bytes(account)]}")
-            if found.strikes:
+            if found.strikes > sum(provider == account for _, provider in self.late):
                 problems.append(f"provider-{index} has {found.strikes} strikes")
         return problems
 

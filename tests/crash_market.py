@@ -66,6 +66,7 @@ class CrashMarket:
     jobs: int = 0
     results: int = 0
     restarts: int = 0
+    away: dict[str, float] = field(default_factory=dict)  # the longest that a child that died needed to be back, in seconds
     _starting: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     @property
@@ -113,6 +114,7 @@ class CrashMarket:
             await self._revive_alone(name, armed)
 
     async def _revive_alone(self, name: str, armed: Sequence[Armed]) -> None:
+        began = time.monotonic()
         for _ in range(RESTARTS_MAX):
             child = self.devnet.family.children[name]
             if child.is_running:
@@ -125,7 +127,9 @@ class CrashMarket:
                 self.violations.append(f"{name} ended with {child.process.returncode}: {child.tail()[-400:]}")
             self.restarts += 1
             try:
-                return await self.devnet.restart(name)
+                await self.devnet.restart(name)
+                self.away[name] = max(self.away.get(name, 0.0), time.monotonic() - began)
+                return
             except Unavailable:
                 # Not re-raised: it may be armed for its way up; one that never comes up is told below.
                 if self.devnet.family.children[name].is_running:
@@ -232,7 +236,13 @@ async def crash_market(
     image = build_python_image(folder / "image.tar", ()).path
     armed = folder / "crash"
     config = DevnetConfig(
-        folder / "devnet", providers, liars, clients=2, executor=executor, crash_folder=armed, claims_for_all=claims_for_all,
+        folder / "devnet",
+        providers,
+        liars,
+        clients=2,
+        executor=executor,
+        crash_folder=armed,
+        claims_for_all=claims_for_all,
         declined_keep_seconds=FORGET_SECONDS,
     )
     async with running(config) as devnet, Market(devnet.profiles[0]) as market, aiohttp.ClientSession() as session:

@@ -82,7 +82,7 @@ async def ends_well(run: Run, name: str) -> None:
 async def test_an_hour_s_jump_that_stays_while_jobs_run(tmp_path: Path, jump: float) -> None:
     image, watch = build_python_image(tmp_path / "image.tar", ()).path, Watch()
     clock = SystemClock(watch, doubt_seconds=DOUBT_SECONDS)
-    config = DevnetConfig(tmp_path / "devnet", 3, clients=1, executor=ExecutorChoice.PROCESS)
+    config = DevnetConfig(tmp_path / "devnet", 3, clients=1, executor=ExecutorChoice.AUTO)
     async with running(config) as devnet, coordinator_of(devnet, clock), Market(devnet.profiles[0]) as market:
         await ends_well(await market.submit(job_of("before", image)), "before")
         run = await market.submit(job_of("meanwhile", image, 4))
