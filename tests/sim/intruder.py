@@ -147,16 +147,20 @@ def _heartbeat(intruder: Intruder) -> Attack:
             (Envelope(beat, Signature(bytes(high))), "bad-signature"),
         ]
     )
-    return intruder.frame(wire.HeartbeatSent(envelope)), code + " not-registered"
+    return intruder.frame(wire.HeartbeatSent(envelope)), code + " not-registered" + _unheard(intruder, victim)
+
+
+def _unheard(intruder: Intruder, victim: Provider) -> str:
+    """The further code for what a provider itself signs, as long as the coordinator does not know its newest key."""
+    known = intruder.world.coordinator.core.state.providers.get(victim.owner)
+    return "" if known is not None and known.operator_key == victim.operator.address else " wrong-signer"
 
 
 def _wrong_signer(intruder: Intruder, victim: Provider, moment: int) -> Callable[[Hash32], Signature]:
     """Who does not speak for a provider at a moment: a key that it had before or has since, once the coordinator knows; else a stranger."""
-    known = intruder.world.coordinator.core.state.providers.get(victim.owner)
-    has_heard = known is not None and known.operator_key == victim.operator.address
     valid = (victim.keys.at(moment), victim.keys.at(moment + 1))  # inclusive at both ends
     others = [ring_key for ring_key in (*victim.keys.past, victim.operator) if ring_key not in valid]
-    return others[-1].sign if others and has_heard else STRANGER.sign
+    return others[-1].sign if others and not _unheard(intruder, victim) else STRANGER.sign
 
 
 def _offer(intruder: Intruder) -> Attack:
@@ -176,7 +180,8 @@ def _offer(intruder: Intruder) -> Attack:
     known = world.coordinator.core.state.providers.get(victim.owner)
     if number == 0 and (known is None or known.offer is None):
         return None
-    return intruder.frame(wire.OfferSent(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), sign)))), code + " not-registered"
+    frame = wire.OfferSent(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), sign)))
+    return intruder.frame(frame), code + " not-registered" + _unheard(intruder, victim)
 
 
 def _others_accept(intruder: Intruder) -> Attack:
@@ -196,7 +201,7 @@ def _others_accept(intruder: Intruder) -> Attack:
             (seal(DOMAIN, old, own), "stale wrong-phase too-late"),
         ]
     )
-    return intruder.frame(wire.AcceptSent(envelope)), code
+    return intruder.frame(wire.AcceptSent(envelope)), code + _unheard(intruder, provider)
 
 
 def _others_commit(intruder: Intruder) -> Attack:
@@ -216,7 +221,7 @@ def _others_commit(intruder: Intruder) -> Attack:
     code = "wrong-signer" if sign == other else ("wrong-class" if is_stored else "not-stored")
     if is_stored and sign != other:
         code += " wrong-phase equivocation too-late"
-    return intruder.frame(wire.CommitSent(seal(DOMAIN, commit, sign))), code
+    return intruder.frame(wire.CommitSent(seal(DOMAIN, commit, sign))), code + _unheard(intruder, provider)
 
 
 def _reveal(intruder: Intruder) -> Attack:
