@@ -37,6 +37,7 @@ from quorate_runtime.journal_port import (
 BATCH_MAX = 1024  # requests in one transaction
 BATCH_BYTES_MAX = 16 << 20  # and their size, but for the last
 LINGER_SECONDS = 0.02  # how long done-marks alone wait for an append to share its fsync
+HAND_OVER_MAX = 64  # requests of one turn of the loop that wait for its end: from here on the writer works beside it
 
 
 @dataclass(slots=True)
@@ -75,7 +76,8 @@ class Journal:
         self._outbox = files.read_outbox(connection, folder)
         self._lock = lock
         self._connection = connection  # the writer thread's alone from here on
-        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()  # bounded by the actor's appends in flight
+        self._gathered: list[_Request] = []  # in this turn of the loop
+        self._requests: queue.SimpleQueue[list[_Request] | None] = queue.SimpleQueue()  # bounded by the actor's appends in flight
         self._loop = asyncio.get_running_loop()
         self._failure: JournalFailed | None = None
         self._closed = False
@@ -109,14 +111,14 @@ class Journal:
         fresh = self._outbox.add(offset, record.version, effects)
         future: asyncio.Future[Appended] = self._loop.create_future()
         appended = Appended(offset, frozenset([key for key, _ in fresh]))
-        self._requests.put(_Append(pack_event(record, fresh), appended, future))
+        self._ask(_Append(pack_event(record, fresh), appended, future))
         return future
 
     def mark_done(self, keys: Sequence[str]) -> asyncio.Future[None]:
         """See `JournalPort`."""
         self._check_usable()
         future: asyncio.Future[None] = self._loop.create_future()
-        self._requests.put(_Done(pack_done(self._outbox.done(keys)), future))
+        self._ask(_Done(pack_done(self._outbox.done(keys)), future))
         return future
 
     def save_snapshot(self, snapshot: Snapshot) -> asyncio.Future[None]:
@@ -124,7 +126,7 @@ class Journal:
         self._check_usable()
         assert 0 < snapshot.offset <= self.last_offset, "a snapshot stands after an event"
         future: asyncio.Future[None] = self._loop.create_future()
-        self._requests.put(_Save(snapshot, self._droppable(snapshot.offset), future))
+        self._ask(_Save(snapshot, self._droppable(snapshot.offset), future))
         return future
 
     def _droppable(self, newest: int) -> files.Drop | None:
@@ -153,6 +155,7 @@ class Journal:
         if self._closed:
             return
         self._closed = True
+        self._hand_over()
         self._requests.put(None)
         await asyncio.to_thread(self._thread.join)
         os.close(self._lock)
@@ -161,6 +164,21 @@ class Journal:
         assert not self._closed, "the journal is closed"
         if self._failure is not None:
             raise self._failure
+
+    def _ask(self, request: _Request) -> None:
+        """For the writer, with all others of this turn: each time that it wakes it takes the interpreter's lock from a busy loop, and a
+        turn of a busy loop has many events while that of an idle one has one.
+        """
+        self._gathered.append(request)
+        if len(self._gathered) == 1:
+            self._loop.call_soon(self._hand_over)
+        elif len(self._gathered) >= HAND_OVER_MAX:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._gathered:
+            self._requests.put(self._gathered)
+            self._gathered = []
 
     # ---- the writer thread
 
@@ -188,15 +206,15 @@ class Journal:
         while len(batch) < BATCH_MAX and size < BATCH_BYTES_MAX:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                request = self._requests.get(is_lazy, wait)
+                requests = self._requests.get(is_lazy, wait)
             except queue.Empty:
                 # Nothing else waits: write what there is.
                 break
-            if request is None:
+            if requests is None:
                 return batch, False
-            batch.append(request)
-            size += 0 if isinstance(request, _Save) else len(request.data)
-            is_lazy = is_lazy and isinstance(request, _Done)
+            batch += requests
+            size += sum([len(request.data) for request in requests if not isinstance(request, _Save)])
+            is_lazy = is_lazy and all(isinstance(request, _Done) for request in requests)
             deadline = deadline or time.monotonic() + LINGER_SECONDS
         return batch, True
 
@@ -249,10 +267,9 @@ class Journal:
             "Free space or repair the disk, then start again."
         )
         self._failure.__cause__ = error
+        self._hand_over()
         while not self._requests.empty():
-            request = self._requests.get_nowait()
-            if request is not None:
-                batch.append(request)
+            batch += self._requests.get_nowait() or []
         for request in batch:
             if not request.future.done():
                 request.future.set_exception(self._failure)

@@ -144,6 +144,27 @@ async def test_waiting_callers_share_one_commit(tmp_path: Path) -> None:
     await journal.close()
 
 
+async def test_what_one_turn_of_the_loop_appends_is_one_transaction(tmp_path: Path) -> None:
+    """A busy loop's turn has many events: the writer wakes once for them, not once for each. A lone one does not wait for others."""
+    journal = Journal.open(tmp_path)
+    for number in range(5):
+        before = journal.commits
+        appends = [journal.append(record(10 * number + item)) for item in range(10 if number else 1)]
+        await asyncio.gather(*appends)
+        assert journal.commits - before == 1
+    await journal.close()
+
+
+async def test_closing_writes_what_the_turn_has_gathered(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path)
+    append = journal.append(record(1))
+    await journal.close()
+    assert (await append).offset == 1
+    again = Journal.open(tmp_path)
+    assert [stored.offset for stored in again.replay()] == [1]
+    await again.close()
+
+
 async def test_a_failed_disk_in_the_middle_of_a_file_acknowledges_nothing(tmp_path: Path) -> None:
     """The kernel refuses to let the file grow (EFBIG), as a full disk or a dead one does; SQLite's own limit is not involved."""
     output = await asyncio.to_thread(run_writer, tmp_path / "j", "--file-bytes-max", "400000")
