@@ -12,6 +12,7 @@ import pytest
 from quorate_node.adapters import docker_places
 from quorate_node.adapters.bwrap import BwrapExecutor
 from quorate_node.adapters.docker import DockerExecutor
+from quorate_node.adapters.docker_image import ImageRules
 from quorate_node.adapters.noop import NoopExecutor
 from quorate_node.adapters.process import ProcessExecutor
 from quorate_node.adapters.reap import reap, reap_processes
@@ -66,7 +67,8 @@ def make_executor(kind: str, folder: Path) -> Executor:
             kept = docker_places.OutputKind.VOLUME
             return DockerExecutor(home, owner(folder), RealClock(), outputs=kept, sandbox=Sandbox.DOCKER_RUNC)
         case _:
-            return DockerExecutor(home, owner(folder), RealClock(), sandbox=Sandbox(kind))
+            rules = ImageRules(private=None)  # registries of tests are on loopback
+            return DockerExecutor(home, owner(folder), RealClock(), sandbox=Sandbox(kind), rules=rules)
 
 
 def owner(folder: Path) -> str:

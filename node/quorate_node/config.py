@@ -54,7 +54,8 @@ class Config:
     memory_bytes: int = 0  # likewise
     scratch_bytes: int = 8 * GIB
     output_bytes: int = 4 * GIB
-    input_bytes: int = 16 * GIB
+    input_bytes: int = 16 * GIB  # also the most that an image of a registry may have
+    engine_image_bytes: int = 64 * GIB  # of images that jobs brought into the container engine; the longest unused go
 
     def path(self, name: str) -> Path:
         """A file or folder of this daemon."""

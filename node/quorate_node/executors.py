@@ -49,9 +49,11 @@ async def _best(config: Config, owner: str, clock: Clock) -> Executor:
 async def _docker(config: Config, owner: str, clock: Clock, sandbox: Sandbox | None = None) -> Executor:
     """`sandbox` None: the strongest that the engine has."""
     from quorate_node.adapters.docker import DockerExecutor
+    from quorate_node.adapters.docker_image import ImageRules
 
+    rules = ImageRules(config.input_bytes, config.engine_image_bytes, None if config.is_devnet else frozenset(config.images))
     try:
-        executor = DockerExecutor(config.path("docker"), owner, clock, config.engine_url or None, sandbox=sandbox)
+        executor = DockerExecutor(config.path("docker"), owner, clock, config.engine_url or None, sandbox=sandbox, rules=rules)
     except Exception as error:  # the SDK raises its own kinds already while it connects
         raise Unavailable(f"no container engine answers ({error}); install and start one: apt-get install docker.io", 10.0) from error
     await executor.check()

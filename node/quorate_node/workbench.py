@@ -52,12 +52,16 @@ class Workbench:
             return decode(await asyncio.to_thread(lease.path.read_bytes))
 
     async def fetch(self, lease_id: str, spec: JobSpec, sources: Sequence[Source], deadline_seconds: float) -> None:
-        """Image and inputs, verified and pinned for the lease. Unavailable when no source has them in time."""
+        """Image and inputs, verified and pinned for the lease. Unavailable when no source has them in time; Refused when the registry's
+        image cannot be had here.
+        """
         limit = self._clock.now() + deadline_seconds
         for cid, size in _needed(spec):
             left = max(0.1, limit - self._clock.now())
             async with await self.store.get(cid, sources, size, left, _owner(lease_id)):
                 await self.store.pin(cid, _owner(lease_id))
+        if not is_image_cid(spec.image):
+            await self.executor.fetch_image(lease_id, spec.image, max(0.1, limit - self._clock.now()))
 
     async def start(self, lease_id: str, spec: JobSpec, host_class: Hash32) -> None:
         """Starts the container unless it was started. Refused(UNSUPPORTED | UNKNOWN) when this image can never run here."""

@@ -26,6 +26,10 @@ class LyingExecutor:
         await self._inner.check()
         self.sandbox = self._inner.sandbox
 
+    async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
+        """As the honest one."""
+        await self._inner.fetch_image(lease_id, name, deadline_seconds)
+
     async def start(self, task: Task) -> None:
         """As the honest one."""
         await self._inner.start(task)

@@ -129,6 +129,11 @@ class Executor(Protocol):
     async def check(self) -> None:
         """Raises Unavailable with the remedy when the engine cannot be used."""
 
+    async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
+        """Brings a registry's image to where `start` finds it, unless it is there. `stop` ends it. Refused(UNKNOWN | OVERSIZE |
+        MALFORMED | UNSUPPORTED) when it can never be had here; Unavailable, also at the deadline.
+        """
+
     async def start(self, task: Task) -> None:
         """Starts the task unless its container already runs or has exited. Refused(UNSUPPORTED) names the field; an image that does
         not exist is Refused(UNKNOWN).

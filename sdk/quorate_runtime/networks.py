@@ -14,6 +14,7 @@ IPV6_BITS = 48  # one site's; PROTOCOL's "network"
 HOPS_MAX = 16
 X_FORWARDED_FOR, FORWARDED = "X-Forwarded-For", "Forwarded"
 _FOR = re.compile(r'(?:^|[;,\s])for="?([^";,\s]*)"?', re.IGNORECASE)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -41,6 +42,17 @@ def address_of(text: str) -> IpAddress | None:
     except ValueError:
         return None  # not re-raised: names and rubbish are no address
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
+
+
+def is_public(address: IpAddress) -> bool:
+    """Whether anybody could reach it: neither this machine, nor a network of its owner's, nor one that only translates to those."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
+        if inner is None and address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(inner)
+    return address.is_global and not address.is_multicast
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Images of a registry: the tag is made a digest when the job is submitted, the engine pulls by digest, and no registry can swap them."""
+"""Images of a registry: the tag is made a digest when the job is submitted, providers fetch by digest, and no registry can swap them."""
 
 import asyncio
 import hashlib
@@ -53,7 +53,7 @@ def push(engine: docker.APIClient, archive: Path, name: str) -> None:
     engine.tag(f"sha256:{read_archive(archive).config_digest}", name)
     events = [json.loads(line) for line in engine.push(name).splitlines()]
     assert not [event for event in events if "error" in event], events
-    engine.remove_image(name)
+    engine.remove_image(name, force=True)  # the name only: other programs run the same image
 
 
 def tagged(host: str) -> TaggedImage:
@@ -83,7 +83,6 @@ async def test_tag_resolved_pulled_by_digest_and_run(
         await executor.remove(task.lease_id)
         await executor.close()
         assert await asyncio.to_thread(what_is_left, "docker-runc", tmp_path) == 0
-        await asyncio.to_thread(engine.remove_image, pinned)
 
 
 async def test_registry_that_swaps_the_manifest_at_submit(
@@ -98,7 +97,7 @@ async def test_registry_that_swaps_the_manifest_at_submit(
 async def test_registry_that_swaps_the_manifest_at_the_pull(
     host: str, session: aiohttp.ClientSession, engine: docker.APIClient, archive: Path, tmp_path: Path
 ) -> None:
-    """It may even claim the digest that was asked for: the engine hashes what it gets."""
+    """It may even claim the digest that was asked for: what comes is hashed."""
     await asyncio.to_thread(push, engine, archive, f"{host}/quorate/test:v1")
     async with before(host, lambda path, body, headers: body + b"\n") as liar:
         digest = (await resolve(session, tagged(host))).partition("@")[2]

@@ -46,6 +46,10 @@ class DetachedExecutor:
         except OSError as error:
             raise Unavailable(f"{self._home} cannot be made: {error.strerror}", 60.0) from error
 
+    async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
+        """Refused(UNSUPPORTED): nothing here has images of registries."""
+        raise Refused(Code.UNSUPPORTED, "image: registry images need a container engine; name the image by CID")
+
     async def start(self, task: Task) -> None:
         """Writes the plan and starts the supervisor, unless one runs or the program has ended."""
         if not _LEASE_ID.fullmatch(task.lease_id):

@@ -21,7 +21,9 @@ import requests
 
 from quorate_node.adapters import cgroups
 from quorate_node.adapters.cgroups import Counters
-from quorate_node.adapters.docker_image import Images
+from quorate_node.adapters.docker_fetches import ImageFetches
+from quorate_node.adapters.docker_image import Fetcher, ImageRules, Images
+from quorate_node.adapters.docker_kept import KeptImages
 from quorate_node.adapters.docker_life import engine_life, is_of_life
 from quorate_node.adapters.docker_logs import LogReaders
 from quorate_node.adapters.docker_places import (
@@ -56,6 +58,7 @@ _logger = logging.getLogger(__name__)
 
 PREFIX = "quorate-"
 STOP_SECONDS = 5
+FETCH_SECONDS = 600.0  # for an image that went between its lease's fetch and its start
 _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _WAIT_SECONDS = 30.0
 _SAMPLE_SECONDS = 0.5
@@ -74,14 +77,17 @@ class DockerExecutor:
 
     def __init__(
         self, home: Path, owner: str, clock: Clock, engine_url: str | None = None, outputs: OutputKind | None = None,
-        sandbox: Sandbox | None = None,
+        sandbox: Sandbox | None = None, rules: ImageRules | None = None,
     ) -> None:  # fmt: skip
         self.sandbox = sandbox or Sandbox.DOCKER_RUNC
         self._wanted = sandbox
         self._owner = owner
         self._clock = clock
         self._api, self._engine_url = connect(engine_url), engine_url
-        self._images = Images(self._api)
+        rules, folder = rules or ImageRules(), home.with_name(f"{home.name}-images")
+        kept = KeptImages(folder, rules.kept_bytes_max)
+        self._images = Images(self._api, kept)
+        self._fetches = ImageFetches(Fetcher(self._images, kept, folder, rules).fetch)
         self._logs = LogReaders(self._api)
         self._places = LeasePlaces(self._api, home, owner, outputs or choose_kind())
         self._home = home
@@ -97,10 +103,17 @@ class DockerExecutor:
         engine = await self._call(self._facts)
         self.sandbox = Sandbox.DOCKER_RUNSC if engine.runtime == RUNTIME_GVISOR else Sandbox.DOCKER_RUNC
 
+    async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
+        """Brings a registry's image into the engine; `stop` and `remove` end it. Other leases do not wait for it."""
+        if not await self._has(name):
+            await self._fetches.fetch(lease_id, name, deadline_seconds, lambda: self._has(name))
+
     async def start(self, task: Task) -> None:
         """Loads the image, makes the lease's folders, creates and starts the container: each step only if it is not done."""
         if not _LEASE_ID.fullmatch(task.lease_id):
             raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a container")
+        if isinstance(task.image, str) and await self.state(task.lease_id) is TaskState.ABSENT:
+            await self.fetch_image(task.lease_id, task.image, FETCH_SECONDS)
         async with self._starting:
             await self._call(lambda: self._start(task))
 
@@ -141,10 +154,12 @@ class DockerExecutor:
 
     async def stop(self, lease_id: str) -> None:
         """SIGTERM to the program, SIGKILL 5 s later."""
+        self._fetches.stop(lease_id)
         await self._call(lambda: self._ignoring_absent(lambda: self._api.stop(PREFIX + lease_id, timeout=STOP_SECONDS)))
 
     async def remove(self, lease_id: str) -> None:
         """Removes container, volume, mounts, folder and control groups."""
+        self._fetches.stop(lease_id)
         await self._call(lambda: self._remove(lease_id))
 
     async def leases(self) -> Sequence[str]:
@@ -153,10 +168,14 @@ class DockerExecutor:
 
     async def close(self) -> None:
         """Closes the connections; containers run on."""
+        self._fetches.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._api.close()
 
     # ------------------------------------------------------------------------------------------------- in worker threads
+
+    async def _has(self, name: str) -> bool:
+        return await self._call(lambda: self._images.has(name))
 
     async def _call(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._pool, _translated, work)

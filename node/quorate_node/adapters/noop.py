@@ -29,6 +29,9 @@ class NoopExecutor:
     async def check(self) -> None:
         """Always usable."""
 
+    async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
+        """No image is needed."""
+
     async def start(self, task: Task) -> None:
         """Writes the outputs at once and the moment at which the task will have ended."""
         if not _LEASE_ID.fullmatch(task.lease_id):

@@ -1,0 +1,55 @@
+"""Fetching registries' images beside everything else: threads of their own, a bound on how many at once, and an end to each.
+
+A registry may drip on purpose. So nothing that is no fetch waits for one, and a fetch ends at its lease's deadline, when the lease ends
+before, and when it is slower than an owner has to bear (`Pace`); its connection is closed then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakValueDictionary
+
+from quorate_content.threads import Stop, Stopped, in_thread
+from quorate_protocol.refusals import Unavailable
+
+FETCHES_MAX = 4
+Fetch = Callable[[str, Stop], None]
+
+
+class ImageFetches:
+    """One fetch at a time for each image; `fetch` blocks in a thread."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._threads = ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="image")
+        self._turns = asyncio.Semaphore(FETCHES_MAX)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._stops: dict[str, Stop] = {}
+
+    async def fetch(self, lease_id: str, name: str, seconds: float, has: Callable[[], Awaitable[bool]]) -> None:
+        """Until `has` says that it is there. Refused as the fetch is; Unavailable also at the deadline and after `stop`."""
+        stop = Stop(seconds)
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        self._stops[lease_id] = stop
+        try:
+            async with asyncio.timeout(max(0.0, seconds)), lock, self._turns:
+                if not await has():
+                    await in_thread(self._threads, lambda: self._fetch(name, stop), stop)
+        except TimeoutError as error:
+            raise Unavailable(f"image {name} did not arrive within its deadline", 1.0) from error
+        except Stopped as error:
+            raise Unavailable(f"the lease that wanted {name} has ended", 1.0) from error
+        finally:
+            if self._stops.get(lease_id) is stop:
+                del self._stops[lease_id]
+
+    def stop(self, lease_id: str) -> None:
+        """Ends the lease's fetch, if one is under way or waits."""
+        if lease_id in self._stops:
+            self._stops[lease_id].stop()
+
+    def close(self) -> None:
+        """Ends all."""
+        for stop in self._stops.values():
+            stop.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,114 @@
+"""Which images this daemon brought into the engine, so that they can go again: the longest unused first, within a bound of bytes.
+
+One small file for each image, written before the image is loaded, so that a crash leaves no image that nobody knows of; its time of
+change is the last use. An image that the engine had already is the owner's and is never in here; nor is one removed that got a name
+meanwhile, for then somebody else wants it.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_protocol.refusals import Code, Refused, Unavailable
+
+KEPT_BYTES_MAX = 64 << 30
+MANIFESTS_MAX = 64
+_SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptImage:
+    """`image` is the engine's id, `bytes` its size there, `manifests` the digests by which registries name it, `used` in Unix seconds."""
+
+    image: str
+    bytes: int
+    manifests: tuple[str, ...]
+    used: float
+
+
+class KeptImages:
+    """The records below `folder`. Blocking; safe between threads."""
+
+    def __init__(self, folder: Path, bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self._folder, self.bytes_max = folder, bytes_max
+        self._lock = threading.Lock()
+
+    def find(self, manifest: str) -> str | None:
+        """The image that a registry names by this digest."""
+        with self._lock:
+            return next((kept.image for kept in self._all() if manifest in kept.manifests), None)
+
+    def all(self) -> list[KeptImage]:
+        """The longest unused first."""
+        with self._lock:
+            return self._all()
+
+    def record(self, image: str, size: int) -> None:
+        """Before an image is loaded, and again when its size is known."""
+        with self._lock:
+            known = self._read(self._path(image))
+            self._write(KeptImage(image, size, known.manifests if known else (), time.time()))
+
+    def name(self, image: str, manifest: str) -> None:
+        """One more digest for an image; one that is not ours gets its first record, without bytes."""
+        with self._lock:
+            known = self._read(self._path(image)) or KeptImage(image, 0, (), 0.0)
+            manifests = (*(item for item in known.manifests if item != manifest), manifest)[-MANIFESTS_MAX:]
+            self._write(KeptImage(image, known.bytes, manifests, time.time()))
+
+    def use(self, image: str) -> None:
+        """It is wanted now."""
+        with self._lock:
+            if self._path(image).exists():
+                os.utime(self._path(image))
+
+    def make_room(self, size: int, image: str, remove: Callable[[str], bool]) -> None:
+        """Until `size` more bytes fit. `remove` says whether the engine let the image go. Refused(OVERSIZE) when it can never fit,
+        Unavailable when everything else is in use.
+        """
+        if size > self.bytes_max:
+            raise Refused(Code.OVERSIZE, f"image: it has {size} bytes unpacked, all images together have room for {self.bytes_max}")
+        with self._lock:
+            others = [kept for kept in self._all() if kept.image != image]
+            total = sum(kept.bytes for kept in others)
+            for kept in others:
+                if total + size <= self.bytes_max:
+                    return
+                if kept.bytes and remove(kept.image):
+                    self._path(kept.image).unlink(missing_ok=True)
+                    total -= kept.bytes
+        if total + size > self.bytes_max:
+            raise Unavailable(f"no room for an image of {size} bytes: the images in use have {total} of {self.bytes_max}", 30.0)
+
+    def forget(self, image: str) -> None:
+        """It is not in the engine any more."""
+        with self._lock:
+            self._path(image).unlink(missing_ok=True)
+
+    def _all(self) -> list[KeptImage]:
+        paths = self._folder.glob(f"*{_SUFFIX}") if self._folder.is_dir() else iter(())
+        return sorted((kept for path in paths if (kept := self._read(path))), key=lambda kept: kept.used)
+
+    def _path(self, image: str) -> Path:
+        return self._folder / f"{image.removeprefix('sha256:')}{_SUFFIX}"
+
+    def _read(self, path: Path) -> KeptImage | None:
+        try:
+            tree = json.loads(path.read_text())
+            return KeptImage(f"sha256:{path.stem}", int(tree["bytes"]), tuple(tree["manifests"]), path.stat().st_mtime)
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None  # none, or torn by a crash: then nothing was loaded yet, for the record comes first
+
+    def _write(self, kept: KeptImage) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._path(kept.image)
+        fresh = path.with_suffix(".new")
+        with fresh.open("w") as file:
+            json.dump({"bytes": kept.bytes, "manifests": kept.manifests}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
