@@ -96,7 +96,7 @@ async def _token(session: aiohttp.ClientSession, challenge: str, image: TaggedIm
     """The token that a public registry gives to anybody, from where it says; a distant one cannot send us to this machine."""
     parts = dict(_CHALLENGE.findall(challenge))
     realm = parts.pop("realm", "")
-    if not challenge.startswith("Bearer ") or {urlsplit(realm).scheme, _scheme(urlsplit(realm).netloc)} != {_scheme(image.host)}:
+    if not challenge.startswith("Bearer ") or not _is_like(realm, _scheme(image.host)):
         raise UsageError(f"image: the registry {image.host} wants a login, which jobs cannot give yet")
     async with session.get(realm, params=parts, allow_redirects=False) as response:
         if response.status != 200:
@@ -109,6 +109,15 @@ async def _token(session: aiohttp.ClientSession, challenge: str, image: TaggedIm
     if not isinstance(token, str) or not token.isascii() or not token.isprintable():
         raise UnavailableError(f"the registry {image.host} sent no token")
     return token
+
+
+def _is_like(realm: str, scheme: str) -> bool:
+    """Whether a place that a registry names is reached as the registry itself is."""
+    try:
+        place = urlsplit(realm)
+        return place.scheme == scheme == _scheme(place.netloc)
+    except ValueError:
+        return False  # not re-raised: it is no place at all
 
 
 async def _body(response: aiohttp.ClientResponse, bytes_max: int, image: TaggedImage) -> bytes:

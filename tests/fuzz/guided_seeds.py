@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from fuzz import guided_targets as targets
+from fuzz.guided_outer import OUTER
 from fuzzing import codec_inputs, dump
 from quorate_content.dagpb import DIRECTORY_DATA, Link, encode_link, encode_node, file_data, hamt_data, leaf_block
 from quorate_content.fetch import CAR_TYPE
@@ -80,6 +81,12 @@ def _gateway() -> list[bytes]:
     return [plain, chunked, b"HTTP/1.1 100 Continue\r\n\r\n" * 3 + plain, *others]
 
 
+def _sealed() -> list[bytes]:
+    """The digest of a folder with its CAR, to be sealed (mode 1), or as if it were ciphertext."""
+    digest = bytes(targets.TREE_ROOT.digest)
+    return [b"\1" + digest + targets.TREE_CAR, b"\1" + digest + targets.TREE_CAR[:-50], b"\0" + digest + targets.TREE_CAR]
+
+
 SEEDS = {
     "codec": lambda: drawn(codec_inputs(), 150),
     "frames": _frames,
@@ -91,4 +98,6 @@ SEEDS = {
     "image": lambda: [targets.image_seed()],
     "gateway": _gateway,
     "chain": lambda: [dump(item) for item in ANSWERS],
+    "sealed": _sealed,
+    **{name: made for name, (_, made) in OUTER.items()},
 }
