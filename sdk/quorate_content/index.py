@@ -205,6 +205,12 @@ class Index:
         with self._guard:
             return self._base.execute("select 1 from pin where cid = ? and until > ?", (cid, self._now())).fetchone() is not None
 
+    def prolong(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
+        """Pins of these (digest, owner) last at least until then, where there are any."""
+        query = "update pin set until = max(until, ?) where owner = ? and cid in (select cid from object where digest = ?)"
+        with self._transaction():
+            self._base.executemany(query, [(until, owner, digest) for digest, owner in named])
+
     def hand_over(self, moves: Sequence[Move]) -> list[bytes]:
         """Pins change hands, all or none, whatever the takers' quotas; digests of what is not here."""
         query = "insert into pin values(?, ?, ?, ?) on conflict(cid, owner) do update set until = max(until, excluded.until)"

@@ -156,6 +156,10 @@ class ContentStore:
         found = await in_thread(self._threads, lambda: self._shelf.index.find_digest(digest))
         return None if found is None else parse(found)
 
+    async def prolong(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
+        """Pins of these (digest, owner) last at least until then, where there are any."""
+        await in_thread(self._threads, lambda: self._shelf.index.prolong(named, until))
+
     async def hand_over(self, moves: Sequence[Move]) -> list[bytes]:
         """Kept for others from now on, whatever their quotas; digests of what is not here."""
         return await in_thread(self._threads, lambda: self._shelf.index.hand_over(moves))

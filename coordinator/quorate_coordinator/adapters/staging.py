@@ -46,6 +46,7 @@ class InUse:
         self._state, self._changed = state, state.jobs.follow()
         self._named: dict[Hash32, tuple[Hash32, ...]] = {}  # by job
         self._uses: Counter[Hash32] = Counter()
+        self.fresh: list[tuple[Hash32, str]] = []  # (digest, client's name) of runs that are new since somebody looked
 
     def refresh(self) -> None:
         """Takes what the table says now."""
@@ -59,6 +60,8 @@ class InUse:
             elif job_id not in self._named and (named := _named_by(job)):
                 self._named[job_id] = named
                 self._uses.update(named)
+                client = _name(job.submission.order.message.client)
+                self.fresh += [(digest, client) for digest in named]
         self._changed.clear()
 
     def __contains__(self, digest: Hash32) -> bool:
@@ -156,15 +159,26 @@ class Staging:
     # -------------------------------------------------------------------------------------------- what is kept for whom
 
     async def refresh(self) -> None:
-        """Once in a while: committed ciphertexts become their clients', and everybody weighs what it has now."""
+        """Once in a while: inputs stay with their runs, ciphertexts that were committed to become their clients', and everybody weighs
+        what it has now.
+        """
         self._in_use.refresh()
         try:
+            await self._prolong()
             await self._take_over()
             if self._clock.now() - self._weighed_at >= WEIGH_SECONDS:
                 self._weighed_at = self._clock.now()
                 await self._weigh()
         except Unavailable as error:
             log.warning("the staging store: %s", error)  # not re-raised: what was not done is done the next time
+
+    async def _prolong(self) -> None:
+        """What a run names was uploaded before it, and is needed until after it."""
+        until = self._clock.now() + KEEP_SECONDS
+        while batch := self._in_use.fresh[:MOVES_MAX]:
+            await self.uploads.prolong(batch, until)
+            await self.small.prolong(batch, until)
+            del self._in_use.fresh[: len(batch)]
 
     async def _take_over(self) -> None:
         found = [(digest, readers) for digest in self._claims.unkept if (readers := self._claims.readers(digest)) is not None]
