@@ -50,8 +50,8 @@ class Conduct:
                 order = submission.order.message
                 job_id = digest(DOMAIN, order)
                 if (order.client, order.nonce) not in self.nonces:
-                    client, left = core.state.clients[order.client], self.allocations[order.client]
-                    assert client.charged + client.reserved <= left, f"I4: an order was taken beyond the {left} that are left"
+                    debtor, left = core.state.clients[order.client], self.allocations[order.client]
+                    assert debtor.charged + debtor.reserved <= left, f"I4: an order was taken beyond the {left} that are left"
                 assert self.nonces.setdefault((order.client, order.nonce), job_id) == job_id, "I4: a nonce was used for two orders"
             case ev.AcceptReceived(accept):
                 self._accepted(core.state.leases[accept.message.assignment_hash], accept.message, at)

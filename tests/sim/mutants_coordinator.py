@@ -8,7 +8,7 @@ from quorate_coordinator.core.state import Case, Fault, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import ZERO_HASH, Hash32, Round
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, Round, UnixSeconds
 from quorate_protocol.views import SealedOutput
 from sim.mutants import Mutant, Patch, changed, only
 from sim.plan import Behaviour, ClockFault, Market, Plan
@@ -62,8 +62,10 @@ def _rotated_keys_are_forgotten(patch: Patch) -> None:
 
 
 def _rotated_keys_stay(patch: Patch) -> None:
-    keys = lambda provider: {provider.operator_key, *(past.key for past in provider.past_keys)}  # noqa: E731
-    patch.setattr(Provider, "has_key", lambda provider, key, moment: key in keys(provider))
+    def had(provider: Provider, key: Address, moment: UnixSeconds) -> bool:
+        return key in {provider.operator_key, *(past.key for past in provider.past_keys)}
+
+    patch.setattr(Provider, "has_key", had)
 
 
 def _receipts_show_todays_key(patch: Patch) -> None:
