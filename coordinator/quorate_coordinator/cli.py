@@ -142,7 +142,7 @@ def up(
     archive_days: Annotated[int, typer.Option("--archive-days", min=1, help="How long they are kept, if they may go")] = ARCHIVE_DAYS,
     store_gib: Annotated[int, typer.Option("--store-gib", min=1, help="Disk for what clients and providers upload")] = STORE_BYTES // GIB,
     documents_gib: Annotated[int, typer.Option("--documents-gib", min=1, help="Disk for own specs and receipts")] = DOCUMENTS_GIB,
-    documents_days: Annotated[int, typer.Option("--documents-days", min=15, help="How long they are kept")] = DOCUMENTS_DAYS,
+    documents_days: Annotated[int, typer.Option("--documents-days", min=23, help="How long they are kept")] = DOCUMENTS_DAYS,
     log_json: Annotated[bool, typer.Option("--log-json")] = False,
     log_file: Annotated[
         Path | None, typer.Option("--log-file", help="Log there, turned over at 16 MiB, five old files kept [default: stderr]")

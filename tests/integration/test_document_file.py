@@ -95,12 +95,13 @@ async def test_what_is_over_its_time_goes_and_what_is_stored_again_stays(tmp_pat
     file.close()
 
 
-async def test_at_its_bound_the_oldest_go_but_nothing_young(tmp_path: Path) -> None:
+async def test_at_its_bound_the_oldest_go_but_nothing_young(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, clock)
     taken = await fill(file)
     assert len(taken) > 300 and all(file.get(sha256(data)) == data for data in taken)
     assert file.used_bytes() <= KEEPING.bytes_max
+    assert sum("--documents-gib has to grow" in record.getMessage() for record in caplog.records) == 1, "told beforehand, once an hour"
     with pytest.raises(Unavailable):
         await asyncio.gather(*(file.put(some(number)) for number in range(20)))
     clock.at += 16 * DAY_SECONDS

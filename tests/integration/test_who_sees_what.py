@@ -32,6 +32,7 @@ from quorate_protocol.envelope import seal
 from quorate_protocol.lease import Lease
 from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.messages import Stop
+from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.crypto import KeySigner
@@ -103,7 +104,7 @@ def token(account: bytes, key: KeySigner, at: int) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def hall(stage: str, folder: Path) -> AsyncIterator[Hall]:
+async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIterator[Hall]:
     world, job, lease = staged(stage)
     state, clock, archive = world.core.state, VirtualClock(float(world.at)), world.files
     store = ContentStore(folder / "store", 64 << 20)
@@ -113,6 +114,8 @@ async def hall(stage: str, folder: Path) -> AsyncIterator[Hall]:
     auth = Auth(world.core.rules, state, clock, rates)
 
     async def receipt(_: str) -> bytes:
+        if not has_receipts:
+            raise Unavailable("it is being stored", 1.0)
         return b"{}"
 
     app = web.Application(middlewares=[failures, before_handlers(rates)])
@@ -177,6 +180,16 @@ async def test_every_reader_of_every_route(stage: str, tmp_path: Path) -> None:
                 async with session.get(found.url + place(path, found), headers=found.tokens[reader]) as response:
                     code = "" if response.status == 200 else (await response.json())["code"]
                     assert (response.status, code) == expected(path, reader, stage), (path, reader)
+
+
+@pytest.mark.parametrize(("stage", "expects"), [("final", (503, "unavailable")), ("archived", (404, "unknown"))])
+async def test_a_receipt_that_is_not_there_is_on_its_way_or_has_had_its_time(stage: str, expects: tuple[int, str], tmp_path: Path) -> None:
+    async with (
+        hall(stage, tmp_path, has_receipts=False) as found,
+        aiohttp.ClientSession() as session,
+        session.get(f"{found.url}/v1/receipts/0x{found.job.id.hex()}") as response,
+    ):
+        assert (response.status, (await response.json())["code"]) == expects
 
 
 @pytest.mark.parametrize("stage", STAGES)

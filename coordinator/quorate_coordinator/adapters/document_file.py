@@ -8,6 +8,7 @@ The bound is looked at in pages that SQLite says are in use: true on the disk, a
 """
 
 import asyncio
+import logging
 import sqlite3
 import threading
 import time
@@ -20,12 +21,14 @@ from quorate_protocol.hashing import sha256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
 
+log = logging.getLogger(__name__)
 VERSION = 1
 DAY_SECONDS = 86_400
-LEAST_SECONDS = 15 * DAY_SECONDS  # what a juror or an appeal may ask for: evidence counts 7 d, inputs of faulted jobs stay 14 d
+LEAST_SECONDS = 23 * DAY_SECONDS  # a coordinator's bond can be taken for 21 d, and a challenge and its answer take 30 h (PROTOCOL §6)
 FRESH_SECONDS = DAY_SECONDS  # stored again sooner than this, a document is not written again
 BATCH_MAX = 256  # documents in one transaction
 PRUNED_AT_ONCE = 512
+NEARLY_FULL, TOLD_EVERY_SECONDS = 0.9, 3_600.0
 SPARE_BYTES = 1 << 20  # of the bound, for the pages that a transaction needs on its way
 RETRY_SECONDS = 10.0
 TABLES = """
@@ -63,6 +66,7 @@ class DocumentFile:
         self._lock = threading.Lock()
         self._turn = asyncio.Lock()
         self._waiting: list[_Waiting] = []
+        self._told_at = float("-inf")
         self.problem = ""  # why the last writing failed, for people
         try:
             self._writer = _connect(path)
@@ -127,6 +131,14 @@ class DocumentFile:
             raise Unavailable(f"{self._path} does not take documents: {error}", RETRY_SECONDS) from error
         for item in batch:
             item.is_written = True
+        self._tell_of_room(at)
+
+    def _tell_of_room(self, at: int) -> None:
+        """Before it is full: then the coordinator waits for whoever reads this."""
+        used, most = _used(self._writer), self.keeping.bytes_max - SPARE_BYTES
+        if used > NEARLY_FULL * most and at - self._told_at >= TOLD_EVERY_SECONDS:
+            self._told_at = at
+            log.warning("%s takes %d of its %d bytes; unless its oldest may go, --documents-gib has to grow", self._path, used, most)
 
     def _make_room(self, at: int, wanted: int) -> None:
         """Drops what is over its time; of the rest the oldest, as far as that is needed and allowed."""
