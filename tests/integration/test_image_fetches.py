@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import os
+import ssl
+import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -16,16 +18,21 @@ from aiohttp import web
 
 from executor_support import MIB, RealClock, new_lease, owner, python_task, what_is_left
 from image_support import entry, image_entries, tar
+from node_world import make_spec
 from quorate.images import build_python_image
+from quorate_content.store import ContentStore
+from quorate_content.threads import Stop
 from quorate_node.adapters import registry_http
 from quorate_node.adapters.docker import DockerExecutor
 from quorate_node.adapters.docker_fetches import FETCHES_MAX
 from quorate_node.adapters.docker_image import ImageRules, Images
 from quorate_node.adapters.engine import connect
 from quorate_node.adapters.registry_http import Pace
+from quorate_node.adapters.registry_image import fetch_archive, parse_pinned
+from quorate_node.workbench import Workbench
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from registry_support import served, serving
+from registry_support import Served, digest_of, free_port, served, serving
 
 pytestmark = pytest.mark.docker
 
@@ -290,3 +297,95 @@ async def test_a_registry_cannot_lead_into_the_owners_own_network(tmp_path: Path
         assert refusal.value.code is Code.UNSUPPORTED
         assert asked
         assert not [request for request in asked if "secret" in request.path]
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        b"", b"{", b"[]", b"null", b"{}", b"[" * 100_000, b'{"layers": 1}', b'{"layers": [1]}', b'{"layers": [], "config": {}}',
+        b'{"manifests": 1}', b'{"manifests": []}',
+        b'{"manifests": [{"platform": {"os": "linux", "architecture": "amd64"}, "digest": "../x"}]}',
+        b'{"layers": [{"digest": "sha256:00", "size": 1}], "config": {"digest": 1, "size": 1}}',
+        json.dumps({"layers": [{"digest": "sha256:" + "0" * 64, "size": 1}] * 200, "config": {}}).encode(),
+        *(json.dumps({name: {"digest": "sha256:" + "0" * 64, "size": size} if name == "config" else [
+            {"digest": "sha256:" + "0" * 64, "size": size, "mediaType": kind}] for name in ("config", "layers")}).encode()
+          for size, kind in ((-1, ""), (True, ""), ("1", ""), (1.5, ""), (1 << 70, ""), (1, "application/x.tar+zstd"), (1, "x"))),
+    ],
+    ids=lambda manifest: manifest[:20].decode(),
+)  # fmt: skip
+def test_manifests_of_every_kind_are_refused_by_type(tmp_path: Path, manifest: bytes) -> None:
+    """No engine is asked: nothing of it was believed."""
+
+    async def fetch() -> None:
+        async with serving(Served(digest_of(manifest), {digest_of(manifest): manifest}, "", ())) as (name, _):
+            image, stop = parse_pinned(name), Stop(20.0)
+            registry = registry_http.RegistryHttp(image.host, image.path, True, stop, Pace())
+            with pytest.raises((Refused, Unavailable)):
+                await asyncio.to_thread(fetch_archive, image, registry, tmp_path, MIB, frozenset())
+
+    asyncio.run(fetch())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
+
+
+async def test_blobs_by_https_from_a_known_certificate_only(
+    tmp_path: Path, engine: docker.APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As public registries have it: each blob is at another host, by HTTPS."""
+    image, secret = served(small(tmp_path)), certificate(tmp_path)
+
+    async def blob(request: web.Request) -> web.Response:
+        return web.Response(body=image.content[request.path.rpartition("/")[2]])
+
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", blob)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = free_port()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(secret)
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
+
+    async def answer(request: web.Request, body: bytes) -> web.StreamResponse | None:
+        there = f"https://127.0.0.1:{port}/{request.path.rpartition('/')[2]}"
+        return web.Response(status=307, headers={"Location": there}) if "/blobs/" in request.path else None
+
+    try:
+        async with executing(tmp_path) as executor, serving(image, answer) as (name, _):
+            with pytest.raises(Unavailable, match="certificate"):
+                await executor.fetch_image(new_lease(), name, 60.0)
+            monkeypatch.setenv("SSL_CERT_FILE", str(secret))
+            await executor.fetch_image(new_lease(), name, 60.0)
+            assert image.config in image_ids(engine)
+    finally:
+        await runner.cleanup()
+        remove_images(engine, [image.config])
+
+
+def certificate(folder: Path) -> Path:
+    """One file with a key and a certificate of its own for 127.0.0.1."""
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x -addext subjectAltName=IP:127.0.0.1"
+    key, signed = folder / "key.pem", folder / "signed.pem"
+    subprocess.run(["openssl", *words.split(), "-keyout", str(key), "-out", str(signed)], check=True, capture_output=True)
+    (folder / "both.pem").write_bytes(key.read_bytes() + signed.read_bytes())
+    return folder / "both.pem"
+
+
+async def test_the_fetch_of_a_lease_has_the_leases_deadline(tmp_path: Path) -> None:
+    """What the daemon calls before it starts a job: inputs and image, by commitBy."""
+    store = ContentStore(tmp_path / "store", 1 << 20)
+    try:
+        async with executing(tmp_path) as executor, serving(served(small(tmp_path), layer=1 << 30), drip) as (name, asked):
+            bench, begun = Workbench(executor, store, tmp_path / "home", RealClock(), {}), time.monotonic()
+            spec = replace(make_spec(), image=name)
+            with pytest.raises(Unavailable, match="deadline"):
+                await bench.fetch(new_lease(), spec, (), 3.0)
+            assert time.monotonic() - begun < 20.0
+            await closed(asked)
+    finally:
+        await store.close()
+
+
+def test_a_name_that_no_resolver_takes() -> None:
+    registry = registry_http.RegistryHttp("a..b", "x", False, Stop(5.0), Pace())
+    with pytest.raises(Refused, match="no name"), registry.get("manifests/x"):
+        raise AssertionError("nobody answers")

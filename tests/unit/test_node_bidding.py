@@ -10,6 +10,7 @@ from quorate_node.core.bidding import Bid, decide
 from quorate_node.core.effects import SendAccept, SendDecline
 from quorate_node.core.phases import Declined
 from quorate_node.core.provider import ProviderCore
+from quorate_protocol.cids import document_cid
 from quorate_protocol.job import GIB, GpuRequest, JobSpec, Resources
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import Sandbox
@@ -95,7 +96,8 @@ def test_quotes_cover_what_must_be_moved() -> None:
     """They are part of commitBy, so they grow with the bytes and stay bounded."""
     small, large = bid(make_spec()), bid(replace(make_spec(), resources=replace(Resources(), output_bytes=4096 * GIB)))
     assert bidding.quoted_store_seconds(small) < bidding.quoted_store_seconds(large) == bidding.STORE_SECONDS_MAX
-    assert 0 < bidding.quoted_fetch_seconds(small) < 60
+    archive = bid(replace(make_spec(), image=document_cid(b"image"), image_bytes=1))
+    assert 0 < bidding.quoted_fetch_seconds(archive) < 60 < bidding.quoted_fetch_seconds(small) < 300, "nobody knows the registry's size"
 
 
 def test_busy_names_the_moment_at_which_a_slot_frees() -> None:

@@ -126,7 +126,7 @@ class Images:
         return ImageFacts(reference, env, entrypoint, command, None, volumes)
 
     def _find(self, image: PinnedImage) -> tuple[str, Inspected] | None:
-        """(what the engine calls it, its record). The owner's own comes second: it may be one that pulls by that name left."""
+        """(what the engine calls it, its record). One that the owner has under that name comes second."""
         ours = self._kept.find(image.digest) if self._kept else None
         for name in (ours, image.name):
             found = self._inspect(name) if name else None

@@ -155,7 +155,11 @@ class RegistryHttp:
         raise last or OSError(f"{host} has no address")
 
     def _addresses(self, host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
-        found = [(family, address) for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)][:ADDRESSES_MAX]
+        try:
+            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[:ADDRESSES_MAX]
+        except UnicodeError as error:  # a label of a name that is empty or too long
+            raise Refused(Code.MALFORMED, f"image: the registry {self._host} leads to {host[:200]!r}, which is no name") from error
+        found = [(family, address) for family, _, _, _, address in answers]
         if self._may_be_private:
             return found  # type: ignore[return-value]  # one of three shapes of tuples
         public = [item for item in found if (address := address_of(str(item[1][0]))) is not None and is_public(address)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorate_node.core.terms import Terms
-from quorate_protocol.job import JobSpec, validate
+from quorate_protocol.job import JobSpec, is_image_cid, validate
 from quorate_protocol.messages import Assignment
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
@@ -16,6 +16,7 @@ from quorate_protocol.units import DeclineReason
 FETCH_SECONDS_MAX = 3600
 STORE_SECONDS_MAX = 3600
 STORE_SECONDS_LEAST = 5
+REGISTRY_IMAGE_BYTES = 2 << 30  # quoted for an image whose size nobody knows before its manifest is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def _is_sandbox_fit(bid: Bid) -> No | None:
 
 
 def _is_room(bid: Bid) -> No | None:
-    """Each resource asked fits into one run slot."""
+    """Each resource asked fits into one run slot. The size of a registry's image is looked at when it is fetched."""
     wanted, room = bid.spec.resources, bid.terms.policy.room
     pairs = (
         ("cpu", wanted.cpu_millis, room.cpu_millis),
@@ -147,7 +148,8 @@ CHECKS: tuple[Check, ...] = (
 
 def quoted_fetch_seconds(bid: Bid) -> int:
     """How long fetching may take: part of the deadline, so generous, at most an hour."""
-    size = sum(item.size_bytes for item in bid.spec.inputs) + bid.spec.image_bytes
+    image = bid.spec.image_bytes if is_image_cid(bid.spec.image) else REGISTRY_IMAGE_BYTES
+    size = sum(item.size_bytes for item in bid.spec.inputs) + image
     return min(FETCH_SECONDS_MAX, 10 + size // bid.terms.policy.input_bytes_per_second)
 
 
