@@ -70,8 +70,8 @@ def _apply(turn: Turn, note: ChainNote) -> None:
             turn.state.indices[account] = index
         case AllocationChanged():
             _allocate(turn, note)
-        case EpochPosted(number, _):
-            epochs.on_posted(turn, number)
+        case EpochPosted(number, root):
+            epochs.on_posted(turn, number, root)
         case CaseOpened():
             _case_opened(turn, note)
         case JuryDrawn(case_id, jurors):

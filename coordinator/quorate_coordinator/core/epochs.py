@@ -5,7 +5,7 @@ from quorate_coordinator.core.state import EpochRecord
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import epoch as trees
 from quorate_protocol.quick import replace
-from quorate_protocol.units import ZERO_HASH, Address, Amount
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
 
 VOUCHERS_PER_EPOCH_MAX = 50
 EPOCHS_KEPT = 8
@@ -73,10 +73,16 @@ def _vouchers(turn: Turn) -> tuple[PaidVoucher, ...]:
     return tuple(found[:VOUCHERS_PER_EPOCH_MAX])
 
 
-def on_posted(turn: Turn, number: int) -> None:
-    """Our root stands on chain."""
+def on_posted(turn: Turn, number: int, root: Hash32) -> None:
+    """A root of ours stands on chain. One that is not in the state was posted by another holder of the posting key, or was given up as
+    refused: its number is taken, or every later posting would be refused, and all credits go into the next one.
+    """
     record = turn.state.epochs.get(number)
-    if record is not None:
+    if (record is None or record.root != root) and number >= turn.state.own.epoch + (record is None):
+        if record is not None:
+            del turn.state.epochs[number]
+        turn.books(epoch=number, is_dirty=True)
+    elif record is not None:
         turn.state.epochs[number] = replace(record, is_posted=True)
         for item in record.vouchers:
             client = turn.state.clients[item.voucher.message.client]
