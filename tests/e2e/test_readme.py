@@ -75,9 +75,14 @@ class Newcomer:
         for process in self.serving:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-        codes = [process.wait(60) for process in self.serving]
-        down = [f"{sys.prefix}/bin/quorate", "devnet", "down"]
-        subprocess.run(down, cwd=self.folder, env=self.environment, capture_output=True, timeout=120, check=False)  # it may be down already
+        try:
+            codes = [process.wait(60) for process in self.serving]
+        finally:
+            for process in self.serving:
+                process.kill()
+                process.wait()
+            down = [f"{sys.prefix}/bin/quorate", "devnet", "down"]
+            subprocess.run(down, cwd=self.folder, env=self.environment, capture_output=True, timeout=120, check=False)  # it may be down
         assert codes == [0] * len(codes), "whoever serves ends in order when it is interrupted"
 
 
