@@ -66,6 +66,7 @@ class CrashMarket:
     jobs: int = 0
     results: int = 0
     restarts: int = 0
+    is_arming: bool = False  # whether a child that has died may be armed for its next point
     away: dict[str, float] = field(default_factory=dict)  # the longest that a child that died needed to be back, in seconds
     _starting: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
@@ -122,7 +123,8 @@ class CrashMarket:
             meant = next((item for item in armed if item.name == name and not item.is_reached), None)
             if meant is not None and child.process.returncode == -signal.SIGKILL and not self._file(name).exists():
                 meant.is_reached = True
-                self._arm_next(name, armed)
+                if self.is_arming:
+                    self._arm_next(name, armed)
             else:
                 self.violations.append(f"{name} ended with {child.process.returncode}: {child.tail()[-400:]}")
             self.restarts += 1
@@ -164,7 +166,7 @@ class CrashMarket:
         """Keeps jobs under way until every target was hit or the time is over; returns when jobs and deeds have ended."""
         limit, armed = time.monotonic() + seconds, [item for target in targets for item in target.armed]
         under_way = {asyncio.ensure_future(deed) for deed in deeds}
-        jobs = set[asyncio.Future[None]]()
+        jobs, self.is_arming = set[asyncio.Future[None]](), True
         while time.monotonic() < limit and not (jobs and all(target.is_hit for target in targets)):
             while len(jobs) < parallel:
                 jobs.add(asyncio.ensure_future(self.one()))
@@ -172,6 +174,7 @@ class CrashMarket:
             for target in targets:
                 if target.is_hit:
                     self.disarm([item for item in target.armed if not item.is_reached])
+        self.is_arming = False
         self.disarm([item for item in armed if not item.is_reached])
         limit = time.monotonic() + END_SECONDS
         while (jobs or under_way) and time.monotonic() < limit:
