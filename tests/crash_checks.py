@@ -92,7 +92,7 @@ class Checks:
         problems += [
             f"{view.name}: an honest execution was outvoted, or did not reveal"
             for item in view.executions
-            if item.agreed is False and item.provider not in self._liars and not self._is_late(view, item)
+            if outcome is Outcome.ACCEPTED and item.agreed is False and item.provider not in self._liars and not self._is_late(view, item)
         ]
         paid = Counter(bytes(item.provider) for item in view.executions if item.pay)
         if paid and max(paid.values()) > 1:
