@@ -29,7 +29,8 @@ from quorate_runtime.crypto import KeySigner
 EXAMPLES = 8 * int(os.environ.get("QUORATE_FUZZ", "1"))
 CODES = {*Code, "unavailable"}
 STREAMS = {item.path for item in OPERATIONS if item.answer in (EVENTS, TEXT) and item.path != "/metrics"}
-SECONDS_MAX = 5.0
+SECONDS_MAX = 5.0  # of the processor, with those of whoever asks: what a request may cost
+WAIT_SECONDS = 60.0  # by the clock, which says nothing on a machine that others use too
 ASKED: Counter[str] = Counter()
 
 
@@ -90,11 +91,11 @@ def test_every_answer_is_typed(served: tuple[str, dict[str, str]], item: Operati
     @given(case=operation.as_strategy(generation_mode=mode))
     def holds(case: Any) -> None:
         headers = {} if item.path in STREAMS else dict(token)
-        begun = time.monotonic()
-        response = case.call(base_url=url, session=session, headers=headers, timeout=2 * SECONDS_MAX)
+        begun = time.process_time()
+        response = case.call(base_url=url, session=session, headers=headers, timeout=WAIT_SECONDS)
         ASKED[f"{item.method} {item.path}"] += 1
         COUNTS["requests"], COUNTS["routes"] = ASKED.total(), len(ASKED)
-        check(response, time.monotonic() - begun)
+        check(response, time.process_time() - begun)
 
     with session:
         holds()
