@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from archiving_market import ArchivingMarket
+from quorate_content.bounds import StoreFull
 from quorate_content.cid import raw_cid
 from quorate_content.gateway import CAR_TYPE
 from quorate_content.grants import Pace, Place, Places
@@ -123,6 +124,39 @@ async def test_a_provider_stores_what_its_executions_allow_and_nothing_else(tmp_
         await grant.store.put(os.urandom(MIB // 2), small)
         with pytest.raises(Refused, match="resources.outputBytes"):
             await grant.store.put(os.urandom(MIB), small)
+
+
+async def test_outputs_of_who_paid_little_make_room_for_an_execution(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market, staging = found.market, found.staging
+        hog, until = Owner("0x" + "66" * 20, None, 1), found.clock.now() + 1e6
+        for _ in range(12):
+            await staging.outputs.put(os.urandom(2 * MIB), hog, until)
+        grant = staging.grant(found.accepted(market.order(0, 1)).owner, request())
+        for _ in range(10):
+            await grant.store.put(os.urandom(2 * MIB), grant.owner, grant.until)
+        held = await staging.outputs.owned()
+        assert held[grant.owner.name] >= 20 * MIB and held[hog.name] < 5 * MIB
+        with pytest.raises(StoreFull):
+            await staging.outputs.put(os.urandom(8 * MIB), hog, until)
+
+
+async def test_money_that_was_taken_back_holds_nothing(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        staging, client = found.staging, found.market.clients[0].address
+        found.allocate(client, 100_000_000)
+        grant = staging.grant(client, request())
+        for _ in range(10):
+            await grant.store.put(os.urandom(MIB - 1000), grant.owner, grant.until)
+        poorer = Owner("0x" + "66" * 20, None, 50_000_000)
+        await staging.uploads.put(os.urandom(4 * MIB), poorer, grant.until)
+        with pytest.raises(StoreFull):
+            await staging.uploads.put(os.urandom(12 * MIB), poorer, grant.until)
+        found.allocate(client, 0)
+        found.clock.forward(61)
+        await staging.refresh()
+        await staging.uploads.put(os.urandom(12 * MIB), poorer, grant.until)
+        assert (await staging.uploads.owned())[grant.owner.name] < 10 * MIB
 
 
 async def test_a_committed_output_is_kept_for_its_client(tmp_path: Path) -> None:
