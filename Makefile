@@ -2,7 +2,7 @@
 #   make demo ARGS=--json      the demo's own options; its last line on stdout is the demo's
 #   make test ARGS="-k lease"  pytest's options; with -n 0 in one process, so that -s and --pdb do what they say
 #   make sim SEEDS=1000        how many seeds the simulator runs
-#   make crash                 kill -9 at every crash point; tens of minutes. CI tries another part every day
+#   make crash                 kill -9 at every crash point; tens of minutes. CI tries another part with every commit
 #   make bench-peers           the same no-op work on Ray, Dask, Celery and Quorate (installs them into .venv-peers)
 #   make soak MINUTES=10 PROVIDERS=200 CHURN=10   a market under load, CHURN percent of its providers killed a minute
 SHELL := /bin/bash
