@@ -28,11 +28,11 @@ from quorate_devnet.config import ExecutorChoice
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROVIDERS = 4
-CI_SECONDS = 25.0  # after the market is up; a round that has begun is finished
-CI_OTHER_SECONDS = 20.0  # likewise of the market whose turn it is
+CI_SECONDS = 15.0  # after the market is up; a round that has begun is finished
+CI_OTHER_SECONDS = 10.0  # likewise of the market whose turn it is
 CI_PATIENCE = 4  # times as long at most, until every program has died once
 TRIES = 3  # rounds in which a point may be passed
-AWAY_SECONDS = 600.0 if wants_all() else 20.0
+AWAY_SECONDS = 600.0 if wants_all() else 12.0
 HANGING_SECONDS = 75.0
 BACK_SECONDS = 90.0
 CI_DYING = 2  # providers a round: with two others alive, no job waits until a lost execution lapses
