@@ -30,6 +30,9 @@ _MISSING = _Missing()
 class Part(Protocol):
     """What a transaction of `Tables` spans."""
 
+    def join(self, waiting: "list[Part]") -> None:
+        """From now on stands in `waiting` once it is written to; whoever clears that list has committed or rolled back."""
+
     def is_clean(self) -> bool:
         """Whether nothing waits in the overlay."""
 
@@ -74,6 +77,16 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._deleted: set[K] = set()
         self._followers: list[set[K]] = []
         self._choosy: list[tuple[set[K], Callable[[V, V], bool]]] = []
+        self._waiting: list[Part] | None = None
+
+    def join(self, waiting: list[Part]) -> None:
+        """From now on stands in `waiting` once it is written to."""
+        self._waiting = waiting
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._waiting is not None and not self.is_clean():
+            self._waiting.append(self)  # twice when what was written was deleted again: it is committed once more, to no effect
 
     def follow(self, matters: Callable[[V, V], bool] | None = None) -> set[K]:
         """A set that collects from now on the key of every row that may have changed: written, deleted, rolled back or loaded.
@@ -118,16 +131,22 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def __setitem__(self, key: K, value: V) -> None:
         if self._choosy:
             self._tell_choosy(key, value)
+        was_clean = not self._written and not self._deleted
         self._written[key] = value
+        if was_clean:
+            self._wait()
         for follower in self._followers:
             follower.add(key)
 
     def __delitem__(self, key: K) -> None:
         if key not in self:
             raise KeyError(key)
+        was_clean = self.is_clean()
         self._written.pop(key, None)
         if key in self._base:
             self._deleted.add(key)
+        if was_clean:
+            self._wait()
         for follower in self._all_followers():
             follower.add(key)
 
@@ -200,6 +219,13 @@ class Cell(Generic[V]):
         self._box = make_dataclass("Box", [("value", kind)], frozen=True, slots=True)
         self._base = value
         self._written: V | _Missing = _MISSING
+        self._waiting: list[Part] | None = None
+
+    def join(self, waiting: list[Part]) -> None:
+        """From now on stands in `waiting` once it is written to."""
+        self._waiting = waiting
+        if not self.is_clean():
+            waiting.append(self)
 
     @property
     def value(self) -> V:
@@ -208,6 +234,8 @@ class Cell(Generic[V]):
 
     @value.setter
     def value(self, value: V) -> None:
+        if self._waiting is not None and self.is_clean():
+            self._waiting.append(self)
         self._written = value
 
     def is_clean(self) -> bool:
@@ -238,17 +266,22 @@ class Tables:
 
     def begin(self) -> None:
         """Opens a transaction. Writes left over from another one are a bug."""
-        assert not self._waiting(), "the last transaction was neither committed nor rolled back"
+        self._parts()
+        assert not self._waiting, "the last transaction was neither committed nor rolled back"
 
     def commit(self) -> None:
         """Makes all writes since `begin` part of the state."""
-        for part in self._waiting():
+        self._parts()
+        for part in self._waiting:
             part.commit()
+        self._waiting.clear()
 
     def rollback(self) -> None:
         """Drops all writes since `begin`."""
-        for part in self._waiting():
+        self._parts()
+        for part in self._waiting:
             part.rollback()
+        self._waiting.clear()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -274,16 +307,12 @@ class Tables:
             raise Refused(Code.MALFORMED, f"snapshot: the tables {sorted(parts)} are expected")
         for name, part in parts.items():
             part.load_json(tree[name])
+        self._waiting.clear()
 
     def _parts(self) -> dict[str, Part]:
         if self._all is None:
             self._all = {name: part for name, part in vars(self).items() if isinstance(part, Table | Cell)}
-            self._tables = tuple(part for part in self._all.values() if isinstance(part, Table))
-            self._cells = tuple(part for part in self._all.values() if isinstance(part, Cell))
+            self._waiting: list[Part] = []  # with writes, in the order of their first ones: every step writes to few
+            for part in self._all.values():
+                part.join(self._waiting)
         return self._all
-
-    def _waiting(self) -> list[Part]:
-        """Parts with writes. Every step asks twice and writes to few, so the tables are asked without a call each."""
-        self._parts()
-        waiting: list[Part] = [table for table in self._tables if table._written or table._deleted]
-        return waiting + [cell for cell in self._cells if not cell.is_clean()] if self._cells else waiting

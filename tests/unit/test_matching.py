@@ -88,6 +88,10 @@ def test_cheapest_is_that_of_a_plain_sort(
                 bucket.put(owner_of(number), row)
                 known[owner_of(number)] = row
         found = bucket.owners_at(bucket.cheapest(Needs(bits, memory, 1), price_max, 100, start, limit))
+        patch.setattr(matching, "REST_MIN", 0)  # and merged because it rests
+        patch.setattr(matching, "REST_ROWS", 10**6)
+        rested = bucket.owners_at(bucket.cheapest(Needs(bits, memory, 1), price_max, 100, start, limit))
+    assert rested == found
     good = {
         owner: row
         for owner, row in known.items()
@@ -107,6 +111,18 @@ def test_everybody_of_one_price_gets_work() -> None:
         for step in range(2000)
     }
     assert len(first) > 1500  # 2000 draws of 5000: 1650 were each exactly as likely as the other
+
+
+def test_a_tail_that_is_only_searched_is_merged() -> None:
+    bucket, needs = Bucket(), Needs(matching.PRESENT | matching.PRICED, 1, 1)
+    for number in range(40):
+        bucket.put(owner_of(number), Row(key_of(100 - number, number), 7, 200, 1, 1))
+    kept = bucket.first(needs, 100, 100)
+    assert bucket.owners_at(kept) == [owner_of(39)]
+    for _ in range(matching.REST_MIN + 1):
+        assert bucket.owners_at(bucket.cheapest(needs, 100, 100, 0, 2)) == [owner_of(39), owner_of(38)]
+        assert bucket.owners_at(bucket.first(needs, 100, 100)) == [owner_of(39)], "an answer that was kept is of rows that have moved"
+    assert kept.tolist() != bucket.first(needs, 100, 100).tolist(), "nothing was merged"
 
 
 def test_who_was_not_found_is_hoped_for_when_somebody_comes() -> None:

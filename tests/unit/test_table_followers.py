@@ -1,5 +1,7 @@
 """Followers of a table: who is told of which rows."""
 
+import pytest
+
 from quorate_protocol.tables import Table, Tables
 
 
@@ -28,6 +30,32 @@ def test_a_choosy_follower_hears_what_matters_to_it() -> None:
     with state.transaction():
         del state.rows["a"]
     assert some == {"a"}, "a row that is gone"
+
+
+def test_a_row_that_came_and_went_and_came_again_is_committed_and_rolled_back_as_any() -> None:
+    state = _State()
+    state.begin()
+    state.rows["a"] = 1
+    del state.rows["a"]
+    state.rows["a"] = 2
+    state.commit()
+    assert dict(state.rows) == {"a": 2}
+    state.begin()
+    del state.rows["a"]
+    state.rows["a"] = 3
+    state.rollback()
+    state.begin()
+    assert dict(state.rows) == {"a": 2}
+
+
+def test_a_write_outside_of_a_transaction_is_found() -> None:
+    state = _State()
+    state.rows["a"] = 1
+    with pytest.raises(AssertionError, match="neither committed nor rolled back"):
+        state.begin()
+    state.rollback()
+    state.begin()
+    assert not state.rows
 
 
 def test_what_is_rolled_back_or_loaded_matters_always() -> None:

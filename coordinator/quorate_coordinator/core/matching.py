@@ -28,6 +28,7 @@ SPREAD_MASK = (1 << SPREAD_BITS) - 1
 PRICE_LIMIT = (1 << 40) - 1
 CHUNK_FIRST, CHUNK_MAX = 256, 65_536  # rows looked at in one go; the first is enough where most rows fit
 TAIL_MIN, TAIL_MAX = 512, 8192
+REST_MIN, REST_ROWS = 16, 16  # a tail is merged early once it has rested for so many searches: at least, and one for so many rows
 FAILED_MAX = 1024
 MODELS_MAX = 1024
 _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
@@ -79,6 +80,7 @@ class Bucket:
         self._models: dict[str, int] = {"": 0}
         self._sorted = 0  # rows in order of keys
         self._used = 0  # and behind them the tail
+        self._searches = 0  # since the tail last grew
         self._present = 0  # owners that have a row
         self._columns: dict[str, NDArray[np.generic]] = {}
         self._failed: dict[Needs, int] = {}  # -> highest price at which nobody was found
@@ -123,6 +125,7 @@ class Bucket:
                 self._merge()
             at = self._used
             self._used += 1
+            self._searches = 0
             self._places[local], self._key[at], self._local_column[at] = at, row.key, local
         self._bits[at], self._until[at], self._memory[at], self._cores[at] = row.bits, row.until, row.memory, row.cores
         self._vram[at], self._gpus[at], self._model[at] = row.vram, row.gpus, row.model
@@ -229,6 +232,7 @@ class Bucket:
     def cheapest(self, needs: Needs, price_max: int, at: int, start: int, limit: int, without: Sequence[Address] = ()) -> Positions:
         """Positions of the first `limit` rows that fit, by price, those of one price from `start` on around the ring."""
         self._seen_at = max(self._seen_at, at)
+        self._merge_if_rested()
         highest = min(price_max, PRICE_LIMIT) << SPREAD_BITS | SPREAD_MASK
         search = self._search(needs, at, without)
         end = int(self._sorted_key.searchsorted(np.uint64(highest), "right"))
@@ -379,6 +383,17 @@ class Bucket:
         self._gpus, self._model = columns["gpus"].view(np.int16), columns["model"].view(np.int32)
         self._local_column = columns["local"].view(np.int32)
         self._sorted_key = self._key[: self._sorted]
+
+    def _merge_if_rested(self) -> None:
+        """A tail is dear to search and cheap to write to: one that is only searched goes into the sorted rows, where there are few
+        rows after a few searches.
+        """
+        if self._used == self._sorted:
+            return
+        self._searches += 1
+        if self._searches > max(REST_MIN, self._used // REST_ROWS):
+            self._firsts.clear()
+            self._merge()
 
     def _merge(self) -> None:
         """Sorts the tail into the rows and drops the tombstones."""
