@@ -59,7 +59,7 @@ def seed(randomness: bytes, job_id: Hash32, secret: Hash32, batch: int) -> Hash3
 
 def is_audited(draw_seed: Hash32, audit_ppm: Ppm) -> bool:
     """H(seed, "audit") mod 10^6 < auditPpm."""
-    return int.from_bytes(hash_tuple(draw_seed, "audit"), "big") % PPM_ONE < audit_ppm
+    return audit_ppm > 0 and int.from_bytes(hash_tuple(draw_seed, "audit"), "big") % PPM_ONE < audit_ppm
 
 
 def slot_index(draw_seed: Hash32, attempt: int, length: int) -> int:

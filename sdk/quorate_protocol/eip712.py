@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from quorate_protocol.codec import camel, memo
-from quorate_protocol.hashing import keccak256, word
+from quorate_protocol.hashing import EMPTY_HASH, keccak256, word
 from quorate_protocol.kept import Kept
 from quorate_protocol.units import WIRE_TYPES, Address, Hash32
 
@@ -40,12 +40,12 @@ def _separator(chain_id: int, contract: Address) -> Hash32:
 
 def digest(domain: Domain, message: object) -> Hash32:
     """What is signed: keccak256(0x1901 || separator || struct hash). Kept, because a message is checked, stored and named by it."""
-    return _digests(domain.separator())(message)
+    return _digests(domain.chain_id, domain.verifying_contract)(message)
 
 
 @lru_cache(maxsize=16)
-def _digests(separator: Hash32) -> Kept[object, Hash32]:
-    head = b"\x19\x01" + separator
+def _digests(chain_id: int, contract: Address) -> Kept[object, Hash32]:
+    head = b"\x19\x01" + _separator(chain_id, contract)
     return Kept(lambda message: keccak256(head + struct_hash(message)))
 
 
@@ -117,7 +117,7 @@ def _word(hint: Any, place: str, names: dict[str, Any]) -> str:
 def _member(hint: Any) -> Callable[[Any], bytes]:
     if get_origin(hint) is tuple:
         each = _member(get_args(hint)[0])
-        return lambda items: keccak256(b"".join([each(item) for item in items]))
+        return lambda items: keccak256(b"".join([each(item) for item in items])) if items else EMPTY_HASH
     if is_dataclass(hint):
         return _hasher(hint)
     return word

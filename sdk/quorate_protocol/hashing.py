@@ -98,6 +98,9 @@ def keccak256(data: bytes) -> Hash32:
     return Hash32(_hash(data))
 
 
+EMPTY_HASH = keccak256(b"")
+
+
 def sha256(data: bytes) -> Hash32:
     """32-byte SHA-256."""
     return Hash32(_sha256(data).digest())
@@ -145,4 +148,4 @@ def hash_tuple(*values: int | bytes | str) -> Hash32:
 
 def hash_list(digests: tuple[Hash32, ...]) -> Hash32:
     """H(ordered digests): keccak256 of the digests one after the other."""
-    return keccak256(b"".join(digests))
+    return keccak256(b"".join(digests)) if digests else EMPTY_HASH

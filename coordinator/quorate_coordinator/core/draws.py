@@ -73,21 +73,26 @@ def fill(turn: Turn, job: Job) -> None:
     assert isinstance(phase, Running)
     if phase.beacon is None:
         return
-    seed = audit.seed(phase.beacon.randomness, job.id, job.secret, phase.batch)
+    if len(phase.places) < phase.wanted:
+        job = _draw_places(turn, job, phase, phase.beacon)
+    closing.close_if_complete(turn, job)
+
+
+def _draw_places(turn: Turn, job: Job, phase: Running, beacon: BeaconUsed) -> Job:
+    seed = audit.seed(beacon.randomness, job.id, job.secret, phase.batch)
     eligible = turn.state.eligible(job)
     while len(phase.places) < phase.wanted:
         taken = [place.slot for place in phase.places] + used_slots(turn, job)
         drawn = next(audit.draw(seed, job.list_length, eligible, taken, phase.next_attempt), None)
         if drawn is None:
             # Nobody is left in this draw: the batch is what it is.
-            job = turn.put(job, phase=replace(phase, wanted=len(phase.places)))
-            break
+            return turn.put(job, phase=replace(phase, wanted=len(phase.places)))
         place = drawn_place(drawn, turn.at)
         phase = replace(phase, places=(*phase.places, place), next_attempt=drawn.attempt + 1)
         job = assign_place(turn, turn.put(job, phase=phase), place)
         assert isinstance(job.phase, Running)
         phase = job.phase
-    closing.close_if_complete(turn, job)
+    return job
 
 
 def used_slots(turn: Turn, job: Job) -> list[audit.StakeSlot]:
