@@ -29,6 +29,11 @@ def encode(value: object) -> bytes:
     return writer_of(type(value))(value).encode()
 
 
+def enclose(name: str, write: Writer, value: object) -> bytes:
+    """As `encode` of an object whose one field holds the value, without making it: that costs as much as a small value's text."""
+    return f'{{"{name}":{write(value)}}}'.encode()
+
+
 def keep(kind: type, newest: int) -> None:
     """Values of this type are written more than once, so their newest texts are kept. To be said where the type is declared."""
     CUSTOM[kind] = Kept(_at_first_use(kind, ""), newest)

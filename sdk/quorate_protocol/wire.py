@@ -160,12 +160,13 @@ class _Carrier:
     frame: Frame
 
 
-quicken(Frame)
+quicken(_Carrier)
+_WRITE = codec_text.writer_of(Frame)
 
 
 def encode(frame: Frame) -> bytes:
     """Canonical bytes of a frame."""
-    return codec_text.encode(_Carrier(frame))
+    return codec_text.enclose("frame", _WRITE, frame)
 
 
 def decode(data: bytes) -> Frame:

@@ -38,10 +38,11 @@ class CanonicalCodec(Generic[E, F]):
         quicken(effect_kind)
         self._event: Any = make_dataclass("EventCarrier", [("item", event_kind)], frozen=True, slots=True)
         self._effect: Any = make_dataclass("EffectCarrier", [("item", effect_kind)], frozen=True, slots=True)
+        self._write_event, self._write_effect = codec_text.writer_of(event_kind), codec_text.writer_of(effect_kind)
 
     def encode_event(self, event: E) -> bytes:
         """Bytes of an event."""
-        return codec_text.encode(self._event(event))
+        return codec_text.enclose("item", self._write_event, event)
 
     def decode_event(self, version: int, data: bytes) -> E:
         """The event."""
@@ -49,7 +50,7 @@ class CanonicalCodec(Generic[E, F]):
 
     def encode_effect(self, effect: F) -> bytes:
         """Bytes of an effect."""
-        return codec_text.encode(self._effect(effect))
+        return codec_text.enclose("item", self._write_effect, effect)
 
     def decode_effect(self, version: int, data: bytes) -> F:
         """The effect."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from quorate_protocol.quick import quicken
 from quorate_protocol.units import Hash32, UnixSeconds
 
 KeyedEffect = tuple[str, bytes]
@@ -45,6 +46,10 @@ class Pending:
     offset: int
     version: int
     payload: bytes
+
+
+for _kind in (Record, Appended, Pending):
+    quicken(_kind)  # several for each event
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,12 +71,13 @@ class Outbox(Generic[F]):
     def add(self, effect: F) -> None:
         """Takes a durable effect; it is performed while `run` runs."""
         self.pending += 1
-        lane = self._lanes.get(effect.lane)
+        name = effect.lane
+        lane = self._lanes.get(name)
         if lane is not None:
             lane.append(effect)
             return
-        self._lanes[effect.lane] = deque([effect])
-        self._idle_lanes.append(effect.lane)
+        self._lanes[name] = deque([effect])
+        self._idle_lanes.append(name)
         self._wake.set()
 
     async def _run_lane(self, lane: str) -> None:

@@ -15,11 +15,19 @@ def test_a_whole_market_is_written_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     def both(value: object) -> bytes:
         data = short(value)
         assert data == codec.encode(value)
-        inner = getattr(value, "item", getattr(value, "frame", value))
-        kinds.add(type(inner).__name__)
+        kinds.add(type(value).__name__)
+        return data
+
+    enclose = codec_text.enclose
+
+    def enclosed(name: str, write: codec_text.Writer, value: object) -> bytes:
+        data = enclose(name, write, value)
+        assert data == codec.canonical({name: {"kind": type(value).__name__, **codec.to_json(value)}})
+        kinds.add(type(value).__name__)
         return data
 
     monkeypatch.setattr(codec_text, "encode", both)
+    monkeypatch.setattr(codec_text, "enclose", enclosed)
     for seed in (2, 5):
         assert play(seed)[2] is None
     assert {"Receipt", "JobSpec", "OrderReceived", "ChainAdvanced", "AssignmentSent", "PostEpoch", "VoucherReceived", "Tick"} <= kinds

@@ -8,6 +8,7 @@ from quorate_protocol import lease as leases
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.lease import Lease
 from quorate_protocol.messages import Ack
+from quorate_protocol.quick import quicken
 from quorate_protocol.units import Address, Hash32
 from quorate_protocol.views import JobEvent, RunView
 
@@ -39,6 +40,9 @@ class ArchivedRun:
     def view(self, is_client: bool) -> RunView:
         """As the same run was shown while it was in the state."""
         return self.run if is_client else queries.for_strangers(self.run)
+
+
+quicken(ArchivedRun)
 
 
 def archived(state: State, job: Job) -> ArchivedRun:

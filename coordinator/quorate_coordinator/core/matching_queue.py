@@ -115,10 +115,15 @@ class JobQueue:
 
     def refresh(self) -> None:
         """Takes what the tables say now."""
-        for digest in _drained(self._changed_leases):
-            self._derive_lease(digest)
-        for job_id in {job_id for changed in self._changed for job_id in _drained(changed)}:
-            self._derive(job_id)
+        if self._changed_leases:
+            for digest in _drained(self._changed_leases):
+                self._derive_lease(digest)
+        job_ids = set[Hash32]().union(*self._changed)
+        if job_ids:
+            for changed in self._changed:
+                changed.clear()
+            for job_id in job_ids:
+                self._derive(job_id)
 
     # ---- what there is to do
 
@@ -347,8 +352,7 @@ class JobQueue:
 def _drained(changed: set[Hash32]) -> tuple[Hash32, ...]:
     """What is in it; emptied whole, because a set that was large once is slow to pop from for good."""
     found = tuple(changed)
-    if found:
-        changed.clear()
+    changed.clear()
     return found
 
 
