@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from quorate_protocol.refusals import Unavailable
@@ -85,6 +86,14 @@ class Entry:
     cid: str
     size: int
     stored: int
+
+
+class Need(Enum):
+    """Who needs stored content: nobody, its owner, or somebody else to whom the store has promised it."""
+
+    NONE = 0
+    USED = 1
+    PROMISED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +235,11 @@ class Index:
                 self._weigh(move.taker.name, move.taker.weight)
         return lost
 
-    def take_back(self, asker: Owner, wanted: int, room: int, protects: Callable[[str], bool]) -> int:
+    def take_back(self, asker: Owner, wanted: int, room: int, protects: Callable[[str], Need]) -> int:
         """Ends pins of owners who hold more for their weight than `asker`, the heaviest first, their oldest first; bytes unpinned.
 
-        What is protected yields only if its owner holds more than its share of `room` by weight: somebody's dust must not
-        lock what everybody needs, and nobody within its share loses what it is using.
+        What is in use yields only if its owner holds more than its share of `room` by weight: somebody's dust must not
+        lock what everybody needs, and nobody within its share loses what it is using. What was promised never yields.
         """
         taken = 0
         with self._transaction():
@@ -244,7 +253,8 @@ class Index:
                 for cid, counted in self._pins_of(name):
                     if taken >= wanted or held * own <= mine * weight:
                         break
-                    if protects(cid) and held * weights <= room * weight:
+                    need = protects(cid)
+                    if need is Need.PROMISED or (need is Need.USED and held * weights <= room * weight):
                         continue
                     self._base.execute("delete from pin where cid = ? and owner = ?", (cid, name))
                     taken, held = taken + counted, held - counted

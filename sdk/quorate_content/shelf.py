@@ -16,7 +16,7 @@ from pathlib import Path
 
 from quorate_content.bounds import Bounds, DiskFull, StoreFull
 from quorate_content.cid import Cid, parse
-from quorate_content.index import Entry, Index, Owner
+from quorate_content.index import Entry, Index, Need, Owner
 from quorate_content.locks import FileLock, try_lock
 from quorate_content.tree import (
     DIRECTORY_MODE,
@@ -39,7 +39,7 @@ class Shelf:
 
     def __init__(
         self, root: Path, quota_bytes: int, owner_quota_bytes: int, spare_bytes: int, now: Callable[[], float] = time.time,
-        protects: Callable[[str], bool] | None = None,
+        protects: Callable[[str], Need] | None = None,
     ) -> None:  # fmt: skip
         self.root = root
         self._quota, self._owner_quota, self._spare = quota_bytes, owner_quota_bytes, spare_bytes

@@ -19,7 +19,7 @@ from quorate_content.bounds import MIB, BadSource, Bounds
 from quorate_content.car import Progress, read_car, write_car
 from quorate_content.cid import Cid, parse
 from quorate_content.fetch import Source, fetch
-from quorate_content.index import Entry, Move, Owner, owner_of
+from quorate_content.index import Entry, Move, Need, Owner, owner_of
 from quorate_content.locks import FileLock
 from quorate_content.shelf import PUT_PREFIX, Shelf
 from quorate_content.threads import Stop, StreamReader, in_thread
@@ -66,12 +66,12 @@ class Lease:
 class ContentStore:
     """One folder of content. `quota_bytes` for everything, `owner_quota_bytes` for what one owner pins or is fetching.
 
-    With `protects` (asked in threads: whether a CID is being used) the pins of owners who hold most for their weight yield to others.
+    With `protects` (asked in threads: who needs a CID) the pins of owners who hold most for their weight yield to others.
     """
 
     def __init__(
         self, root: Path, quota_bytes: int, owner_quota_bytes: int | None = None, spare_bytes: int = SPARE_BYTES,
-        now: Callable[[], float] = time.time, protects: Callable[[str], bool] | None = None,
+        now: Callable[[], float] = time.time, protects: Callable[[str], Need] | None = None,
     ) -> None:  # fmt: skip
         owner_quota = quota_bytes if owner_quota_bytes is None else owner_quota_bytes
         self._shelf = Shelf(Path(root), quota_bytes, owner_quota, spare_bytes, now, protects)

@@ -29,7 +29,7 @@ from quorate_protocol import wire
 from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import seal
 from quorate_protocol.hashing import hash_tuple
-from quorate_protocol.lease import Accepted
+from quorate_protocol.lease import Accepted, Committed
 from quorate_protocol.messages import Accept
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Hash32, Seconds, UnixSeconds
@@ -180,6 +180,32 @@ async def test_a_committed_output_is_kept_for_its_client(tmp_path: Path) -> None
         assert await staging.outputs.gc(0) == 0, "it stays for its week, whatever its provider does"
         found.clock.forward(2 * 86_400)
         assert await staging.outputs.gc(0) == MIB
+
+
+async def test_a_ciphertext_that_a_commit_receipt_promised_never_yields_before_its_reveal(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market, staging = found.market, found.staging
+        job_id = market.order(0, 1)
+        market.deliver()
+        lease = market.core.state.leases[market.job(job_id).leases[0]]
+        assert isinstance(lease.phase, Committed)
+        reveal, until = market.parties[lease.provider].commits[lease.hash], found.clock.now() + 1e6
+        data = reveal.salt + reveal.output_digest  # what the scripted provider's ciphertext is the digest of
+        stat = await staging.outputs.put(data, Owner("0x" + "66" * 20, None, 1), until)
+        found.claims.claim(Hash32(stat.cid.digest), lease.hash)
+        heavy = Owner("0x" + "77" * 20, None, 1 << 39)
+
+        async def crowd() -> None:
+            for _ in range(40):
+                await staging.outputs.put(os.urandom(MIB), heavy, until)
+
+        with pytest.raises((StoreFull, Refused)):
+            await crowd()
+        assert await staging.outputs.resolve(lease.phase.commit.message.encrypted_output) is not None
+        market.until_decided(job_id)
+        with pytest.raises((StoreFull, Refused)):
+            await crowd()
+        assert await staging.outputs.resolve(lease.phase.commit.message.encrypted_output) is None, "after that it is its client's matter"
 
 
 async def test_what_was_committed_before_a_restart_is_taken_over(tmp_path: Path) -> None:

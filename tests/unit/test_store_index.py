@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate_content.index import OBJECT_BYTES_MIN, Index, Owner
+from quorate_content.index import OBJECT_BYTES_MIN, Index, Need, Owner
 
 KIB, MIB = 1024, 1 << 20
 QUOTA = 8 * MIB
@@ -129,7 +129,7 @@ def test_who_holds_most_for_its_weight_yields_its_oldest_first(tmp_path: Path) -
         store(index, number, MIB)
         rich = number < 4
         assert index.pin(name(number), Owner("rich", weight=100) if rich else Owner("poor", weight=1), clock.at + 100 + number, QUOTA)
-    nobody_uses = lambda cid: False  # noqa: E731
+    nobody_uses = lambda cid: Need.NONE  # noqa: E731
     assert index.take_back(Owner("asker", weight=50), 2 * MIB, QUOTA, nobody_uses) == 2 * MIB
     assert [entry.cid for entry in index.idle(9)] == [name(4), name(5)], "of the one with little money, those that end first"
     assert index.take_back(Owner("asker", weight=1), 2 * MIB, QUOTA, nobody_uses) == 0, "who has as little takes nothing from it"
@@ -144,11 +144,23 @@ def test_what_is_used_yields_only_beyond_its_owners_share(tmp_path: Path) -> Non
     for number in range(8):
         store(index, number, MIB)
         assert index.pin(name(number), Owner("a" if number < 4 else "dust", weight=4 if number < 4 else 1), clock.at + 100, QUOTA)
-    uses_all = lambda cid: True  # noqa: E731
+    uses_all = lambda cid: Need.USED  # noqa: E731
     # Weights 4, 1 and 3 of 8 MiB: a may use 4, dust 1, the asker 3.
     assert index.take_back(Owner("asker", weight=3), 3 * MIB, QUOTA, uses_all) == 3 * MIB
     assert index.take_back(Owner("asker", weight=3), MIB, QUOTA, uses_all) == 0
     assert index.owned() == {"a": 4 * MIB, "dust": MIB}
+    index.close()
+
+
+def test_what_was_promised_never_yields(tmp_path: Path) -> None:
+    clock = Clock()
+    index = Index(tmp_path / "index.sqlite", clock)
+    for number in range(8):
+        store(index, number, MIB)
+        assert index.pin(name(number), Owner("dust"), clock.at + 100 + number, QUOTA)
+    promised = lambda cid: Need.PROMISED if cid in (name(0), name(1)) else Need.USED  # noqa: E731
+    assert index.take_back(Owner("asker", weight=1 << 39), 8 * MIB, QUOTA, promised) == 6 * MIB
+    assert index.owned() == {"dust": 2 * MIB} and not {name(0), name(1)} & {entry.cid for entry in index.idle(9)}
     index.close()
 
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from quorate_content.cid import parse
 from quorate_content.gateway import CAR_TYPE
 from quorate_content.grants import KEEP_SECONDS, Grant, Line, Places
-from quorate_content.index import Move, Owner
+from quorate_content.index import Move, Need, Owner
 from quorate_content.store import ContentStore
 from quorate_coordinator.adapters.gate import OVERHEAD_BYTES
 from quorate_coordinator.adapters.outputs import Outputs
@@ -22,7 +22,7 @@ from quorate_coordinator.core.state import Client, Job, State
 from quorate_coordinator.rates import Rates
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.job import is_image_cid
-from quorate_protocol.lease import Accepted, Lease
+from quorate_protocol.lease import Accepted, Closed, Committed, Lease
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32
@@ -102,11 +102,16 @@ class Staging:
         for store in self.stores:
             await store.close()
 
-    def _is_input(self, cid: str) -> bool:
-        return parse(cid).digest in self._in_use
+    def _is_input(self, cid: str) -> Need:
+        return Need.USED if parse(cid).digest in self._in_use else Need.NONE
 
-    def _is_output(self, cid: str) -> bool:
-        return parse(cid).digest in self._claims.by_digest
+    def _is_output(self, cid: str) -> Need:
+        """Until its reveal a ciphertext is promised to its provider by the CommitReceipt: else an honest one could not reveal (I3)."""
+        holder = self._claims.by_digest.get(parse(cid).digest)
+        if holder is None:
+            return Need.NONE
+        lease = self._state.leases.get(holder)
+        return Need.PROMISED if lease is not None and isinstance(lease.phase, Committed | Closed) else Need.USED
 
     # --------------------------------------------------------------------------------------------------- who may upload
 
