@@ -1,7 +1,6 @@
 """A container engine of the test's own, which may be stopped and killed without hurting anybody else's containers."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -9,7 +8,7 @@ import time
 import uuid
 from pathlib import Path
 
-import pytest
+from needs import absent
 
 UP_SECONDS = 60.0
 TRIES = 3
@@ -31,7 +30,7 @@ class OwnEngine:
         """Makes the bridge and starts. Skips the test where the machine does not allow it."""
         made = subprocess.run(["ip", "link", "add", self._bridge, "type", "bridge"], capture_output=True, text=True, check=False)
         if made.returncode:
-            pytest.skip(f"own engine: no bridge can be made ({made.stderr.strip()})")
+            absent("own-engine", f"no bridge can be made ({made.stderr.strip()})")
         number = NETWORK.format(os.getpid() % 250)
         subprocess.run(["ip", "addr", "add", number, "dev", self._bridge], check=True)
         subprocess.run(["ip", "link", "set", self._bridge, "up"], check=True)
@@ -42,7 +41,7 @@ class OwnEngine:
         for _ in range(TRIES):
             if self._start_once():
                 return
-        pytest.skip(f"own engine: it does not start here ({(self._folder / 'log').read_text()[-300:]})")
+        absent("own-engine", f"it does not start here ({(self._folder / 'log').read_text()[-300:]})")
 
     def _start_once(self) -> bool:
         folder = self._folder
@@ -93,10 +92,3 @@ def unmount_below(folder: Path) -> None:
     """Takes all of them away. CalledProcessError when one stays: pytest could not remove the folder."""
     for point in mounts_below(folder):
         subprocess.run(["umount", point], check=True, capture_output=True)
-
-
-def require_own_engine() -> None:
-    """Skips, named and with the reason, where a test cannot have an engine of its own."""
-    lacking = [name for name in ("dockerd", "ip") if not shutil.which(name)]
-    if os.geteuid() != 0 or lacking:
-        pytest.skip(f"own engine: needs root and {' and '.join(lacking or ['nothing else'])}")

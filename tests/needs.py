@@ -6,19 +6,24 @@ that nothing is skipped in silence. Marking a test `@pytest.mark.docker` calls `
 
 import functools
 import os
+import resource
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from docker.errors import DockerException
 
+from quorate_node.adapters import mounts
 from quorate_node.adapters.bwrap import check_bwrap
 from quorate_node.adapters.docker import gvisor_problem
 from quorate_node.adapters.engine import connect
 from quorate_protocol.refusals import Unavailable
+
+FILES_MIN = 6_000  # for a few thousand idle connections
 
 
 def _docker() -> str | None:
@@ -83,9 +88,27 @@ def _index() -> str | None:
     return None if done.returncode == 0 else "pip reaches no package index"
 
 
+def _mounts() -> str | None:
+    return None if mounts.can_mount() else "needs root and loop devices"
+
+
+def _own_engine() -> str | None:
+    lacking = [name for name in ("dockerd", "ip") if not shutil.which(name)]
+    return f"needs root and {' and '.join(lacking or ['nothing else'])}" if os.geteuid() != 0 or lacking else None
+
+
+def _cc() -> str | None:
+    return None if shutil.which("cc") else "no C compiler"
+
+
+def _files() -> str | None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return None if hard >= FILES_MIN else f"this machine lets a process open {hard} files of {FILES_MIN}"
+
+
 PROBES: dict[str, Callable[[], str | None]] = {
     "docker": _docker, "runsc": _runsc, "bwrap": _bwrap, "anvil": _anvil, "postgres": _postgres, "registry": _registry,
-    "index": _index, "compose": _compose, "systemd": _systemd,
+    "index": _index, "compose": _compose, "systemd": _systemd, "mounts": _mounts, "own-engine": _own_engine, "cc": _cc, "files": _files,
 }  # fmt: skip
 
 
@@ -107,8 +130,12 @@ def required() -> frozenset[str]:
 def require(what: str) -> None:
     """Skips the calling test where `what` is missing; fails it where QUORATE_REQUIRE names it."""
     reason = missing(what)
-    if reason is None:
-        return
+    if reason is not None:
+        absent(what, reason)
+
+
+def absent(what: str, reason: str) -> NoReturn:
+    """The same for what a test finds missing only when it tries."""
     if what in required():
         pytest.fail(f"{what} is required (QUORATE_REQUIRE) but missing: {reason}", pytrace=False)
     pytest.skip(f"{what}: {reason}")

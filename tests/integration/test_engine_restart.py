@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine_support import OwnEngine, require_own_engine
+from engine_support import OwnEngine
 from executor_support import RealClock, python_task
+from needs import require
 from quorate.images import build_python_image
 from quorate_node.adapters.docker import PREFIX, DockerExecutor
 from quorate_node.adapters.docker_life import engine_life
@@ -30,7 +31,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnEngine]:
-    require_own_engine()
+    require("own-engine")
     made = OwnEngine(tmp_path_factory.mktemp("engine"))
     try:
         made.open()

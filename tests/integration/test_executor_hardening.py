@@ -10,6 +10,7 @@ import pytest
 from attack_support import ATTEMPT, FILL, TELL, check_filled, results
 from executor_support import MIB, RealClock, python_task
 from image_support import add_layer
+from needs import require
 from quorate.images import build_python_image
 from quorate_node.adapters import mounts
 from quorate_node.adapters.docker import DockerExecutor
@@ -40,8 +41,8 @@ async def executor(tmp_path: Path) -> AsyncIterator[DockerExecutor]:
 
 @pytest.mark.parametrize("kind", list(OutputKind))
 async def test_space_is_limited_everywhere(image: Path, tmp_path: Path, kind: OutputKind) -> None:
-    if kind is OutputKind.LOOP and choose_kind() is not OutputKind.LOOP:
-        pytest.skip("not root, or no loop devices")
+    if kind is OutputKind.LOOP:
+        require("mounts")
     executor = DockerExecutor(tmp_path / "leases", "space-" + tmp_path.name, RealClock(), outputs=kind, sandbox=Sandbox.DOCKER_RUNC)
     await executor.check()
     task = python_task(

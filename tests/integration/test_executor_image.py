@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from executor_support import MIB, SANDBOXES, make_executor, python_task, what_is_left
+from needs import require
 from quorate.images import build_python_image
 
 EXTENSION = """
@@ -66,8 +66,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler")
+    require("cc")
     folder = tmp_path_factory.mktemp("extension")
     (folder / "fast.c").write_text(EXTENSION)
     include = sysconfig.get_path("include")

@@ -19,6 +19,7 @@ import pytest_asyncio
 
 import quorate_node.gateway as node_gateway
 from coordinator_stage import Stage, deployed_stage, running
+from needs import FILES_MIN, require
 from quorate_content import gateway as content_gateway
 from quorate_content.store import ContentStore
 from quorate_coordinator.bounds import DEVNET_BOUNDS
@@ -167,9 +168,8 @@ async def test_the_providers_own_door_is_typed(tmp_path: Path, monkeypatch: pyte
 
 async def test_two_thousand_idle_connections_and_one_client_that_is_served(market: Market) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 6_000:
-        pytest.skip(f"this machine lets a process open {hard} files")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 6_000), hard))
+    require("files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, FILES_MIN), hard))
     _, service = market
     pipes: list[Pipe] = []
     try:

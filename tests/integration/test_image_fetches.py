@@ -37,7 +37,7 @@ from registry_support import Served, digest_of, free_port, served, serving
 pytestmark = pytest.mark.docker
 
 RULES = ImageRules(private=None)
-SECONDS = 45.0  # longer than a container takes to start on a busy machine
+SECONDS = 30.0  # longer than a container takes to start on a busy machine
 
 
 @pytest.fixture(scope="module")

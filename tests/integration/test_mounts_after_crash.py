@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from needs import require
 from quorate_node.adapters import mounts
 
 KILLED = """
@@ -25,8 +26,7 @@ BOUND = "mounts.bind_read_only(Path(sys.argv[2]) / 'source', Path(sys.argv[2]) /
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    if not mounts.can_mount():
-        pytest.skip("mounts: needs root and loop devices")
+    require("mounts")
     yield tmp_path
     mounts.unmount(tmp_path / "view")
     assert not mounts.is_mounted(tmp_path / "view")
