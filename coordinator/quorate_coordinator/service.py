@@ -55,6 +55,7 @@ from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_protocol.views import BeaconView, InfoView
+from quorate_runtime import heap
 from quorate_runtime.actor import Actor
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.beacon import HttpBeacon
@@ -318,6 +319,7 @@ class _Parts:
                 group.create_task(self._project(), name="projection")
                 group.create_task(refresh_for_ever(self.staging, clock, PROJECTION_SECONDS), name="staging")
                 group.create_task(service.notifier.watch(clock), name="watchdog")
+                group.create_task(heap.tidy_for_ever(clock), name="memory")
                 self._announce()
         finally:
             service.is_stopping = True

@@ -42,6 +42,7 @@ from quorate_protocol.ports import Clock, Executor, Peers, TaskState
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Price, Small
 from quorate_protocol.views import InfoView
+from quorate_runtime import heap
 from quorate_runtime.actor import Actor
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.chain import ChainClient, Rpc, Sender
@@ -214,6 +215,7 @@ class _Parts:
             group.create_task(cashier.run(), name="money")
             group.create_task(lookout.run(), name="lookout")
             group.create_task(daemon.notifier.watch(clock), name="watchdog")
+            group.create_task(heap.tidy_for_ever(clock), name="memory")
 
     async def _attach(self) -> tuple[events.Failed, ...]:
         """Compares journal and executor before anything new can start."""

@@ -16,7 +16,7 @@ from quorate_node.config import Config, ExecutorKind
 from quorate_node.daemon import ProviderDaemon
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_runtime import crash, logs
+from quorate_runtime import crash, heap, logs
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys import Keystore, read_passphrase_file
 
@@ -58,6 +58,7 @@ def main() -> None:
     path = Path(sys.argv[1])
     await_file(path)
     crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
+    heap.settle()
     try:
         asyncio.run(serve(read_provider(path)))
     except (Refused, Unavailable) as error:

@@ -1,4 +1,4 @@
-"""The memory of a daemon: a garbage collector that looks away from what lives long, and few heaps in the C library.
+"""The memory of a daemon: a garbage collector that looks away from what lives long, and a C library that gives back what was freed.
 
 A core's state is hundreds of thousands of frozen values without cycles; the collector's default walks the young ones every 700
 allocations and all of them again and again, a sixth of the time of a busy coordinator. Counting references frees what has no
@@ -6,15 +6,21 @@ cycles at once; cycles (exceptions with their frames, mostly) are still collecte
 
 glibc gives every thread that allocates a heap ("arena") of its own, up to eight a core, and each keeps what its largest moment
 needed: with a pool of threads that read and write files, a third more memory, reached over hours, which looks like a leak. Under
-the interpreter's lock two serve as well.
+the interpreter's lock two serve as well. It also keeps what is freed for later, and after the first large buffer makes such
+from its heap instead of from pages that go back at once: both are told otherwise, and once in a while to give back what it has.
 """
 
+import asyncio
 import ctypes
 import gc
 
+from quorate_protocol.ports import Clock
+
 YOUNG_MAX = 50_000  # allocations beyond frees before the young are walked
-M_ARENA_MAX = -8  # malloc.h
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # malloc.h
 ARENAS = 2
+PAGED_BYTES = 256 * 1024  # buffers from this size on are pages of their own
+TIDY_SECONDS = 30.0
 
 
 def settle() -> None:
@@ -25,6 +31,17 @@ def settle() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's; other C libraries have no such heaps
     if mallopt is not None:
         mallopt(M_ARENA_MAX, ARENAS)
+        mallopt(M_MMAP_THRESHOLD, PAGED_BYTES)
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_MAX, 20, 50)
+
+
+async def tidy_for_ever(clock: Clock) -> None:
+    """The task of it: what has cycles goes without waiting for `YOUNG_MAX`, and what was freed goes back to the machine."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    while True:
+        await clock.sleep(TIDY_SECONDS)
+        gc.collect(1)
+        if trim is not None:
+            await asyncio.to_thread(trim, 0)

@@ -27,6 +27,8 @@ class LogBook:
 
     def add(self, client: Address, job_id: Hash32, text: str) -> None:
         """Appends; beyond 1 MiB a run's log is cut."""
+        if not text:
+            return
         kept = self.texts.get(job_id)
         if kept is None:
             kept = self.texts[job_id] = _Text(client)

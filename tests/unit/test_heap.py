@@ -1,0 +1,49 @@
+"""The memory of a daemon: what has cycles goes in time although the collector looks away."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from quorate_runtime import heap
+from quorate_runtime.clock import VirtualClock
+
+
+class Knot:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """The collector of the process that runs the tests."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+async def test_what_has_cycles_goes_after_a_while() -> None:
+    heap.settle()
+    clock, knot = VirtualClock(0.0), Knot()
+    tidying = asyncio.create_task(heap.tidy_for_ever(clock))
+    await asyncio.sleep(0)
+    gone = weakref.ref(knot)
+    del knot
+    assert gone() is not None, "nobody counts a cycle out"
+    clock.forward(heap.TIDY_SECONDS)
+    async with asyncio.timeout(10):
+        while gone() is not None:
+            await asyncio.sleep(0.01)
+    assert not tidying.done()
+    tidying.cancel()
+
+
+def test_what_is_loaded_is_never_walked_again() -> None:
+    before = gc.get_freeze_count()
+    heap.settle()
+    assert gc.get_freeze_count() > before and gc.get_threshold()[0] == heap.YOUNG_MAX
