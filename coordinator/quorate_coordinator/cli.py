@@ -22,10 +22,12 @@ from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Bps, usd
 from quorate_runtime import crash, heap, logs
+from quorate_runtime.journal_port import JournalError
 from quorate_runtime.keys import Keystore, KeystoreError
 from quorate_runtime.networks import FORWARDED, X_FORWARDED_FOR, Proxies
 from quorate_runtime.notify import Notifier
 from quorate_runtime.passphrase import passphrase_of
+from quorate_runtime.sqlite_whole import FileDamaged
 from quorate_runtime.stopping import serve_until_signal
 
 app = typer.Typer(help="Run the matching service: order book, audits, settlement.", no_args_is_help=True)
@@ -180,6 +182,8 @@ def up(
         refused = group.exceptions[0]
         assert isinstance(refused, Refused), "the group holds nothing else"
         raise fail(f"{refused.detail or refused}{faucet if refused.code is Code.NOT_REGISTERED else ''}", EXIT_REFUSED) from group
+    except* (JournalError, FileDamaged) as group:
+        raise fail(str(group.exceptions[0]), EXIT_REFUSED) from group
     except* Unavailable as group:
         told = str(group.exceptions[0])
         remedy = ". Start it, or name another: quorate coordinator init --chain-url URL" if told.startswith("chain node") else ""

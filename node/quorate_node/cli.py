@@ -32,6 +32,7 @@ from quorate_runtime.journal_port import JournalError
 from quorate_runtime.keys import Keystore, KeystoreError
 from quorate_runtime.notify import Notifier
 from quorate_runtime.passphrase import passphrase_of
+from quorate_runtime.sqlite_whole import FileDamaged
 from quorate_runtime.stopping import serve_until_signal
 
 app = typer.Typer(help="Run the provider: check the machine, stake, execute jobs, earn.", no_args_is_help=True)
@@ -217,7 +218,7 @@ def up(
         settings = stored.read(folder)
         keys = _keys(folder, settings, password_file, is_new=False)
         asyncio.run(_serve(settings.config(folder, executor, port, stop_on_exit, noop_ms, drain_seconds), keys))
-    except (Refused, Unavailable, KeystoreError, JournalError, BaseExceptionGroup) as error:
+    except (Refused, Unavailable, KeystoreError, JournalError, FileDamaged, BaseExceptionGroup) as error:
         fail(error, as_json)
 
 

@@ -6,6 +6,7 @@ silence what was acknowledged. (The journal has checksums of its own besides; se
 
 import os
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -37,6 +38,49 @@ def make_whole(path: Path, schema: str) -> None:
             os.close(handle)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def open_whole(path: Path, versions: Sequence[str], timeout: float = 5.0) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    """A large file, made or brought up a version at a time (`versions`: the tables of each, from 1): a writer, whose commits are
+    durable, and a reader. FileDamaged when there is one that is not whole or of a newer program.
+    """
+    make_whole(path, f"{versions[0]} PRAGMA user_version = 1;")
+    opened: list[sqlite3.Connection] = []
+    try:
+        for _ in range(2):
+            opened.append(sqlite3.connect(path, timeout, check_same_thread=False))
+        writer, reader = opened
+        check_whole(path, writer, is_large=True)
+        for connection in opened:
+            connection.execute("PRAGMA synchronous=FULL")
+        _migrate(path, writer, versions)
+    except sqlite3.DatabaseError as error:
+        _close(opened)
+        raise damaged(path, str(error)) from error
+    except FileDamaged:
+        _close(opened)
+        raise
+    return writer, reader
+
+
+def used_bytes(connection: sqlite3.Connection) -> int:
+    """Of the file's pages, those that hold something: true on the disk, and without a sum that could be wrong."""
+    pages, free, size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size"))
+    return (pages - free) * size
+
+
+def _migrate(path: Path, connection: sqlite3.Connection, versions: Sequence[str]) -> None:
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if found > len(versions):
+        raise FileDamaged(f"{path} was written by a newer program (version {found}, this one knows {len(versions)}); start that one")
+    for version, tables in enumerate(versions, 1):
+        if found < version:
+            connection.executescript(f"BEGIN; {tables} PRAGMA user_version = {version}; COMMIT;")
+
+
+def _close(connections: Sequence[sqlite3.Connection]) -> None:
+    for connection in connections:
+        connection.close()
 
 
 def check_whole(path: Path, connection: sqlite3.Connection, is_large: bool = False) -> None:

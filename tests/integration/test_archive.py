@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from archiving_market import ArchivingMarket
-from quorate_coordinator.adapters.archive_file import ArchiveDamaged, FileArchive
+from quorate_coordinator.adapters.archive_file import FileArchive
 from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.adapters.projection import Projection, run_row, runs
 from quorate_coordinator.archive import MemoryArchive, RunArchive, readers_of, row_of
@@ -17,6 +17,7 @@ from quorate_coordinator.core.archived import ArchivedRun
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32
+from quorate_runtime.sqlite_whole import FileDamaged
 from scripted_market import Party
 
 
@@ -109,7 +110,7 @@ def test_a_file_that_is_not_ours_is_left_alone(tmp_path: Path, some: list[Archiv
     path = tmp_path / "archive.sqlite"
     path.write_bytes(b"this is no database" * 500)
     before = path.read_bytes()
-    with pytest.raises(ArchiveDamaged, match="backup"):
+    with pytest.raises(FileDamaged, match="backup"):
         FileArchive(path)
     assert path.read_bytes() == before
     newer = tmp_path / "newer.sqlite"
@@ -119,7 +120,7 @@ def test_a_file_that_is_not_ours_is_left_alone(tmp_path: Path, some: list[Archiv
     with sqlite3.connect(newer) as connection:
         connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(ArchiveDamaged, match="newer program"):
+    with pytest.raises(FileDamaged, match="newer program"):
         FileArchive(newer)
     with sqlite3.connect(newer) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (6,)

@@ -2,7 +2,9 @@
 whole, or refused by name with the remedy; with a torn WAL they are what they were at some moment before.
 """
 
+import asyncio
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -17,9 +19,11 @@ from archiving_market import ArchivingMarket
 from quorate.errors import ProfileError
 from quorate.ledger import Entry as Ordered
 from quorate.ledger import Ledger
-from quorate_coordinator.adapters.archive_file import ArchiveDamaged, FileArchive
+from quorate_coordinator.adapters.archive_file import FileArchive
+from quorate_coordinator.adapters.document_file import DAY_SECONDS, DocumentFile, Keeping
 from quorate_coordinator.core.archived import ArchivedRun
 from quorate_protocol import units
+from quorate_protocol.hashing import sha256
 from quorate_protocol.messages import Order
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Hash32, Nonce
 from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
@@ -99,7 +103,7 @@ def archive_of(runs: list[ArchivedRun]) -> Book:
         assert isinstance(archive, FileArchive)
         return archive.count(), [archive.run(run.run.job_id) for run in runs]
 
-    return Book("archive.sqlite", FileArchive, fill, read, ArchiveDamaged)
+    return Book("archive.sqlite", FileArchive, fill, read, FileDamaged)
 
 
 @pytest.fixture(scope="module")
@@ -111,13 +115,33 @@ def runs() -> list[ArchivedRun]:
     return [run for run in map(market.archive.run, jobs) if run is not None]
 
 
+def document(number: int) -> bytes:
+    return random.Random(number).randbytes(3000)
+
+
+def fill_documents(opened: object, number: int) -> Iterator[None]:
+    assert isinstance(opened, DocumentFile)
+    asyncio.run(opened.put(document(number)))
+    yield
+
+
+def read_documents(opened: object) -> object:
+    assert isinstance(opened, DocumentFile)
+    return [opened.get(sha256(document(number))) for number in range(COUNT)]
+
+
+BOOKS["documents"] = Book(
+    "documents.sqlite", lambda path: DocumentFile(path, Keeping(1 << 30, 180 * DAY_SECONDS)), fill_documents, read_documents, FileDamaged
+)
+
+
 @pytest.fixture(params=["archive", *BOOKS])
 def book(request: pytest.FixtureRequest, runs: list[ArchivedRun]) -> Book:
     return BOOKS.get(request.param) or archive_of(runs)
 
 
 def close(opened: object) -> None:
-    assert isinstance(opened, Ledger | Outbox | FileArchive)
+    assert isinstance(opened, Ledger | Outbox | FileArchive | DocumentFile)
     opened.close()
 
 

@@ -17,10 +17,11 @@ from quorate_content.cid import parse
 from quorate_content.fetch import Source
 from quorate_content.gateway import Library, add_gateway_routes
 from quorate_content.store import ContentStore
-from quorate_coordinator.adapters.document_file import DAY_SECONDS, DocumentFile, DocumentsDamaged, Keeping
+from quorate_coordinator.adapters.document_file import DAY_SECONDS, DocumentFile, Keeping
 from quorate_protocol.cids import document_cid
 from quorate_protocol.hashing import sha256
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.sqlite_whole import FileDamaged
 
 KIB = 1024
 KEEPING = Keeping(4 << 20, 180 * DAY_SECONDS, 15 * DAY_SECONDS)
@@ -147,10 +148,10 @@ async def test_a_file_of_a_newer_program_is_not_touched(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(DocumentsDamaged, match="newer program"):
+    with pytest.raises(FileDamaged, match="newer program"):
         DocumentFile(path, KEEPING, Clock())
     path.write_bytes(b"rubbish" * 1000)
-    with pytest.raises(DocumentsDamaged, match="cannot be read"):
+    with pytest.raises(FileDamaged, match="backup"):
         DocumentFile(path, KEEPING, Clock())
 
 

@@ -8,7 +8,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from quorate_coordinator.archive import RUNS_PER_LOOK, Place, Readers, Row, place_of, readers_of, row_of
@@ -16,11 +16,9 @@ from quorate_coordinator.core.archived import ArchivedRun
 from quorate_protocol import codec, codec_text
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.sqlite_whole import FileDamaged, check_whole, make_whole
+from quorate_runtime.sqlite_whole import open_whole, used_bytes
 
-VERSION = 2
 RETRY_SECONDS = 5.0
-PAGES = ("page_count", "freelist_count", "page_size")
 TABLES = """
 CREATE TABLE runs (
     job_id BLOB PRIMARY KEY, client BLOB NOT NULL, created_at INTEGER NOT NULL, last_line INTEGER NOT NULL, shown TEXT NOT NULL,
@@ -42,28 +40,14 @@ INSERT INTO gone VALUES (1, 0);
 """
 
 
-class ArchiveDamaged(Exception):
-    """The file is not one that this program can use; the message names it and the remedy."""
-
-
 class FileArchive:
     """`RunArchive` in a file."""
 
     def __init__(self, path: Path) -> None:
-        """Opens or makes it. `ArchiveDamaged` when there is one that is not to be touched."""
+        """Opens or makes it. `FileDamaged` when there is one that is not to be touched."""
         self._path = path
         self._lock = threading.Lock()
-        try:
-            make_whole(path, f"{TABLES} PRAGMA user_version = 1;")
-            with closing(sqlite3.connect(path)) as looking:
-                check_whole(path, looking, is_large=True)
-            self._writer = _connect(path)
-            _migrate(self._writer, path)
-            self._reader = _connect(path)
-        except (FileDamaged, sqlite3.DatabaseError) as error:
-            raise ArchiveDamaged(
-                f"{path} cannot be read ({error}). It holds the finished runs; take its backup, or move it away to go on without"
-            ) from error
+        self._writer, self._reader = open_whole(path, (TABLES, TABLES_2))
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
         """As `RunArchive`. `Unavailable` while the disk does not take it."""
@@ -107,8 +91,7 @@ class FileArchive:
 
     def used_bytes(self) -> int:
         """As `RunArchive`: without the pages that wait to be used again."""
-        pages, free, size = (int(self._reader.execute(f"PRAGMA {name}").fetchone()[0]) for name in PAGES)
-        return (pages - free) * size
+        return used_bytes(self._reader)
 
     def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:
         """As `RunArchive`."""
@@ -167,20 +150,3 @@ def _columns(over: ArchivedRun) -> tuple[bytes | int | str, ...]:
 
 def _decoded(body: bytes) -> ArchivedRun:
     return codec.from_json(ArchivedRun, codec.parse(body, len(body)))
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    return connection
-
-
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Brings an older file up, a version at a time."""
-    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if found > VERSION:
-        raise ArchiveDamaged(f"{path} was written by a newer program (version {found}, this one knows {VERSION}); start that one")
-    for version, tables in ((1, TABLES), (2, TABLES_2)):
-        if found < version:
-            connection.executescript(f"BEGIN; {tables} PRAGMA user_version = {version}; COMMIT;")

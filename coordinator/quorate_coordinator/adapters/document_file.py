@@ -20,9 +20,9 @@ from pathlib import Path
 from quorate_protocol.hashing import sha256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
+from quorate_runtime.sqlite_whole import open_whole, used_bytes
 
 log = logging.getLogger(__name__)
-VERSION = 1
 DAY_SECONDS = 86_400
 LEAST_SECONDS = 23 * DAY_SECONDS  # a coordinator's bond can be taken for 21 d, and a challenge and its answer take 30 h (PROTOCOL §6)
 FRESH_SECONDS = DAY_SECONDS  # stored again sooner than this, a document is not written again
@@ -35,10 +35,6 @@ TABLES = """
 CREATE TABLE documents (digest BLOB NOT NULL UNIQUE, at INTEGER NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE INDEX documents_by_age ON documents (at);
 """
-
-
-class DocumentsDamaged(Exception):
-    """The file is not one that this program can use; the message names it and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +57,14 @@ class DocumentFile:
     """Documents by their sha2-256. Look-ups are short and come from the event loop; writing is in a thread, many in one transaction."""
 
     def __init__(self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time) -> None:
-        """Opens or makes it. `DocumentsDamaged` when there is one that is not to be touched."""
+        """Opens or makes it. `FileDamaged` when there is one that is not to be touched."""
         self._path, self.keeping, self._now = path, keeping, now
         self._lock = threading.Lock()
         self._turn = asyncio.Lock()
         self._waiting: list[_Waiting] = []
         self._told_at = float("-inf")
         self.problem = ""  # why the last writing failed, for people
-        try:
-            self._writer = _connect(path)
-            _migrate(self._writer, path)
-            self._reader = _connect(path)
-        except sqlite3.DatabaseError as error:
-            raise DocumentsDamaged(
-                f"{path} cannot be read ({error}). It holds receipts; take its backup, or move it away to go on without"
-            ) from error
+        self._writer, self._reader = open_whole(path, (TABLES,))
 
     def close(self) -> None:
         """Lets go of what it has open."""
@@ -115,7 +104,7 @@ class DocumentFile:
 
     def used_bytes(self) -> int:
         """On the disk, without the pages that wait to be used again."""
-        return _used(self._reader)
+        return used_bytes(self._reader)
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
         at = int(self._now())
@@ -135,7 +124,7 @@ class DocumentFile:
 
     def _tell_of_room(self, at: int) -> None:
         """Before it is full: then the coordinator waits for whoever reads this."""
-        used, most = _used(self._writer), self.keeping.bytes_max - SPARE_BYTES
+        used, most = used_bytes(self._writer), self.keeping.bytes_max - SPARE_BYTES
         if used > NEARLY_FULL * most and at - self._told_at >= TOLD_EVERY_SECONDS:
             self._told_at = at
             log.warning("%s takes %d of its %d bytes; unless its oldest may go, --documents-gib has to grow", self._path, used, most)
@@ -143,7 +132,7 @@ class DocumentFile:
     def _make_room(self, at: int, wanted: int) -> None:
         """Drops what is over its time; of the rest the oldest, as far as that is needed and allowed."""
         self._prune(at - self.keeping.keep_seconds)
-        while _used(self._writer) + wanted > self.keeping.bytes_max - SPARE_BYTES:
+        while used_bytes(self._writer) + wanted > self.keeping.bytes_max - SPARE_BYTES:
             if not self._prune(at - self.keeping.least_seconds):
                 raise Unavailable(
                     f"{self._path} has reached its bound of {self.keeping.bytes_max} bytes, with documents younger than "
@@ -155,23 +144,3 @@ class DocumentFile:
         """The oldest, some hundred of them; how many."""
         query = "DELETE FROM documents WHERE rowid IN (SELECT rowid FROM documents WHERE at < ? ORDER BY at LIMIT ?)"
         return self._writer.execute(query, (before, PRUNED_AT_ONCE)).rowcount
-
-
-def _used(connection: sqlite3.Connection) -> int:
-    (pages,), (free,), (size,) = (connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "freelist_count", "page_size"))
-    return (int(pages) - int(free)) * int(size)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    return connection
-
-
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if found > VERSION:
-        raise DocumentsDamaged(f"{path} was written by a newer program (version {found}, this one knows {VERSION}); start that one")
-    if found == 0:
-        connection.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
