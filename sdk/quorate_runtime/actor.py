@@ -29,7 +29,9 @@ F = TypeVar("F", bound=Effect)
 INBOX_MAX = 1024
 FLYING_MAX = 1024  # appends that are not durable yet
 PENDING_MAX = 100_000  # effects that are not performed yet
-SNAPSHOT_EVERY = 10_000
+SNAPSHOT_EVERY = 10_000  # events; or sooner, so that what is kept until a snapshot is bounded on a slow day as well:
+SNAPSHOT_SECONDS = 60
+SNAPSHOT_LEAST = 1_000  # events
 BEHIND_SECONDS = 30  # a clock so far behind the newest event is told of
 
 RandomSource = Callable[[], Hash32]
@@ -69,6 +71,7 @@ class Actor(Generic[E, F]):
         self._outbox = Outbox(perform, journal, clock, registry, self._fail, on_refused)
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._at = UnixSeconds(0)
+        self._saved_offset, self._saved_at = 0, UnixSeconds(0)  # of the newest snapshot
         self._is_over, self._is_behind = False, False
         self._steps = registry.counter("quorate_events_total", "Events journaled, by type.", ("event",))
         self._refusals = registry.counter("quorate_refused_total", "Events refused, by code.", ("code",))
@@ -169,7 +172,7 @@ class Actor(Generic[E, F]):
         future = self._journal.append(record, effects)
         self._flying.append((entry, future))
         future.add_done_callback(partial(self._durable, outcome))
-        if self._journal.last_offset % self._snapshot_every == 0:
+        if self._is_snapshot_due():
             self._save_snapshot()
 
     def _durable(self, outcome: Outcome[F], future: asyncio.Future[Appended]) -> None:
@@ -193,9 +196,14 @@ class Actor(Generic[E, F]):
 
     # ---- snapshots: 8 bytes of time, then the core's
 
+    def _is_snapshot_due(self) -> bool:
+        events = self._journal.last_offset - self._saved_offset
+        return events >= self._snapshot_every or (events >= SNAPSHOT_LEAST and self._at - self._saved_at >= SNAPSHOT_SECONDS)
+
     def _save_snapshot(self) -> None:
+        self._saved_offset, self._saved_at = self._journal.last_offset, self._at
         payload = self._at.to_bytes(8, "big") + self.core.snapshot()
-        saved = self._journal.save_snapshot(Snapshot(self._journal.last_offset, self._codec.version, payload))
+        saved = self._journal.save_snapshot(Snapshot(self._saved_offset, self._codec.version, payload))
         saved.add_done_callback(self._saved)
 
     def _saved(self, future: asyncio.Future[None]) -> None:
@@ -209,6 +217,7 @@ class Actor(Generic[E, F]):
             return 0
         self._at = UnixSeconds(int.from_bytes(snapshot.payload[:8], "big"))
         self.core.restore(snapshot.payload[8:])
+        self._saved_offset, self._saved_at = snapshot.offset, self._at
         return snapshot.offset
 
     # ---- the end

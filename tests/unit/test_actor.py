@@ -106,6 +106,31 @@ def test_nothing_is_told_or_done_before_the_append_is_durable() -> None:
     run_virtual(main)
 
 
+def test_a_snapshot_comes_after_a_minute_when_a_thousand_events_came() -> None:
+    async def main(clock: VirtualClock) -> None:
+        disk = MemoryDisk()
+        market = await Market(clock, disk).up()
+
+        async def offset_after(events: int, seconds: float) -> int:
+            clock.forward(seconds)
+            for _ in range(events):
+                await market.actor.submit(pay("ada", 1))
+            return disk.snapshot.offset if disk.snapshot is not None else 0
+
+        assert await offset_after(999, 0) == 0
+        assert await offset_after(1, 0) == 1000  # the first is overdue
+        assert await offset_after(1500, 59) == 1000
+        assert await offset_after(1, 1) == 2501
+        assert await offset_after(999, 600) == 2501
+        assert await offset_after(1, 0) == 3501
+        await market.stop()
+        again = await Market(clock, disk).up()
+        assert again.core.snapshot() == market.core.snapshot()
+        await again.stop()
+
+    run_virtual(main)
+
+
 @pytest.mark.parametrize("snapshot_every", [1, 7, 10_000])
 def test_replay_gives_the_same_state(snapshot_every: int) -> None:
     async def main(clock: VirtualClock) -> None:
