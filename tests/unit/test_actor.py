@@ -123,7 +123,7 @@ def test_a_snapshot_comes_after_a_minute_when_a_thousand_events_came() -> None:
         assert await offset_after(1, 1) == 2501
         assert await offset_after(999, 600) == 2501
         assert await offset_after(1, 0) == 3501
-        await market.stop()
+        await market.crash()
         again = await Market(clock, disk).up()
         assert again.core.snapshot() == market.core.snapshot()
         await again.stop()
