@@ -26,6 +26,7 @@ from quorate_protocol.messages import Accept, Assignment, Commit, Heartbeat, Rev
 from quorate_protocol.offer import Hardware, Offer, OfferEnvelope, SlotOffer
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import (
+    ZERO_ADDRESS,
     ZERO_HASH,
     Address,
     ExitStatus,
@@ -93,21 +94,23 @@ class Floor:
 
 @dataclass
 class WiredProvider:
-    """One of them, with one slot; owner and operator are the same key."""
+    """One of them, with one slot. `key` is its operator's; `account` its owner's, where that is another."""
 
     key: KeySigner
     floor: Floor
     session: aiohttp.ClientSession
     reveals: dict[Hash32, Reveal] = field(default_factory=dict)
     taken: set[Hash32] = field(default_factory=set)
+    account: Address = ZERO_ADDRESS
     dialer: WsDialer = field(init=False)
     group: asyncio.TaskGroup = field(init=False)
     tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
     def __post_init__(self) -> None:
         place = self.floor.place
+        self.account = self.key.address if self.account == ZERO_ADDRESS else self.account
         url = place.url.replace("http", "ws", 1) + "/v1/peers"
-        self.dialer = WsDialer(url, place.coordinator, self.key.address, self.key, self._handle, SystemClock(), retry_max=0.5)
+        self.dialer = WsDialer(url, place.coordinator, self.account, self.key, self._handle, SystemClock(), retry_max=0.5)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator["WiredProvider"]:
@@ -137,7 +140,7 @@ class WiredProvider:
     async def _offer(self) -> None:
         slot = SlotOffer(HOST, Small(1), Price(0), Price(100_000), Price(0))
         offer = Offer(
-            self.key.address, Sequence(1), UnixSeconds(int(time.time()) + 900), (slot,), Hardware(8, 1 << 36, 1 << 40), "noop", Small(0),
+            self.account, Sequence(1), UnixSeconds(int(time.time()) + 900), (slot,), Hardware(8, 1 << 36, 1 << 40), "noop", Small(0),
             (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, (),
         )  # fmt: skip
         await self._send(wire.OfferSent(OfferEnvelope(offer, seal(self.floor.place.domain, offer.signed(), self.key.sign))))
@@ -146,7 +149,7 @@ class WiredProvider:
         number = 0
         while True:
             number += 1
-            beat = Heartbeat(self.key.address, Sequence(number), (), UnixSeconds(int(time.time())))
+            beat = Heartbeat(self.account, Sequence(number), (), UnixSeconds(int(time.time())))
             await self._send(wire.HeartbeatSent(seal(self.floor.place.domain, beat, self.key.sign)))
             await asyncio.sleep(BEAT_SECONDS)
 
@@ -168,11 +171,11 @@ class WiredProvider:
         await self._send(wire.AcceptSent(seal(domain, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), self.key.sign)))
         may_end = await self.floor.begin(spec.name)
         await may_end.wait()
-        salt = hash_tuple("salt", self.key.address, hashed)
+        salt = hash_tuple("salt", self.account, hashed)
         output, cid = await self._sealed(hashed, salt)
-        self.reveals[hashed] = Reveal(hashed, self.key.address, ExitStatus(0), output, salt)
+        self.reveals[hashed] = Reveal(hashed, self.account, ExitStatus(0), output, salt)
         class_id = determinism_class(assignment.host_class, job.image_digest(spec.image), HOST.environment())
-        value = commitment(hashed, self.key.address, salt, result_digest(ExitStatus(0), output))
+        value = commitment(hashed, self.account, salt, result_digest(ExitStatus(0), output))
         ahead = Round(round_at(self.floor.place.beacon, int(time.time())) + 3)
         commit = Commit(hashed, class_id, value, Hash32(cid.digest), Milliseconds(5), ahead)
         await self._send(wire.CommitSent(seal(domain, commit, self.key.sign)))
@@ -185,7 +188,7 @@ class WiredProvider:
         ciphertext = folder.with_suffix(".sealed")
         output, cid, _ = await asyncio.to_thread(seal_directory, folder, salt, ciphertext)
         place = self.floor.place
-        bearer = Bearer(self.key.address, self.key.address, UnixSeconds(int(time.time()) + 60))
+        bearer = Bearer(self.account, self.key.address, UnixSeconds(int(time.time()) + 60))
         headers = {"Authorization": make_token(bearer, place.chain_id, place.coordinator, self.key.sign)}
         stored = await upload_file(self.session, f"{place.url}/v1/content", ciphertext, cid, headers)
         return output, parse(str(stored.cid))

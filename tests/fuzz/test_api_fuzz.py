@@ -1,4 +1,5 @@
-"""Every route of the real service under requests made from its own OpenAPI document, fitting and unfitting: typed answers only.
+"""Every route of the real service under requests made from its own OpenAPI document, fitting and unfitting, each asked as nobody, as a
+stranger, as a client and as a provider: documented and typed answers only.
 
 `QUORATE_FUZZ` multiplies the examples.
 """
@@ -16,36 +17,38 @@ import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis.core.transport import Response
 from schemathesis.generation import GenerationMode
+from schemathesis.schemas import BaseSchema
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
-from coordinator_stage import deployed_stage, running
+from fuzz.api_parties import CLIENT, WHO, Parties, parties
 from fuzzing import COUNTS
 from quorate_coordinator.api.operations import EVENTS, OPERATIONS, TEXT, Operation
-from quorate_protocol.bearer import Bearer, make_token
 from quorate_protocol.refusals import Code
-from quorate_protocol.units import UnixSeconds
-from quorate_runtime.crypto import KeySigner
 
-EXAMPLES = 8 * int(os.environ.get("QUORATE_FUZZ", "1"))
+EXAMPLES = 3 * int(os.environ.get("QUORATE_FUZZ", "1"))
 CODES = {*Code, "unavailable"}
 STREAMS = {item.path for item in OPERATIONS if item.answer in (EVENTS, TEXT) and item.path != "/metrics"}
+DOCUMENTED = [status_code_conformance, content_type_conformance, response_schema_conformance]
 SECONDS_MAX = 5.0  # of the processor, with those of whoever asks: what a request may cost
 WAIT_SECONDS = 60.0  # by the clock, which says nothing on a machine that others use too
-ASKED: Counter[str] = Counter()
+ASKED: Counter[tuple[str, str]] = Counter()
+GOOD: set[tuple[str, str]] = set()
+"""(who, route) that were answered with what was asked for."""
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
-    """(URL, headers with a token of a stranger whose signature is good): the service in a thread with a loop of its own."""
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
+    """The service and whoever asks it, in a thread with a loop of its own."""
     begun, ended = threading.Event(), asyncio.Event()
     found: dict[str, Any] = {}
 
     async def serve() -> None:
-        async with deployed_stage(tmp_path_factory.mktemp("api")) as stage, running(stage.service()) as service:
-            key = KeySigner(b"\x42" * 32)
-            bearer = Bearer(key.address, key.address, UnixSeconds(int(time.time()) + 3600))
-            token = make_token(bearer, stage.deployment.chain_id, stage.keys.account.address, key.sign)
-            found.update(url=service.url, token=token, loop=asyncio.get_running_loop())
+        found["loop"] = asyncio.get_running_loop()
+        async with parties(tmp_path_factory.mktemp("api")) as everybody:
+            found["everybody"] = everybody
             begun.set()
             await ended.wait()
 
@@ -53,10 +56,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict
     thread.start()
     try:
         assert begun.wait(60), "the service did not come up"
-        yield found["url"], {"Authorization": found["token"]}
+        yield found["everybody"]
     finally:
         found["loop"].call_soon_threadsafe(ended.set)
         thread.join(30)
+
+
+@pytest.fixture(scope="module")
+def schema(served: Parties) -> BaseSchema:
+    """The service's own document."""
+    return schemathesis.openapi.from_dict(requests.get(f"{served.url}/v1/openapi.json", timeout=WAIT_SECONDS).json())
 
 
 def takes_anything(item: Operation) -> bool:
@@ -64,44 +73,66 @@ def takes_anything(item: Operation) -> bool:
     return item.body is not None or bool(item.queries) or "{" in item.path
 
 
-def check(response: requests.Response, seconds: float) -> None:
-    """Typed, in time, and without a word about our insides."""
+def check(case: Any, response: requests.Response, seconds: float) -> None:
+    """Documented, typed, in time, and without a word about our insides."""
     assert seconds < SECONDS_MAX
-    if response.status_code < 400:
-        return
     if response.status_code == 412:  # only-if-cached of the gateway's specification, which has no body
         return
-    tree = json.loads(response.text)
-    assert set(tree) == {"code", "sentence", "detail"} and tree["code"] in CODES, response.text[:300]
-    assert response.status_code not in (500, 504) and "Traceback" not in response.text, response.text[:300]
+    if response.status_code >= 400:
+        tree = json.loads(response.text)
+        assert set(tree) == {"code", "sentence", "detail"} and tree["code"] in CODES, response.text[:300]
+        assert response.status_code not in (500, 504) and "Traceback" not in response.text, response.text[:300]
+    case.validate_response(Response.from_requests(response, verify=False), checks=DOCUMENTED)
 
 
 CASES = [(item, mode) for item in OPERATIONS for mode in GenerationMode if mode is GenerationMode.POSITIVE or takes_anything(item)]
 
 
 @pytest.mark.parametrize(("item", "mode"), CASES, ids=[f"{item.method}{item.path}-{mode.value}" for item, mode in CASES])
-def test_every_answer_is_typed(served: tuple[str, dict[str, str]], item: Operation, mode: GenerationMode) -> None:
-    url, token = served
-    schema = schemathesis.openapi.from_dict(requests.get(f"{url}/v1/openapi.json", timeout=10).json())
-    operation = schema[item.path][item.method]
-    session = requests.Session()
+def test_every_answer_is_typed(served: Parties, schema: BaseSchema, item: Operation, mode: GenerationMode) -> None:
+    session, route = requests.Session(), f"{item.method} {item.path}"
     quiet = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=quiet, phases=[Phase.generate], database=None)
-    @given(case=operation.as_strategy(generation_mode=mode))
-    def holds(case: Any) -> None:
-        headers = {} if item.path in STREAMS else dict(token)
-        begun = time.process_time()
-        response = case.call(base_url=url, session=session, headers=headers, timeout=WAIT_SECONDS)
-        ASKED[f"{item.method} {item.path}"] += 1
-        COUNTS["requests"], COUNTS["routes"] = ASKED.total(), len(ASKED)
-        check(response, time.process_time() - begun)
+    @given(case=schema[item.path][item.method].as_strategy(generation_mode=mode), known=st.integers(0, 3))
+    def holds(case: Any, known: int) -> None:
+        for name, values in served.known.items():
+            if f"{{{name}}}" in item.path and known < len(values):
+                case.path_parameters[name] = values[known]
+        for who in WHO:
+            begun = time.process_time()
+            request = case.as_transport_kwargs(base_url=served.url, headers=dict(served.headers[who]))
+            with session.request(**request, stream=True, timeout=WAIT_SECONDS) as response:
+                tell(who, route, response)
+                if item.path in STREAMS and response.status_code < 400:  # it may go on for ever: its head is looked at
+                    assert response.headers["Content-Type"].startswith(str(item.answer))
+                else:
+                    check(case, response, time.process_time() - begun)
 
     with session:
         holds()
 
 
-def test_the_service_still_serves(served: tuple[str, dict[str, str]]) -> None:
-    answer = requests.get(f"{served[0]}/v1/health", timeout=5)
+def tell(who: str, route: str, response: requests.Response) -> None:
+    ASKED[who, route] += 1
+    COUNTS[f"requests as {who}"] += 1
+    COUNTS[f"routes as {who}"] = sum(name == who for name, _ in ASKED)
+    if response.status_code < 400:
+        GOOD.add((who, route))
+
+
+def test_everybody_gets_what_is_theirs(served: Parties) -> None:
+    """The tokens are good: what is behind them was reached, so the answers above were not all the first 401."""
+    run, account, provider = served.known["job"][0], *served.known["address"]
+    for path, those in (
+        ("/v1/runs", {*WHO} - {"nobody"}), (f"/v1/runs/{run}/logs", {CLIENT}), (f"/v1/accounts/{account}", {CLIENT}),
+        (f"/v1/accounts/{provider}", {"provider"}), (f"/v1/runs/{run}", {*WHO}),
+    ):  # fmt: skip
+        answers = {who: requests.get(served.url + path, headers=served.headers[who], timeout=WAIT_SECONDS).status_code for who in WHO}
+        assert {who for who, status in answers.items() if status == 200} == those, (path, answers)
+
+
+def test_the_service_still_serves(served: Parties) -> None:
+    answer = requests.get(f"{served.url}/v1/health", timeout=WAIT_SECONDS)
     assert answer.status_code == 200
-    print(f"asked {ASKED.total()} times on {len(ASKED)} routes")
+    print(f"asked {ASKED.total()} times on {len({route for _, route in ASKED})} routes, as {len(GOOD)} of {len(ASKED)} with a good answer")
