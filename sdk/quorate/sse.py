@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from quorate.errors import UnavailableError
 
-LINE_BYTES_MAX = 1 << 20
 EVENT_BYTES_MAX = 1 << 20
 
 
@@ -20,11 +19,11 @@ class ServerEvent:
     data: str
 
 
-async def server_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[ServerEvent]:
-    """Events of a byte stream. UnavailableError when a line or event outgrows its bound."""
+async def server_events(chunks: AsyncIterator[bytes], bytes_max: int = EVENT_BYTES_MAX) -> AsyncIterator[ServerEvent]:
+    """Events of a byte stream. UnavailableError when a line or an event outgrows `bytes_max`."""
     identity, size = "", 0
     data: list[str] = []
-    async for line in _lines(chunks):
+    async for line in _lines(chunks, bytes_max):
         if not line:
             if data:
                 yield ServerEvent(identity, "\n".join(data))
@@ -35,17 +34,27 @@ async def server_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[ServerEve
         if name == "id":
             identity = value
         elif name == "data":
-            size += len(value)
-            if size > EVENT_BYTES_MAX:
-                raise UnavailableError(f"the coordinator sent an event of more than {EVENT_BYTES_MAX} bytes")
+            size += len(value) + 1  # a line without a word is kept too, and an event may have any number of them
+            if size > bytes_max:
+                raise _too_long("an event", bytes_max)
             data.append(value)
 
 
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    pending = b""
+async def _lines(chunks: AsyncIterator[bytes], bytes_max: int) -> AsyncIterator[str]:
+    """Each byte is looked at and moved once, however small the pieces are that it comes in."""
+    pending = bytearray()
     async for chunk in chunks:
-        *whole, pending = (pending + chunk).split(b"\n")
-        for line in whole:
-            yield line.removesuffix(b"\r").decode(errors="replace")
-        if len(pending) > LINE_BYTES_MAX:
-            raise UnavailableError(f"the coordinator sent a line of more than {LINE_BYTES_MAX} bytes")
+        begun, seen = 0, len(pending)
+        pending += chunk
+        while (end := pending.find(b"\n", seen)) >= 0:
+            if end - begun > bytes_max:
+                raise _too_long("a line", bytes_max)
+            yield pending[begun:end].removesuffix(b"\r").decode(errors="replace")
+            begun = seen = end + 1
+        del pending[:begun]
+        if len(pending) > bytes_max:
+            raise _too_long("a line", bytes_max)
+
+
+def _too_long(what: str, bytes_max: int) -> UnavailableError:
+    return UnavailableError(f"the coordinator sent {what} of more than {bytes_max} bytes")

@@ -78,8 +78,10 @@ async def fetch_info(url: str, session: aiohttp.ClientSession) -> BeaconInfo:
     """What a beacon says of itself (/info). For a devnet or a first look: whoever pays by it must know the key from elsewhere."""
     status, tree = await get_json(session, f"{url.rstrip('/')}/info")
     period, genesis, key = tree.get("period"), tree.get("genesis_time"), _unhex(tree.get("public_key"))
-    if status != 200 or type(period) is not int or type(genesis) is not int or period < 1 or len(key) != bls.PUBLIC_KEY_BYTES:
+    if status != 200 or type(period) is not int or type(genesis) is not int or len(key) != bls.PUBLIC_KEY_BYTES:
         raise Unavailable(f"beacon {url}: HTTP {status} without usable /info")
+    if not (0 < period < 2**31 and 0 <= genesis < 2**63):
+        raise Unavailable(f"beacon {url}: its /info says times that no clock tells")
     if tree.get("schemeID") != SCHEME:
         raise Unavailable(f"beacon {url} uses the scheme {str(tree.get('schemeID'))[:40]}, not {SCHEME}")
     return BeaconInfo(key, Seconds(period), genesis)

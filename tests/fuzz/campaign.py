@@ -1,8 +1,9 @@
 """The whole fuzzing as one command: `python -m fuzz.campaign [--effort N] [pytest's options]`, with tests/ on the path.
 
 Hypothesis and schemathesis by pytest, and beside it, on a second core, atheris over every target. The last line on stdout is one
-JSON object; its `untyped` counts what ended otherwise than in an answer or a typed refusal, and the exit status says whether it is
-zero. `cpu_seconds` says more than `seconds` on a machine that others use too.
+JSON object; its `untyped` counts what ended otherwise than in an answer or a typed refusal, `missed` names what was to be tried and was
+not, and the exit status says whether both are nothing. `requests` and `routes` of the API are counted by who asked. `cpu_seconds` says
+more than `seconds` on a machine that others use too.
 """
 
 import argparse
@@ -16,11 +17,16 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+from fuzz.api_parties import WHO
 from fuzz.guided import run
 from fuzz.guided_targets import TARGETS
+from quorate_coordinator.api.openapi import document
 
 ROOT = Path(__file__).parents[2]
+CODEC_INPUTS_MIN, CODEC_EFFORT = 20_000, 10  # of that effort and above; below it, in proportion
+ROUTES = sum(len(methods) for methods in document("")["paths"].values())
 GUIDED_RUNS = 1_000  # of each target and unit of effort
 GUIDED_SECONDS = 12.0
 
@@ -50,6 +56,19 @@ def by_atheris(effort: int) -> tuple[dict[str, int], int]:
     return inputs, untyped
 
 
+def missed(told: dict[str, Any], effort: int) -> list[str]:
+    """What a campaign was to try and did not, each as a sentence."""
+    wanted = CODEC_INPUTS_MIN * min(effort, CODEC_EFFORT) // CODEC_EFFORT
+    found = [f"codec inputs: {told['codec_inputs']} of {wanted}"] if told["codec_inputs"] < wanted else []
+    asked = ((who, told["routes"].get(who, 0)) for who in WHO)
+    return found + [f"routes asked as {who}: {count} of {ROUTES}" for who, count in asked if count < ROUTES]
+
+
+def by_who(counts: dict[str, int], what: str) -> dict[str, int]:
+    """Takes "<what> as <who>" out of the counts."""
+    return {name.removeprefix(f"{what} as "): counts.pop(name) for name in sorted(counts) if name.startswith(f"{what} as ")}
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -67,8 +86,11 @@ def main() -> int:
     codec_inputs = counts.pop("codec_inputs", 0) + (guided["codec"] if isinstance(guided, dict) else 0)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     took = {"seconds": round(time.monotonic() - begun), "cpu_seconds": round(used.ru_utime + used.ru_stime)}
-    print(json.dumps({"codec_inputs": codec_inputs, **counts, "guided": guided, "untyped": untyped, **took}))
-    return 1 if untyped else 0
+    asked = {what: by_who(counts, what) for what in ("requests", "routes")}
+    told: dict[str, Any] = {"codec_inputs": codec_inputs, **asked, **counts, "guided": guided}
+    lacking = missed(told, chosen.effort)
+    print(json.dumps({**told, "untyped": untyped, "missed": lacking, **took}))
+    return 1 if untyped or lacking else 0
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ KEY, COORDINATOR, AT = KeySigner(b"\x42" * 32), Address(b"\x11" * 20), UnixSecon
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def scratch_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(dir=SCRATCH))
     try:
         yield folder
@@ -42,7 +42,7 @@ def _folder() -> Iterator[Path]:
 
 def fuzz_outputs(data: bytes) -> None:
     """The tar in which an engine hands over a job's outputs: files and folders inside, within the caps, or nothing."""
-    with _folder() as folder:
+    with scratch_folder() as folder:
         try:
             collect_tar(iter([data[at : at + 4096] for at in range(0, len(data), 4096)]), folder / "out", CAPS)
         except Refused:
@@ -58,7 +58,7 @@ def fuzz_sealed(data: bytes) -> None:
     digest, content = Hash32(data[1:33].ljust(32, b"\0")), data[33:]
     if data[:1] and data[0] & 1:
         content = b"".join(_seal(iter([content]), output_key(SALT))) if content else b""
-    with _folder() as folder:
+    with scratch_folder() as folder:
         (folder / "sealed").write_bytes(content)
         has_opened = True
         try:
@@ -72,7 +72,7 @@ def fuzz_sealed(data: bytes) -> None:
         assert {path.name for path in folder.iterdir()} == {"sealed", *(["open"] if has_opened else [])}
 
 
-class _Answer:
+class Answer:
     """As much of an HTTP answer as the client reads."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
@@ -82,20 +82,20 @@ class _Answer:
         for at in range(0, len(self._body), size):
             yield self._body[at : at + size]
 
-    async def __aenter__(self) -> "_Answer":
+    async def __aenter__(self) -> "Answer":
         return self
 
     async def __aexit__(self, *_: object) -> None:
         return
 
 
-class _Session:
+class Session:
     """Answers in their order; a place that is none is refused as aiohttp does it."""
 
-    def __init__(self, answers: list[_Answer]) -> None:
+    def __init__(self, answers: list[Answer]) -> None:
         self._answers = iter(answers)
 
-    def get(self, url: str, **_: object) -> _Answer:
+    def get(self, url: str, **_: object) -> Answer:
         try:
             URL(url)
         except ValueError as error:
@@ -108,10 +108,10 @@ def fuzz_registry(data: bytes) -> None:
     challenge, token, manifest = (*data.split(b"\n\n", 2), b"", b"")[:3]
     head = challenge.decode("latin-1").replace("\r", "").replace("\n", "")
     kind = {"Content-Type": MANIFEST_TYPES[0]}
-    answers = [_Answer(401, {"WWW-Authenticate": head}, b""), _Answer(200, {}, token), _Answer(200, kind, manifest)]
+    answers = [Answer(401, {"WWW-Authenticate": head}, b""), Answer(200, {}, token), Answer(200, kind, manifest)]
     image = TaggedImage("registry.example/x:1", "registry.example", "x", "1")
     try:
-        asyncio.run(resolve(_Session(answers), image))  # type: ignore[arg-type]
+        asyncio.run(resolve(Session(answers), image))  # type: ignore[arg-type]
     except QuorateError:
         return
 

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from fuzz import guided_targets as targets
+from fuzz.guided_answers import ASKED
 from fuzz.guided_outer import OUTER
 from fuzzing import codec_inputs, dump
 from quorate_content.dagpb import DIRECTORY_DATA, Link, encode_link, encode_node, file_data, hamt_data, leaf_block
@@ -99,5 +100,5 @@ SEEDS = {
     "gateway": _gateway,
     "chain": lambda: [dump(item) for item in ANSWERS],
     "sealed": _sealed,
-    **{name: made for name, (_, made) in OUTER.items()},
+    **{name: made for name, (_, made) in {**OUTER, **ASKED}.items()},
 }

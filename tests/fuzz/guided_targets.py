@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from fuzz.guided_answers import ASKED
 from fuzz.guided_outer import OUTER, fuzz_sealed
 from fuzzing import decode_or_refuse, parse_or_refuse
 from image_support import entry, image_entries, tar
@@ -223,6 +224,6 @@ def image_seed() -> bytes:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "codec": fuzz_codec, "frames": fuzz_frames, "receipt": fuzz_receipt, "job_file": fuzz_job_file, "unixfs": fuzz_unixfs,
     "car": fuzz_car, "image": fuzz_image, "gateway": fuzz_gateway, "chain": fuzz_chain, "sealed": fuzz_sealed,
-    **{name: target for name, (target, _) in OUTER.items()},
+    **{name: target for name, (target, _) in {**OUTER, **ASKED}.items()},
 }  # fmt: skip
 """By the names that `python -m fuzz.guided` takes, beside `planted`."""

@@ -22,6 +22,7 @@ from typing import Any
 
 LOG_BYTES_MAX = 1 << 20
 STATUS_BYTES_MAX = 1 << 16
+PIDS_MAX = 1 << 22  # the kernel's own bound (PID_MAX_LIMIT)
 STOP_SECONDS = 5.0
 POLL_SECONDS = 0.1
 MEMORY_POLL_SECONDS = 0.25
@@ -89,7 +90,7 @@ class Supervised:
         except BlockingIOError:
             return True
         self.status = (self.status + chunk)[:STATUS_BYTES_MAX]
-        if self.init is None and (pid := self.said("child-pid")) is not None:
+        if self.init is None and (pid := self.said("child-pid")):
             try:
                 self.init, self.init_pid = os.pidfd_open(pid), pid
             except ProcessLookupError:
@@ -98,9 +99,7 @@ class Supervised:
 
     def said(self, name: str) -> int | None:
         """A number that bubblewrap told."""
-        complete = self.status.rpartition(b"\n")[0]
-        found = [json.loads(line).get(name) for line in complete.splitlines() if line]
-        return next((value for value in found if value is not None), None)
+        return told(self.status, name)
 
     def kill(self) -> None:
         """Every process of the program that can be reached: its group, and its namespace where it has one."""
@@ -150,6 +149,22 @@ class Supervised:
             return self.is_memory_kill
         text = Path(self.sandbox["kills"]).read_text()
         return any(int(line.split()[1]) > 0 for line in text.splitlines() if line.startswith("oom_kill "))
+
+
+def told(status: bytes, name: str) -> int | None:
+    """A process id or an exit status out of one JSON object a line; None while no whole line has it.
+
+    Jobs do not have bubblewrap's pipe. All the same a line that is nothing of the kind is passed over: what stands here gets a SIGKILL.
+    """
+    for line in status.rpartition(b"\n")[0].splitlines():
+        try:
+            tree = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # no word of bubblewrap's
+        value = tree.get(name) if isinstance(tree, dict) else None
+        if type(value) is int and 0 <= value <= PIDS_MAX:
+            return value
+    return None
 
 
 def lay_out(stage: str, sources: list[str]) -> None:

@@ -1,0 +1,209 @@
+"""What coverage-guided fuzzing feeds of whoever is asked: a beacon, a coordinator's event stream, a registry as a provider asks it, and
+bubblewrap's own report. As in `guided_targets`: each returns, or raises what no stranger may cause.
+"""
+
+import hashlib
+import json
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+from urllib.parse import SplitResult
+
+from fuzz.guided_outer import Answer, Session, scratch_folder
+from quorate.api import _tree, _view
+from quorate.errors import UnavailableError, from_answer
+from quorate.sse import ServerEvent, server_events
+from quorate_content.threads import Stop
+from quorate_node.adapters.registry_http import Pace, RegistryHttp
+from quorate_node.adapters.registry_image import PinnedImage, fetch_archive, parse_pinned
+from quorate_node.adapters.supervisor import PIDS_MAX, told
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Round, Seconds
+from quorate_protocol.views import JobEvent
+from quorate_runtime import bls
+from quorate_runtime.beacon import SCHEME, TRIES, HttpBeacon, fetch_info
+
+T = TypeVar("T")
+NUMBER, SECRET = Round(7), bls.keygen(b"fuzzed-beacon-of-32-bytes-length")
+TRUE = bls.beacon_round(SECRET, NUMBER)
+INFO = BeaconInfo(bls.public_key(SECRET), Seconds(3), 1_000)
+STATUSES = (200, 404, 425, 503)
+EVENT_BYTES = 2_048
+IMAGE_BYTES = 1 << 20
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives that never waits, without a loop."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits for something")
+
+
+class _Still:
+    """A clock that stands."""
+
+    def now(self) -> float:
+        return 2_000.0
+
+    async def sleep(self, seconds: float) -> None:
+        return
+
+
+def fuzz_beacon(data: bytes) -> None:
+    """A relay: a status, what it says of itself, and a round, apart by an empty line."""
+    status, (about, body) = STATUSES[data[0] & 3 if data else 0], (*data[1:].split(b"\n\n", 1), b"")[:2]
+    try:
+        info = finished(fetch_info("http://beacon.example", Session([Answer(200, {}, about)])))  # type: ignore[arg-type]
+        assert 0 < info.period < 2**31 and 0 <= info.genesis_time < 2**63
+    except Unavailable:
+        pass  # the answer
+    answers = Session([Answer(status, {}, body)] * TRIES)
+    try:
+        found = finished(HttpBeacon("http://beacon.example", INFO, answers, _Still()).round(NUMBER))  # type: ignore[arg-type]
+    except Unavailable:
+        return
+    assert found == (TRUE if status == 200 else None), "nothing false is handed out"
+
+
+def beacon_seeds() -> list[bytes]:
+    """A beacon that is in order, one that is not there yet, and times beyond every clock."""
+    info = {"period": 3, "genesis_time": 1_000, "public_key": INFO.public_key.hex(), "schemeID": SCHEME, "hash": "00"}
+    made = {"round": NUMBER, "signature": TRUE.signature.hex(), "randomness": TRUE.randomness.hex()}
+    both = json.dumps(info).encode() + b"\n\n" + json.dumps(made).encode()
+    beyond = json.dumps({**info, "genesis_time": 10**40, "period": 10**40}).encode()
+    return [b"\0" + both, b"\1" + both, b"\0" + both[:-20] + b'"}', b"\0" + beyond]
+
+
+def fuzz_events(data: bytes) -> None:
+    """A coordinator's event stream in pieces of so many bytes as the first one says; and the same as the answer to a request."""
+    step, body = data[0] + 1 if data else 1, data[1:]
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(body), step):
+            yield body[at : at + step]
+
+    async def read() -> list[ServerEvent]:
+        return [event async for event in server_events(pieces(), EVENT_BYTES)]
+
+    str(from_answer(500, _tree(body)))
+    try:
+        events = finished(read())
+    except UnavailableError:
+        return
+    for event in events:
+        assert max(len(event.id), len(event.data)) <= EVENT_BYTES
+        try:
+            _view(JobEvent, event.data.encode())
+        except UnavailableError:
+            continue
+
+
+def event_seeds() -> list[bytes]:
+    """Events as the coordinator sends them, whole and in small pieces, with a keep-alive."""
+    told = b'{"at":5,"commit":null,"jobId":"0x' + b"11" * 32 + b'","name":"acked","seq":1,"text":"x"}'
+    line = b"id: 1\nevent: acked\ndata: %s\n\n: alive\n\ndata: a\r\ndata: b\r\n\r\n" % told
+    return [b"\xff" + line * 2, b"\x05" + line, b'\0{"code":"busy","detail":"x"}']
+
+
+class _Offline(RegistryHttp):
+    """A registry of which each connection gives the next answer. Its own `_connected` needs a network."""
+
+    def __init__(self, image: PinnedImage, answers: list[bytes]) -> None:
+        super().__init__(image.host, image.path, False, Stop(60.0), Pace())
+        self._answers, self._open = iter(answers), list[socket.socket]()
+
+    def _connected(self, place: SplitResult) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        self._open.append(theirs)
+        theirs.sendall(next(self._answers, b""))
+        theirs.shutdown(socket.SHUT_WR)
+        return ours
+
+    def end(self) -> None:
+        for link in self._open:
+            link.close()
+
+
+def fuzz_image_registry(data: bytes) -> None:
+    """An image's name, then a registry's answers, each behind two bytes of length. Its digest is that of the first good
+    answer's body that is no token.
+    """
+    name, *answers = [*_pieces(data)] or [b""]
+    parted = (answer.partition(b"\r\n\r\n") for answer in answers)
+    digest = next((_digest(body) for head, _, body in parted if head[9:12] == b"200" and b"token" not in body), _digest(b""))
+    try:
+        image = parse_pinned(f"{name.decode('latin-1')}@{digest}")
+    except Refused:
+        return
+    registry = _Offline(image, answers)
+    with scratch_folder() as path:
+        try:
+            made = fetch_archive(image, registry, path / "images", IMAGE_BYTES, frozenset())
+            assert made.is_file()
+        except (Refused, Unavailable):
+            pass  # the answer
+        finally:
+            registry.end()
+        files = [file for file in path.rglob("*") if not file.is_dir()]
+        assert sum(file.stat().st_size for file in files) <= 2 * IMAGE_BYTES
+        assert all(file.parent.parent == path / "images" and not file.is_symlink() for file in files)
+
+
+def _pieces(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at + 2 <= len(data):
+        size = int.from_bytes(data[at : at + 2], "big")
+        yield data[at + 2 : at + 2 + size]
+        at += 2 + size
+
+
+def _digest(body: bytes) -> str:
+    return "sha256:" + hashlib.sha256(body).hexdigest()
+
+
+def image_registry_seeds() -> list[bytes]:
+    """A registry that is in order: with one image, with an index, with a token and a redirect, and one that sends chunks."""
+    config, layer = b"{}", b"layer" * 20
+    blobs = [{"digest": _digest(body), "size": len(body), "mediaType": "application/x"} for body in (config, layer)]
+    manifest = json.dumps({"schemaVersion": 2, "config": blobs[0], "layers": blobs[1:]}).encode()
+    entry = {"digest": _digest(manifest), "platform": {"os": "linux", "architecture": "amd64"}}
+    index, token = json.dumps({"manifests": [entry]}).encode(), b'{"token":"abc"}'
+    challenge = b'WWW-Authenticate: Bearer realm="https://registry.example/token",service="x",scope="y"\r\n'
+    moved = _answer(b"307 Moved", b"", b"Location: https://other.example/x\r\n")
+    wanted = [_answer(b"401 Who", b"", challenge), _answer(b"200 OK", token)]
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(layer), layer)
+    rest = [_answer(b"200 OK", config), _answer(b"200 OK", layer)]
+    runs = (
+        [_answer(b"200 OK", manifest), *rest], [_answer(b"200 OK", index), _answer(b"200 OK", manifest), *rest],
+        [moved, _answer(b"200 OK", manifest), rest[0], chunked], [*wanted, _answer(b"200 OK", manifest), *rest],
+    )  # fmt: skip
+    return [b"".join(len(piece).to_bytes(2, "big") + piece for piece in (b"registry.example/some/image", *answers)) for answers in runs]
+
+
+def _answer(status: bytes, body: bytes, more: bytes = b"") -> bytes:
+    return b"HTTP/1.1 %s\r\n%sContent-Length: %d\r\n\r\n%s" % (status, more, len(body), body)
+
+
+def fuzz_bwrap(data: bytes) -> None:
+    """What bubblewrap tells of its child: a number that can be one, or nothing."""
+    for name in ("child-pid", "exit-code"):
+        found = told(data, name)
+        assert found is None or (type(found) is int and 0 <= found <= PIDS_MAX)
+
+
+def bwrap_seeds() -> list[bytes]:
+    """A child that ran, and one that has not begun."""
+    first = b'{ "child-pid": 6796, "mnt-namespace": 4026532179, "pid-namespace": 4026532180 }\n'
+    return [first + b'{ "exit-code": 0 }\n', first, b'{ "child-pid": -1 }\n' + first]
+
+
+ASKED: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = {
+    "beacon": (fuzz_beacon, beacon_seeds),
+    "events": (fuzz_events, event_seeds),
+    "image_registry": (fuzz_image_registry, image_registry_seeds),
+    "bwrap": (fuzz_bwrap, bwrap_seeds),
+}
+"""Targets with their seeds."""
