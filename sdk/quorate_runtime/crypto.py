@@ -21,18 +21,20 @@ from quorate_protocol.units import Address, Hash32, Signature
 STREAM_BLOCK = 128  # values
 
 
-@lru_cache(maxsize=8192)
 def recover(digest: Hash32, sig: Signature) -> Address:
-    """Address that signed a 32-byte digest (`envelope.Recover`); `Refused(BAD_SIGNATURE)` for malleable, malformed or impossible ones.
-
-    Kept, because a session comes with every order of its client.
-    """
+    """Address that signed a 32-byte digest (`envelope.Recover`); `Refused(BAD_SIGNATURE)` for malleable, malformed or impossible ones."""
     check_signature_form(sig)
     try:
         key = PublicKey.from_signature_and_message(sig[:64] + bytes([sig[64] - 27]), digest, hasher=None)
     except ValueError as error:
         raise Refused(Code.BAD_SIGNATURE, "no key makes this signature") from error
     return address_of(key.format(compressed=False))
+
+
+@lru_cache(maxsize=1024)
+def recover_again(digest: Hash32, sig: Signature) -> Address:
+    """`recover` for what comes again and again: a client's session with each of its orders, its token with each request."""
+    return recover(digest, sig)
 
 
 def address_of(public_key: bytes) -> Address:

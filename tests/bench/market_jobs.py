@@ -59,7 +59,7 @@ from quorate_runtime import heap
 from quorate_runtime.actor import Actor
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.crypto import KeySigner, SecretStream, recover
+from quorate_runtime.crypto import KeySigner, SecretStream, recover, recover_again
 from quorate_runtime.journal import Journal
 
 CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
@@ -116,9 +116,16 @@ class Crypto:
         return sign
 
     def recover(self, hashed: Hash32, signature: Signature) -> Address:
-        """As `crypto.recover`, timed."""
+        """As the gate does it, timed."""
         begun = time.perf_counter()
         address = recover(hashed, signature)
+        self.seconds += time.perf_counter() - begun
+        return address
+
+    def recover_again(self, hashed: Hash32, signature: Signature) -> Address:
+        """As the API does it for orders, timed."""
+        begun = time.perf_counter()
+        address = recover_again(hashed, signature)
         self.seconds += time.perf_counter() - begun
         return address
 
@@ -253,7 +260,7 @@ class Market:
         begun = time.perf_counter()
         submission = codec_values.decode(Submission, data)
         if self.setup.is_signed:
-            order.validate(submission, DOMAIN, self.crypto.recover, self.core.rules.coordinator, now_seconds(), MAINNET)
+            order.validate(submission, DOMAIN, self.crypto.recover_again, self.core.rules.coordinator, now_seconds(), MAINNET)
         done = asyncio.get_running_loop().create_future()
         self.verdicts[digest(DOMAIN, submission.order.message)] = done
         await self.actor.submit(ev.OrderReceived(submission))

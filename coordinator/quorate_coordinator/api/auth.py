@@ -13,7 +13,7 @@ from quorate_protocol.messages import Session
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, UnixSeconds
-from quorate_runtime.crypto import recover
+from quorate_runtime.crypto import recover, recover_again
 
 CHARGED = web.RequestKey("charged", bool)
 
@@ -33,7 +33,7 @@ class Auth:
         if not header:
             return None
         now = UnixSeconds(int(self.clock.now()))
-        bearer = read_token(header, self.rules.domain.chain_id, self.rules.coordinator, recover, now)
+        bearer = read_token(header, self.rules.domain.chain_id, self.rules.coordinator, recover_again, now)
         if bearer.key != bearer.account and not self._speaks_for(bearer.account, bearer.key, now):
             raise Refused(Code.WRONG_SIGNER, "authorization: this key does not speak for this account here")
         if not request.get(CHARGED):

@@ -37,7 +37,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_protocol.views import AckView, InfoView, PlanRequest
 from quorate_runtime.actor import Actor
-from quorate_runtime.crypto import recover
+from quorate_runtime.crypto import recover, recover_again
 from quorate_runtime.health import Problem
 
 M = TypeVar("M")
@@ -139,7 +139,7 @@ class Api:
         """AckView of a Submission."""
         submission = codec.from_json(orders.Submission, codec.parse(await request.read(), BODY_BYTES_MAX))
         rules = self.core.rules
-        orders.validate(submission, rules.domain, recover, rules.coordinator, self.now(), self.limits)
+        orders.validate(submission, rules.domain, recover_again, rules.coordinator, self.now(), self.limits)
         self.auth.rates.account(submission.order.message.client)
         try:
             ack = await self.actor.submit(ev.OrderReceived(submission))
