@@ -63,6 +63,7 @@ class Limits:
     max_hold: Seconds
     window_jobs: int | None  # W; None = the tier's own
     allocation_release: Seconds
+    voucher_margin: Seconds  # a voucher is taken if the chain will honour it for so long: three epochs, for one may be refused and one late
     withdrawal_delay: Seconds
     uncovered_settle_after: Seconds
     slot_stake: Amount
@@ -93,9 +94,10 @@ class Limits:
 MAINNET = Limits(
     name="mainnet", beacon_period=Seconds(3), accept_within=Seconds(30), answer_within=Seconds(30), decline_ahead_max=Seconds(600),
     commit_grace=Seconds(60), reveal_within=Seconds(60), beacon_missing_after=Seconds(600), ack_age_max=Seconds(600),
-    max_hold=Seconds(72 * HOUR), window_jobs=None, allocation_release=Seconds(9 * DAY), withdrawal_delay=Seconds(48 * HOUR),
-    uncovered_settle_after=Seconds(48 * HOUR), slot_stake=Amount(100 * USD), coordinator_bond=Amount(1000 * USD),
-    class_owners_min_any=8, class_owner_age=Seconds(14 * DAY), case_evidence_age=Seconds(7 * DAY), case_allocation_age=Seconds(7 * DAY),
+    max_hold=Seconds(72 * HOUR), window_jobs=None, allocation_release=Seconds(9 * DAY), voucher_margin=Seconds(72 * HOUR),
+    withdrawal_delay=Seconds(48 * HOUR), uncovered_settle_after=Seconds(48 * HOUR), slot_stake=Amount(100 * USD),
+    coordinator_bond=Amount(1000 * USD), class_owners_min_any=8, class_owner_age=Seconds(14 * DAY),
+    case_evidence_age=Seconds(7 * DAY), case_allocation_age=Seconds(7 * DAY),
     jury_owners_min=15, jury_slot_age=Seconds(14 * DAY), jury_rounds_ahead=3, jury_beacon_missing=Seconds(24 * HOUR),
     jury_window=Seconds(24 * HOUR), jury_gas_fee=Amount(USD // 2), epoch_every=Seconds(24 * HOUR), claim_every_epochs=24,
     challenge_window=Seconds(24 * HOUR),
@@ -106,8 +108,8 @@ MAINNET = Limits(
 DEVNET = Limits(
     name="devnet", beacon_period=Seconds(2), accept_within=Seconds(5), answer_within=Seconds(5), decline_ahead_max=Seconds(20),
     commit_grace=Seconds(20), reveal_within=Seconds(6), beacon_missing_after=Seconds(30), ack_age_max=Seconds(600),
-    max_hold=Seconds(20), window_jobs=5, allocation_release=Seconds(60), withdrawal_delay=Seconds(40),
-    uncovered_settle_after=Seconds(20), slot_stake=Amount(100 * USD), coordinator_bond=Amount(1000 * USD),
+    max_hold=Seconds(20), window_jobs=5, allocation_release=Seconds(60), voucher_margin=Seconds(30),
+    withdrawal_delay=Seconds(40), uncovered_settle_after=Seconds(20), slot_stake=Amount(100 * USD), coordinator_bond=Amount(1000 * USD),
     class_owners_min_any=1, class_owner_age=Seconds(0), case_evidence_age=Seconds(90), case_allocation_age=Seconds(0),
     jury_owners_min=3, jury_slot_age=Seconds(0), jury_rounds_ahead=3, jury_beacon_missing=Seconds(30),
     jury_window=Seconds(20), jury_gas_fee=Amount(USD // 2), epoch_every=Seconds(10), claim_every_epochs=1, challenge_window=Seconds(10),

@@ -3,12 +3,13 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from quorate_coordinator.core import epochs, receipts
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import receipts
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect as CoordinatorEffect
-from quorate_coordinator.core.effects import OpenCase, Send, StoreReceipt
+from quorate_coordinator.core.effects import OpenCase, PostEpoch, Send, StoreReceipt
 from quorate_coordinator.core.state import Job, Running, Trusts
+from quorate_coordinator.core.turn import Turn
 from quorate_protocol import codec, receipt, wire
 from quorate_protocol.beacon import round_time
 from quorate_protocol.classes import job_class
@@ -22,7 +23,7 @@ from quorate_protocol.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.refusals import Refused
 from quorate_protocol.step import Effect, Outcome
 from quorate_protocol.trust import Trust
-from quorate_protocol.units import Address, Comparator, Hash32, JobKind, Label, VerifyTier
+from quorate_protocol.units import ZERO_HASH, Address, Comparator, Hash32, JobKind, Label, VerifyTier
 from quorate_protocol.units import Outcome as JobOutcome
 from quorate_runtime.crypto import recover
 from sim import workload
@@ -83,6 +84,8 @@ class Checks:
     def refused(self, process: str, event: object, refused: Refused) -> None:
         """Counts the code; what a refused step did to the tables was undone."""
         self.coverage.code(process, refused.code.value)
+        if isinstance(event, ev.VoucherReceived):
+            self.coverage.facts["a voucher too close to a release"] += "announce the release anew" in str(refused)
         for table in self._tables(process):
             table.take()
 
@@ -149,6 +152,9 @@ class Checks:
                 data = receipts.document(core.state, core.rules, effect)
                 assert data is not None, "I6: a receipt of a job that is gone"
                 self._take_receipt(core, data)
+            case PostEpoch(root=root):
+                finals = sum(leaf.final for leaf in epochs.leaves_of(Turn(core.state, core.rules, self.coordinator.at, ZERO_HASH)))
+                self.coverage.facts["an epoch showed less than is final"] += root.final < finals
             case OpenCase():
                 self.coverage.facts["cases"] += 1
                 self.conduct.opened_case(effect)
@@ -373,8 +379,9 @@ class Checks:
         history = past.charged if past is not None else 0
         for account, client in state.clients.items():
             assert client is past or client.charged == self.books.charged.get(account, 0), "I1: charged otherwise than receipts say"
-            held = self.coordinator.chain.allocated.get(account, 0)
-            assert client.charged <= held, f"I4: {client.charged} charged to a client that has {held} on chain"
+            chain = self.coordinator.chain
+            had = chain.allocated.get(account, 0) + chain.returned.get(account, 0)  # it may have taken back what it owes
+            assert client.charged <= had, f"I4: {client.charged} charged to a client that had {had} on chain"
         credited = sum(item.final + item.held for item in state.providers.values())
         kept = own.fee + own.fee_held + own.fund + own.fund_held
         refunds = sum(client.refund + client.refund_held for client in state.clients.values())

@@ -10,7 +10,7 @@ from quorate_protocol.envelope import Envelope, seal
 from quorate_protocol.job import JobSpec
 from quorate_protocol.messages import Order, Session, Stop, Voucher, Witness
 from quorate_protocol.order import Submission
-from quorate_protocol.refusals import Refused
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     ZERO_HASH,
@@ -33,7 +33,7 @@ from sim.clock import Clock, clock_of
 from sim.coordinator import Look
 from sim.network import Answer, Network
 from sim.parties import DOMAIN, key
-from sim.plan import JobPlan, Market, Plan
+from sim.plan import PAYS_LATE_SECONDS, JobPlan, Market, Plan, Release
 from sim.schedule import Schedule
 
 SEND_SECONDS = 3.0
@@ -74,6 +74,8 @@ class Client:
     is_calm: bool = False
     seen: AccountView | None = None  # its account at the newest look
     under_way: int = 0  # orders without an answer
+    leaves: Callable[[], object] = lambda: None  # announces its release anew, if it is not finished
+    is_withholding: bool = False  # signs no vouchers just now
 
     def __post_init__(self) -> None:
         self.name = f"client-{self.number}"
@@ -160,21 +162,46 @@ class Client:
 
     # ------------------------------------------------------------------------------------------------------ leaving
 
-    def release(self, chain: Chain, share: float) -> None:
+    def release(self, chain: Chain, plan: Release) -> None:
         """Takes back what it does not spend; all of it means whatever its vouchers leave."""
-        account = self.account.address
+        account, delay = self.account.address, self.plan.limits.allocation_release
         if self.seen is None:
-            self.schedule.after(1, lambda: self.release(chain, share))
+            self.schedule.after(1, lambda: self.release(chain, plan))
             return
         unspent = self.seen.allocation - self.seen.charged - self.seen.reserved
-        chain.request_release(account, chain.allocated[account] if share == 1 else max(1, int(share * unspent)))
-        self.schedule.after(self.plan.limits.allocation_release, lambda: self._finish_release(chain))
+        amount = chain.allocated[account] if plan.share == 1 else max(1, int(plan.share * unspent))
+        chain.request_release(account, amount)
+        if plan.hands_in is None:
+            self.leaves = lambda: account in chain.releases and chain.request_release(account, amount)
+            self.schedule.after(delay, lambda: self._finish_release(chain))
+        else:
+            self.is_withholding = True
+            self.schedule.after(delay - plan.hands_in, self._hand_in)
+            self.schedule.after(delay, lambda: self._elope(chain))
+            self.schedule.after(delay + PAYS_LATE_SECONDS, lambda: self._pay_up(chain))
+
+    def _hand_in(self) -> None:
+        self.is_withholding = False
+        self._vouch()
+
+    def _elope(self, chain: Chain) -> None:
+        self.is_withholding = True
+        chain.finish_release(self.account.address)
+
+    def _pay_up(self, chain: Chain) -> None:
+        """Whoever took back what it owed allocates as much again, each time that something is charged."""
+        self.is_withholding = False
+        missing = max(0, self.seen.charged - chain.allocated[self.account.address]) if self.seen else 0
+        if missing:
+            chain.allocate(self.account.address, missing)
+        self.schedule.after(1, lambda: self._pay_up(chain))
 
     def _finish_release(self, chain: Chain) -> None:
         """Once nothing is owed: its last voucher is on chain, and nothing runs or is asked for."""
         account, seen = self.account.address, self.seen
         is_square = seen is not None and not seen.reserved and seen.charged == chain.vouched.get(account, 0)
-        if is_square and not self.under_way and not self._is_unsure():
+        is_ready = self.schedule.now >= chain.releases[account][1]
+        if is_ready and is_square and not self.under_way and not self._is_unsure():
             chain.finish_release(account)
         else:
             self.schedule.after(1, lambda: self._finish_release(chain))
@@ -205,8 +232,13 @@ class Client:
         for run in look.runs:
             assert run.output is None or run.verdict is not None, "I8: an output before its verdict"
         self.seen = look.account
-        owed = look.account.charged
-        if owed > look.account.vouched and (self.is_calm or self.random.random() < 0.5):
+        if not self.is_withholding and look.account.charged > look.account.vouched and (self.is_calm or self.random.random() < 0.5):
+            self._vouch()
+
+    def _vouch(self) -> None:
+        """Signs what it owes, as far as it has looked."""
+        owed = self.seen.charged if self.seen else Amount(0)
+        if owed:
             voucher = Voucher(self.account.address, key("coordinator").address, owed, Nonce(0))
             signed = seal(DOMAIN, voucher, self.session_key.sign)
             self.vouchers.append(signed)
@@ -217,7 +249,9 @@ class Client:
 
     def _sign_off(self, envelope: Envelope[Witness] | Envelope[Voucher] | Envelope[Stop], taken: Callable[[], object]) -> None:
         def answered(answer: Answer) -> None:
-            if answer is not None and not isinstance(answer, Refused):
+            if isinstance(envelope.message, Voucher) and isinstance(answer, Refused) and answer.code is Code.OVER_ALLOCATION:
+                self.leaves()  # too close to the end of its release, says the answer, and that this helps
+            elif answer is not None and not isinstance(answer, Refused):
                 taken()
 
         self.network.request(self.name, "coordinator", lambda: self.api.take_signed(envelope), answered, SEND_SECONDS)

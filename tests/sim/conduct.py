@@ -37,6 +37,8 @@ class Conduct:
     served: Counter[Address] = field(default_factory=Counter)  # accepted jobs of each primary
     vouched: dict[Address, int] = field(default_factory=dict)
     allocations: dict[Address, int] = field(default_factory=dict)  # what the chain says that clients have left here
+    releases: dict[Address, int] = field(default_factory=dict)  # from when on announced ones may be finished
+    block_time: int = 0  # of the newest block that the coordinator has heard of
     passed: dict[Address, int] = field(default_factory=dict)
     strikes: dict[Address, int] = field(default_factory=dict)
     fresh: int = 0  # verdicts on records since those were compared
@@ -65,15 +67,28 @@ class Conduct:
                     assert at <= due, f"a reveal was taken {at - due} s after revealBy"
             case ev.VoucherReceived(voucher):
                 client, cumulative = voucher.message.client, voucher.message.cumulative
+                if cumulative > self.vouched.get(client, 0):
+                    self._vouched(client, cumulative, at)
                 self.vouched[client] = max(self.vouched.get(client, 0), cumulative)
                 assert core.state.clients[client].vouched == self.vouched[client], "I6: a voucher was replaced by an older one"
             case ev.ChainAdvanced() | ev.TransactionRefused():
                 if isinstance(event, ev.ChainAdvanced):
-                    told = (note for note in event.notes if isinstance(note, ev.AllocationChanged))
+                    told = [note for note in event.notes if isinstance(note, ev.AllocationChanged)]
                     self.allocations.update({note.client: note.allocation for note in told})
+                    self.releases.update({note.client: note.release_at for note in told})
+                    self.block_time = max(self.block_time, event.block_time)
+                    clients = [core.state.clients.get(note.client) for note in told]
+                    overtaken = any(item and item.voucher and item.voucher.message.cumulative > item.vouched for item in clients)
+                    self.coverage.facts["a release overtook its epoch"] += overtaken
                 self.accused = {owner: key for owner, key in self.accused.items() if core.state.cases[key].is_convicted is not False}
             case _:
                 pass
+
+    def _vouched(self, client: Address, cumulative: int, at: int) -> None:
+        """I1: what the chain may no longer honour when the epoch lands is not taken."""
+        ready = self.releases.get(client, 0)
+        is_near = ready > 0 and max(at, self.block_time) >= ready - self.limits.voucher_margin
+        assert not is_near or cumulative <= self.allocations[client], "I1: a voucher was taken that a release may overtake"
 
     def _accepted(self, lease: Lease, accept: Accept, at: int) -> None:
         if lease.hash not in self.accepts:

@@ -30,7 +30,7 @@ from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.crypto import recover
 from sim.chain import Chain
 from sim.network import Answer, Network, Silence
-from sim.parties import BEACON, DOMAIN, GENESIS, HOST, beacon_signature, key
+from sim.parties import BEACON, DOMAIN, GENESIS, HOST, START, beacon_signature, key
 from sim.phantoms import Phantoms
 from sim.plan import Market, Plan
 from sim.process import Again, Finish, Process, Watcher
@@ -137,12 +137,18 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             self.report(ev.Tick())
 
     def _follow_chain(self) -> None:
+        if self._is_chain_away():
+            return
         advanced = self.chain.notes_after(self.core.state.own.block)
         if advanced is not None:
             self.report(advanced)
         if self.is_up and self.plan.has_reorganisations and self.random.random() < 0.05:
             kept = BlockNumber(max(0, self.core.state.own.block - self.random.randint(1, 12)))
             self.report(ev.ChainReorganised(kept))
+
+    def _is_chain_away(self) -> bool:
+        away = self.plan.chain_outage
+        return away is not None and 0 <= self.schedule.now - START - away.start < away.seconds
 
     def _follow_beacon(self) -> None:
         if self.is_beacon_silent:
@@ -289,6 +295,8 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 if data is not None:
                     self.documents[effect.key] = data
                 finish(None)
+            case PostEpoch() | OpenCase() if self._is_chain_away():
+                finish(Again(1.0))
             case PostEpoch():
                 self.chain.post(effect, finish)
             case OpenCase():

@@ -3,15 +3,15 @@
 import os
 from dataclasses import replace
 
-from quorate_coordinator.core import book, chain_notes, closing, draws, epochs, faults, held, nonces, orders, placing, queries
-from quorate_coordinator.core.state import Case, Fault, Provider
+from quorate_coordinator.core import backing, book, chain_notes, closing, draws, epochs, faults, held, nonces, orders, placing, queries
+from quorate_coordinator.core.state import Case, Client, Fault, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Round, UnixSeconds
 from quorate_protocol.views import SealedOutput
 from sim.mutants import Mutant, Patch, changed, only
-from sim.plan import Behaviour, ClockFault, Market, Plan
+from sim.plan import CALM, Behaviour, ClockFault, Market, Plan, Release, Window
 
 INTRUDED = only(lambda plan: plan.has_intruder)
 LATE_CLOCK = changed(clocks=(ClockFault("coordinator", -4.0, 0.0, 0.0, 0.0),))  # late, and its Assignments still come in time
@@ -84,6 +84,27 @@ def _releases_are_not_heard(patch: Patch) -> None:
 def _releases_take_what_is_owed(patch: Patch) -> None:
     allocate = chain_notes._allocate
     patch.setattr(chain_notes, "_allocate", lambda turn, note: allocate(turn, replace(note, escrowed=note.allocation)))
+
+
+def _vouchers_reach_what_leaves(patch: Patch) -> None:
+    patch.setattr(Client, "reach", lambda client, now, margin: client.escrowed)
+
+
+def _epochs_show_what_nobody_paid(patch: Patch) -> None:
+    patch.setattr(backing, "backed", lambda turn, leaves, vouchers: leaves)
+
+
+def _late_hand_in(plan: Plan) -> Plan | None:
+    return plan if any(release.hands_in is not None and release.hands_in < 30 for release in plan.releases) else None
+
+
+def _overtaken(plan: Plan) -> Plan | None:
+    """The voucher is taken in time, and the coordinator's chain is away until its client has the money."""
+    if plan.market is not Market.SMALL:
+        return None
+    jobs = tuple(replace(job, at=job.at / 3, stop_after=None) for job in plan.jobs)
+    release, outage = Release(0, 12.0, 1.0, hands_in=33.0), Window(38.0, 45.0)
+    return replace(plan, jobs=jobs, releases=(release,), chain_outage=outage, weather=CALM, cuts=(), clocks=(), crash_chance=0.0)
 
 
 def _later_batches_use_known_rounds(patch: Patch) -> None:
@@ -265,6 +286,8 @@ MUTANTS = (
     Mutant("receipts show the key of today", "I5", _receipts_show_todays_key, ROTATING),
     Mutant("announced releases may be ordered for", "I4", _releases_are_not_heard, RELEASING),
     Mutant("who announces a release need not pay", "I7", _releases_take_what_is_owed, RELEASING),
+    Mutant("vouchers reach what is about to leave", "I1", _vouchers_reach_what_leaves, _late_hand_in),
+    Mutant("epochs show what nobody paid for", "I1", _epochs_show_what_nobody_paid, _overtaken),
     Mutant("a later batch is drawn by a known round", "I9", _later_batches_use_known_rounds),
     Mutant("blinds can be guessed", "I9", _blinds_are_zero),
     Mutant("auditors can tell their role", "I9", _auditors_have_more_time),

@@ -150,7 +150,8 @@ def _without(code: Code):  # type: ignore[no-untyped-def]
                     raise
                 message = event.voucher.message
                 client = turn.state.clients[message.client]
-                changed = replace(client, vouched=message.cumulative, voucher=event.voucher, voucher_key=event.key)
+                signed = next((item for item in client.sessions if item.message.session_key == event.key), None)
+                changed = replace(client, vouched=message.cumulative, voucher=event.voucher, voucher_session=signed)
                 turn.state.clients[client.account] = changed
 
         patch.setattr(ledger, "on_voucher", taken)

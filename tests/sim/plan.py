@@ -11,6 +11,7 @@ from random import Random
 from quorate_protocol.limits import DEVNET, Limits
 
 SAFETY_SECONDS = 60
+PAYS_LATE_SECONDS = 40
 CLOCK_AHEAD_MAX = 40  # seconds: a clock that was ahead stands still until the others have caught up, and so does who goes by it
 
 
@@ -100,11 +101,16 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """At `at` a client takes back this share of what it has not spent; 1 = whatever its vouchers leave."""
+    """At `at` a client takes back this share of what it has not spent; 1 = whatever its vouchers leave.
+
+    With `hands_in` it plays with it: from then on it signs no voucher until so many seconds before it may have its money, takes that in
+    the first second, whatever it owes, and pays only `PAYS_LATE_SECONDS` after.
+    """
 
     client: int
     at: float
     share: float
+    hands_in: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +144,7 @@ class Plan:
     leaver: int | None = None  # a provider that exits while jobs run
     rotations: tuple[Rotation, ...] = ()
     releases: tuple[Release, ...] = ()  # at most one of each client
+    chain_outage: Window | None = None  # the coordinator's chain node is away, theirs are not
     salt: int = 0  # other chance for the same plan
 
     def stream(self, name: str) -> Random:
@@ -164,6 +171,7 @@ def draw(seed: int) -> Plan:
     nodes = ["coordinator", *(f"provider-{number}" for number in range(count)), "client-0", "client-1"]
     # The full rule wants a mainnet's name and eight owners; with the devnet's times a whole hold fits into a run.
     limits = replace(DEVNET, name="mainnet") if market is Market.LARGE else DEVNET
+    releases = _played_with(Random(f"played with/{seed}"), _releases(Random(f"releases/{seed}")))
     storms = [CALM, Weather(0.05, 0.1, 0.1, 0.01), Weather(0.15, 0.2, 0.2, 0.04), Weather(0.05, 0.15, 0.2, 0.06, longest=120.0)]
     return Plan(
         seed=seed,
@@ -182,7 +190,8 @@ def draw(seed: int) -> Plan:
         is_poor=faults.random() < 0.15,
         leaver=count - 1 if faults.random() < 0.1 and count > 3 else None,
         rotations=_rotations(Random(f"rotations/{seed}"), count),
-        releases=_releases(Random(f"releases/{seed}")),
+        releases=releases,
+        chain_outage=_chain_outage(Random(f"chain outage/{seed}"), releases, limits),
     )
 
 
@@ -240,6 +249,20 @@ def _releases(random: Random) -> tuple[Release, ...]:
         return ()
     clients = random.sample([0, 1], random.randint(1, 2))
     return tuple(Release(client, random.uniform(3, 40), random.choice([1.0, 1.0, 0.9, 0.5])) for client in clients)
+
+
+def _played_with(random: Random, releases: tuple[Release, ...]) -> tuple[Release, ...]:
+    """Half of them: the voucher comes in the last moment, or when it is still taken."""
+    late = [replace(item, share=1.0, hands_in=random.choice([1.5, random.uniform(31, 40)])) for item in releases]
+    return tuple(one if random.random() < 0.5 else item for one, item in zip(late, releases, strict=True))
+
+
+def _chain_outage(random: Random, releases: tuple[Release, ...], limits: Limits) -> Window | None:
+    """From shortly after a voucher was taken until its client has its money back."""
+    for item in releases:
+        if item.hands_in is not None and item.hands_in > limits.voucher_margin and random.random() < 0.7:
+            return Window(item.at + limits.allocation_release - item.hands_in - 1, item.hands_in + random.uniform(2, 15))
+    return None
 
 
 def _clocks(random: Random, nodes: list[str]) -> tuple[ClockFault, ...]:

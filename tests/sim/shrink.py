@@ -59,6 +59,8 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield f"a rotation of provider-{rotation.provider}", replace(plan, rotations=_without(plan.rotations, index))
     for index, release in enumerate(plan.releases):
         yield f"the release of client-{release.client}", replace(plan, releases=_without(plan.releases, index))
+    if plan.chain_outage is not None:
+        yield "the chain's outage", replace(plan, chain_outage=None)
     yield from _lists(plan)
 
 
@@ -122,6 +124,7 @@ def describe(plan: Plan) -> str:
         "crash chance": plan.crash_chance,
         "double assignments": plan.phantom_chance,
         "beacon outage": plan.outage,
+        "chain outage": plan.chain_outage,
         "exit of provider": plan.leaver,
         "intruder": plan.has_intruder,
         "reorganisations": plan.has_reorganisations,

@@ -19,7 +19,7 @@ from sim.coverage import Coverage
 from sim.forgery import forgeries
 from sim.network import Network
 from sim.parties import START, is_beacon_signature, key
-from sim.plan import LYING, SAFETY_SECONDS, Behaviour, Market, Plan
+from sim.plan import LYING, SAFETY_SECONDS, Behaviour, Market, Plan, Release
 from sim.provider import Provider
 from sim.schedule import Schedule
 
@@ -97,7 +97,7 @@ class World:
         if self.plan.leaver is not None:
             self.schedule.after(EXIT_SECONDS, self.providers[self.plan.leaver].leave)
         for release in self.plan.releases:
-            self.schedule.after(release.at, partial(self._release, self.clients[release.client], release.share))
+            self.schedule.after(release.at, partial(self._release, release))
         for rotation in self.plan.rotations:
             self.schedule.after(rotation.at, self.providers[rotation.provider].rotate)
         self.schedule.run(SAFETY_SECONDS)
@@ -106,11 +106,12 @@ class World:
         self._wait(MONEY_SECONDS, self._money_left, "I7: money that never became final")
         self._final_checks()
 
-    def _release(self, client: Client, share: float) -> None:
+    def _release(self, release: Release) -> None:
         """It need not wait for its jobs."""
+        client = self.clients[release.client]
         known = self.coordinator.core.state.clients.get(client.account.address)
         self.coverage.facts["releases with jobs under way"] += known is not None and known.under_way > 0
-        client.release(self.chain, share)
+        client.release(self.chain, release)
 
     def _every_second(self) -> None:
         self.chain.mine()

@@ -85,9 +85,10 @@ class ChainWatch:
         query = self.contracts.escrow.allocation(client, self.coordinator)
         held = query.decode(await self.client.call(query.to, query.data))
         free = max(0, held.allocated - held.releasing)
-        if held.allocated >= 2**128:
-            raise Unavailable(f"the chain node says that 0x{client.hex()} allocated {hex(held.allocated)[:40]}", RETRY_SECONDS)
-        return ev.AllocationChanged(client, Amount(free), Amount(held.allocated))
+        if held.allocated >= 2**128 or held.release_at >= 2**64:
+            said = f"allocated {hex(held.allocated)[:40]}, releasing at {hex(held.release_at)[:40]}"
+            raise Unavailable(f"the chain node says of 0x{client.hex()}: {said}", RETRY_SECONDS)
+        return ev.AllocationChanged(client, Amount(free), Amount(held.allocated), held.release_at)
 
 
 def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from quorate_coordinator.core import epochs, faults
+from quorate_coordinator.core import epochs, faults, ledger
 from quorate_coordinator.core.events import (
     AccountIndexed,
     AllocationChanged,
@@ -86,7 +86,8 @@ def _allocate(turn: Turn, note: AllocationChanged) -> None:
     """Who took everything back without ever having ordered leaves: else one deposit, handed on, would fill the table."""
     account, escrowed = note.client, note.allocation if note.escrowed is None else note.escrowed
     client = turn.state.clients.get(account) or Client(account)
-    turn.state.clients[account] = replace(client, allocation=note.allocation, escrowed=escrowed)
+    turn.state.clients[account] = replace(client, allocation=note.allocation, escrowed=escrowed, release_at=note.release_at)
+    ledger.reconsider(turn, account)
     if not escrowed and not client.charged and account not in turn.state.nonces:
         del turn.state.clients[account]
 

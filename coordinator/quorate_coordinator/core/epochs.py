@@ -1,30 +1,38 @@
 """Epochs: when to post, which leaves, which vouchers."""
 
+from quorate_coordinator.core import backing
 from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
+from quorate_coordinator.core.ledger import chain_time
 from quorate_coordinator.core.state import EpochRecord
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import epoch as trees
 from quorate_protocol.quick import replace
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSeconds
 
 VOUCHERS_PER_EPOCH_MAX = 50
+FULL_EPOCHS = 24  # at most so many in one period: the chain keeps 32 and refuses one that overtakes the challenge of the others
 EPOCHS_KEPT = 8
 
 
 def build_if_due(turn: Turn) -> None:
-    """Builds and posts an epoch when there is final credit that no root shows yet, at most every `epoch_every`; never empty."""
+    """Builds and posts an epoch when there is a voucher or final credit that the chain does not have yet, at most every `epoch_every`;
+    sooner when the one before had no room for all vouchers. Never empty.
+    """
     own = turn.state.own
     if not own.is_dirty or turn.at < own.last_epoch_at + turn.rules.limits.epoch_every or _in_flight(turn):
         return
     leaves = leaves_of(turn)
-    vouchers = _vouchers(turn)
+    waiting = _vouchers(turn)
     if not leaves:
         return
+    vouchers, is_full = waiting[:VOUCHERS_PER_EPOCH_MAX], len(waiting) > VOUCHERS_PER_EPOCH_MAX
+    leaves = backing.backed(turn, leaves, vouchers)
     number = own.epoch + 1
     root = trees.build(leaves)
     record = EpochRecord(number, leaves, root.hash, vouchers, turn.at)
     turn.state.epochs[number] = record
-    turn.books(epoch=number, last_epoch_at=turn.at, is_dirty=False)
+    pause = turn.rules.limits.epoch_every - turn.rules.limits.epoch_every // FULL_EPOCHS if is_full else 0
+    turn.books(epoch=number, last_epoch_at=UnixSeconds(max(0, turn.at - pause)), is_dirty=is_full)
     turn.emit(PostEpoch(purpose_of(record), number, root, vouchers))
     for old in [item for item in turn.state.epochs if item <= number - EPOCHS_KEPT]:
         del turn.state.epochs[old]
@@ -61,16 +69,18 @@ def leaves_of(turn: Turn) -> tuple[trees.Leaf, ...]:
 
 
 def _vouchers(turn: Turn) -> tuple[PaidVoucher, ...]:
-    """The newest voucher of every client that the chain has not seen, bounded; what is left over waits for the next epoch."""
+    """The newest voucher of every client that the chain has not seen and will honour; those with least time left first."""
     found = []
+    now = chain_time(turn)
     for client in turn.state.clients.values():
-        voucher = client.voucher
-        if voucher is None or voucher.message.cumulative <= client.posted:
+        voucher, session = client.voucher, client.voucher_session
+        if voucher is None or session is None or not client.posted < voucher.message.cumulative <= client.escrowed:
             continue
-        session = next((item for item in reversed(client.sessions) if item.message.session_key == client.voucher_key), None)
-        if session is not None:
-            found.append(PaidVoucher(voucher, session))
-    return tuple(found[:VOUCHERS_PER_EPOCH_MAX])
+        if now < session.message.expires:
+            until = client.release_at if client.release_at and voucher.message.cumulative > client.allocation else session.message.expires
+            found.append((until, PaidVoucher(voucher, session)))
+    found.sort(key=lambda item: item[0])
+    return tuple(item for _, item in found)
 
 
 def on_posted(turn: Turn, number: int, root: Hash32) -> None:
@@ -91,10 +101,10 @@ def on_posted(turn: Turn, number: int, root: Hash32) -> None:
 
 
 def on_refused(turn: Turn, purpose: str) -> None:
-    """The chain refused a posting: the credits go into the next one under a new number."""
+    """The chain refused a posting: the credits go into the next one under a new number, once what made it refuse had time to be heard."""
     number = int(purpose.split("-")[1])
     record = turn.state.epochs.get(number)
     # A refusal may be told twice (a crash before it was marked done), and then it is of an attempt that is already replaced.
     if record is not None and not record.is_posted and purpose == purpose_of(record):
         del turn.state.epochs[number]
-        turn.books(epoch=number - 1, is_dirty=True)
+        turn.books(epoch=number - 1, last_epoch_at=turn.at, is_dirty=True)

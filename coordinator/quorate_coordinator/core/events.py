@@ -154,7 +154,8 @@ class AllocationChanged:
 
     client: Address
     allocation: Amount
-    escrowed: Amount | None = None  # what vouchers may reach: until a release is finished that is all; None = `allocation`
+    escrowed: Amount | None = None  # all that the chain holds until a release is finished; None = `allocation`
+    release_at: UnixSeconds = UnixSeconds(0)  # from when on, in the chain's time, an announced release may be finished; 0 = none
 
 
 @dataclass(frozen=True, slots=True)

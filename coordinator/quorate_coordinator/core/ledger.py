@@ -9,12 +9,13 @@ from itertools import islice
 
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import VoucherReceived
-from quorate_coordinator.core.state import Decided, Job, Provider
+from quorate_coordinator.core.state import Client, Decided, Job, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import settlement, wire
+from quorate_protocol.envelope import Envelope
 from quorate_protocol.lease import Closed, Committed, Lease, Revealed, Silent
 from quorate_protocol.merkle import credit_entry
-from quorate_protocol.messages import Statement
+from quorate_protocol.messages import Session, Statement
 from quorate_protocol.quick import replace
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.settlement import Credit
@@ -125,20 +126,84 @@ def on_voucher(turn: Turn, event: VoucherReceived) -> None:
         raise Refused(Code.WRONG_SIGNER, "voucher: not signed by a session key known here, or for another coordinator")
     if message.cumulative > session.message.up_to:
         raise Refused(Code.OVER_ALLOCATION, f"voucher: above the session's upTo {session.message.up_to}")
-    if message.cumulative > client.escrowed:
-        # The chain would refuse the whole epoch, and everybody's credit with it, for as long as this voucher is in it.
-        raise Refused(Code.OVER_ALLOCATION, f"voucher: the chain holds {client.escrowed} for this coordinator after the release")
     if message.cumulative > client.charged:
         raise Refused(
             Code.BAD_AMOUNT, f"voucher: {message.cumulative} is more than the {client.charged} charged; sign no more than you owe"
         )
-    if message.cumulative <= client.vouched:
-        if client.voucher == event.voucher:
-            return
-        raise Refused(Code.STALE, f"voucher: {client.vouched} is vouched for already")
-    client = replace(client, vouched=message.cumulative, voucher=event.voucher, voucher_key=event.key)
+    is_repeated = client.voucher == event.voucher
+    if is_repeated and message.cumulative <= client.vouched:
+        _prolong(turn, client, session)
+        return
+    signed = client.vouched if client.voucher is None else client.voucher.message.cumulative
+    if message.cumulative <= signed and not is_repeated:
+        raise Refused(Code.STALE, f"voucher: {signed} is vouched for already")
+    _check_honoured(turn, client, session.message, message.cumulative)
+    client = replace(client, vouched=message.cumulative, voucher=event.voucher, voucher_session=session)
     turn.state.clients[client.account] = client
+    turn.books(is_dirty=True)
     _cover(turn, client.account)
+
+
+def _prolong(turn: Turn, client: Client, session: Envelope[Session]) -> None:
+    """A voucher that is sent again may have a session that lasts longer than the one it came with."""
+    before = client.voucher_session
+    if before is None or session.message.expires > before.message.expires:
+        turn.state.clients[client.account] = replace(client, voucher_session=session)
+        turn.books(is_dirty=turn.state.own.is_dirty or client.posted < client.vouched)
+
+
+def _check_honoured(turn: Turn, client: Client, session: Session, cumulative: Amount) -> None:
+    """Whether the chain will still take a voucher when its epoch lands. It refuses an epoch whole for one voucher that it does not
+    honour: everybody's credit would wait. The later of our clock and the chain's decides, so that an error only refuses too early.
+    """
+    margin = turn.rules.limits.voucher_margin
+    now = chain_time(turn)
+    if now >= session.expires - margin:
+        raise Refused(
+            Code.EXPIRED, f"voucher: its session ends within {margin} s, too soon for an epoch; send a new session, then this again"
+        )
+    if cumulative > client.escrowed:
+        raise Refused(Code.OVER_ALLOCATION, f"voucher: the chain holds {client.escrowed} for this coordinator after the release")
+    if cumulative > client.reach(now, margin):
+        raise Refused(
+            Code.OVER_ALLOCATION,
+            f"voucher: a release may be finished from {client.release_at} on, before an epoch is sure to be on the chain, and leaves"
+            f" {client.allocation}; announce the release anew, which starts its delay again, then send this voucher again",
+        )
+
+
+def chain_time(turn: Turn) -> UnixSeconds:
+    """The moment as the chain may have it by now: a clock that is behind has seen a later block."""
+    return max(turn.at, turn.state.own.block_time)
+
+
+def reconsider(turn: Turn, account: Address) -> None:
+    """A voucher counts for as long as the chain holds what it says. What a finished release took before an epoch brought it there counts no
+    longer: pay that it covered and that is not final yet is held again. It counts anew once the client has allocated as much again.
+    """
+    client = turn.state.clients[account]
+    if client.voucher is None:
+        return
+    signed = client.voucher.message.cumulative
+    worth = signed if signed <= client.escrowed else Amount(min(client.posted, client.escrowed))
+    if worth < client.vouched:
+        _uncover(turn, client, worth)
+    elif worth > client.vouched:
+        turn.state.clients[account] = replace(client, vouched=worth)
+        turn.books(is_dirty=True)
+        _cover(turn, account)
+
+
+def _uncover(turn: Turn, client: Client, worth: Amount) -> None:
+    """Linear in jobs: it takes a release that overtook an epoch. What is final already stays so (`backing`)."""
+    mine = [job for job in turn.state.jobs.values() if job.submission.order.message.client == client.account]
+    again = [job for job in mine if job.is_covered and not job.is_released and job.charged_up_to > worth]
+    again.sort(key=lambda job: job.charged_up_to)
+    for job in again:
+        turn.put(job, is_covered=False)
+        turn.note(job, "uncovered", "its client's release was finished before the voucher was on the chain")
+    charges = (*(job.id for job in again), *client.open_charges)
+    turn.state.clients[client.account] = replace(client, vouched=worth, open_charges=charges)
 
 
 def _cover(turn: Turn, account: Address) -> None:

@@ -21,7 +21,6 @@ from quorate_protocol.settlement import NOTHING, Split
 from quorate_protocol.tables import Table, Tables
 from quorate_protocol.trust import Trust
 from quorate_protocol.units import (
-    ZERO_ADDRESS,
     Address,
     Amount,
     BlockNumber,
@@ -30,6 +29,7 @@ from quorate_protocol.units import (
     Ppm,
     Price,
     Round,
+    Seconds,
     Sequence,
     UnixSeconds,
 )
@@ -95,18 +95,23 @@ class Client:
 
     account: Address
     allocation: Amount = Amount(0)  # what orders may reach: announced releases are gone
-    escrowed: Amount = Amount(0)  # what vouchers may reach: the chain holds it until a release is finished
+    escrowed: Amount = Amount(0)  # all that the chain holds, until a release is finished
+    release_at: UnixSeconds = UnixSeconds(0)  # from when on an announced release may be finished; 0 = none
     reserved: Amount = Amount(0)  # worst charges of jobs under way
     charged: Amount = Amount(0)
-    vouched: Amount = Amount(0)
+    vouched: Amount = Amount(0)  # what counts of its newest voucher: all, unless the chain no longer holds so much
     voucher: Envelope[Voucher] | None = None
-    voucher_key: Address = ZERO_ADDRESS
+    voucher_session: Envelope[Session] | None = None  # under which it was taken: newer ones may be shorter or smaller
     posted: Amount = Amount(0)  # voucher amount that the chain has seen
     refund: Amount = Amount(0)  # credit of its own: held pay that came back, covered by its vouchers
     refund_held: Amount = Amount(0)
     sessions: tuple[Envelope[Session], ...] = ()
     open_charges: tuple[Hash32, ...] = ()  # jobs charged and not yet covered by a voucher, in order
     under_way: int = 0  # its jobs among the live ones
+
+    def reach(self, now: UnixSeconds, margin: Seconds) -> Amount:
+        """What vouchers may reach: all that the chain holds, but near the end of an announced release only what stays."""
+        return self.allocation if self.release_at and now >= self.release_at - margin else self.escrowed
 
 
 # ------------------------------------------------------------------------------------------------------------------ jobs
@@ -304,7 +309,7 @@ class Books:
     verdict_seq: Sequence = Sequence(0)
     epoch: int = 0  # last built
     last_epoch_at: UnixSeconds = UnixSeconds(0)
-    is_dirty: bool = False  # finals changed since the last epoch
+    is_dirty: bool = False  # finals or vouchers changed since the last epoch
     next_index: int = 0
 
 
