@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -78,6 +78,8 @@ class ScriptedCoordinator:
     refuse: dict[type, Code] = field(default_factory=dict)
     proofs: dict[int, codec.Json] = field(default_factory=dict)
     proofs_asked: int = 0
+    operator: Address = OPERATOR.address  # the key that it believes to be the provider's
+    rule: Callable[[wire.Frame], Awaitable[None]] | None = None  # refuses what it raises for
     url: str = ""
     peers: WsPeers | None = None
 
@@ -157,18 +159,21 @@ class ScriptedCoordinator:
         frame = wire.decode(data)
         if type(frame) in self.refuse:
             raise Refused(self.refuse[type(frame)], "by the script")
+        if self.rule is not None:
+            await self.rule(frame)
         if isinstance(frame, wire.CommitSent):
             assert await self.store.resolve(frame.commit.message.encrypted_output) is not None, "upload comes before commit"
         self.frames.append(frame)
         return wire.encode(wire.Ok())
 
     async def _authorize(self, account: Address, key: Address) -> bool:
-        return account == OWNER.address and key == OPERATOR.address
+        return account == OWNER.address and key == self.operator
 
     async def _uploader(self, request: web.Request) -> str:
         now = UnixSeconds(int(time.time()))
         bearer = read_token(request.headers["Authorization"], self.deployment.chain_id, COORDINATOR.address, recover, now)
-        assert bearer.key == OPERATOR.address
+        if bearer.key != self.operator:
+            raise Refused(Code.WRONG_SIGNER, "another operator key is known")
         return bearer.account.hex()
 
     async def _info(self, _: web.Request) -> web.Response:
@@ -202,10 +207,12 @@ class Stage:
         peer, box = PeerKey(b"\x05" * 32).public, BoxKey(b"\x06" * 32).public
         return ProviderKeys(OWNER.address, OWNER.address, OPERATOR, peer, box, OWNER)
 
-    def daemon(self, url: str, duration_ms: int = 0, executor: Executor | None = None, stop_on_exit: bool = False) -> ProviderDaemon:
+    def daemon(
+        self, url: str, duration_ms: int = 0, executor: Executor | None = None, stop_on_exit: bool = False, keys: ProviderKeys | None = None
+    ) -> ProviderDaemon:
         """A provider with the noop executor, on the same home each time."""
         config = Config(self.home, (url,), ExecutorKind.NOOP, is_devnet=True, listen_port=0, cpu_millis=1000, stop_on_exit=stop_on_exit)
-        return ProviderDaemon(config, self.keys(), executor or NoopExecutor(self.home / "noop", SystemClock(), duration_ms))
+        return ProviderDaemon(config, keys or self.keys(), executor or NoopExecutor(self.home / "noop", SystemClock(), duration_ms))
 
     @contextlib.asynccontextmanager
     async def fast(self) -> AsyncIterator[None]:

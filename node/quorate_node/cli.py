@@ -1,4 +1,4 @@
-"""`quorate node check|init|up|health|status|drain`: the owner's commands. The only place that reads flags and environment."""
+"""`quorate node check|init|up|health|status|drain|rotate`: the owner's commands. The only place that reads flags and environment."""
 
 import asyncio
 import json
@@ -18,6 +18,8 @@ from quorate_node.config import Config, ExecutorKind
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors import BANNER, choose
 from quorate_node.gateway import TOKEN_HEADER, control_token
+from quorate_node.keyring import FILE as KEYRING_FILE
+from quorate_node.keyring import Keyring
 from quorate_node.keys import ProviderKeys
 from quorate_node.settings import Settings
 from quorate_node.status import read_status
@@ -41,6 +43,7 @@ EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 4
 CONTROL_SECONDS = 5.0
 LEAVE_SECONDS = 3  # to tell the coordinators
+KEYS = "keys"  # the keystore's folder
 
 Home = Annotated[Path | None, typer.Option("--home", help="Folder of this provider [default: $QUORATE_HOME/node or XDG]")]
 PasswordFile = Annotated[Path | None, typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)")]
@@ -82,11 +85,15 @@ def _address(text: str, name: str) -> Address:
 
 
 def _keys(folder: Path, settings: Settings, password_file: Path | None, is_new: bool) -> ProviderKeys:
-    is_first = is_new and not (folder / "keys" / "operator.json").exists()
-    passphrase = passphrase_of(password_file, os.environ, "provider", is_first)
-    keystore = Keystore.at(folder / "keys", passphrase, DEVNET if settings.is_devnet else MAINNET)
+    is_first = is_new and not provider_keys.operator_names(folder / KEYS)
+    keystore = _keystore(folder, settings, password_file, is_first)
     work = provider_keys.create if is_new else provider_keys.load
     return work(keystore, _or_none(settings.owner), _or_none(settings.payout))
+
+
+def _keystore(folder: Path, settings: Settings, password_file: Path | None, is_first: bool = False) -> Keystore:
+    passphrase = passphrase_of(password_file, os.environ, "provider", is_first)
+    return Keystore.at(folder / KEYS, passphrase, DEVNET if settings.is_devnet else MAINNET)
 
 
 def _or_none(address: Address) -> Address | None:
@@ -286,6 +293,28 @@ def drain(
     except (Refused, Unavailable) as error:
         fail(error, as_json)
     typer.echo(json.dumps({"draining": not off}) if as_json else "taking work again" if off else "draining: no new work is taken")
+
+
+@app.command()
+def rotate(home: Home = None, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
+    """Make the next operator key. The daemon changes to it when it starts again, and keeps the old one as long as a job needs it."""
+    folder = home_of(home)
+    try:
+        settings = stored.read(folder)
+        keystore = _keystore(folder, settings, password_file)
+        keys = provider_keys.load(keystore, _or_none(settings.owner), _or_none(settings.payout))
+        waiting = Keyring(keys, folder / KEYRING_FILE).is_changing
+        new = keys.operator if waiting else provider_keys.add_operator(keystore)
+    except (Refused, KeystoreError) as error:
+        fail(error, as_json)
+    where = "" if home is None else f" --home {home}"
+    if as_json:
+        typer.echo(json.dumps({"operator": _hex(new.address), "is_new": not waiting}))
+        return
+    typer.echo(f"operator {_hex(new.address)} {'was made before, and waits' if waiting else 'is made'}")
+    if keys.owner is None:
+        typer.echo(f"Its gas comes from you; then, with the key of {_hex(keys.account)}: call rotate_key({_hex(new.address)}) of Stakes")
+    typer.echo(f"Next: stop the daemon and `quorate node up{where}`; jobs go on meanwhile")
 
 
 async def _control(home: Path, method: str, path: str) -> codec.Json:

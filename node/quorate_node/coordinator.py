@@ -14,6 +14,7 @@ from quorate_content.fetch import Source
 from quorate_content.staging import upload_file
 from quorate_content.store import ContentStore
 from quorate_contracts.deploy import Deployment
+from quorate_node.keyring import Keyring, under_any
 from quorate_protocol import codec
 from quorate_protocol.bearer import Bearer, make_token
 from quorate_protocol.epoch import Leaf, Proof
@@ -96,25 +97,25 @@ class Coordinator:
     """HTTP to one coordinator, as one provider."""
 
     def __init__(
-        self, url: str, info: InfoView, session: aiohttp.ClientSession, provider: Address, operator: Signer, clock: Clock
+        self, url: str, info: InfoView, session: aiohttp.ClientSession, provider: Address, ring: Keyring, clock: Clock
     ) -> None:
         self.url, self.info = url.rstrip("/"), info
-        self._session, self._provider, self._operator, self._clock = session, provider, operator, clock
+        self._session, self._provider, self._ring, self._clock = session, provider, ring, clock
 
     @property
     def address(self) -> Address:
         """Its account."""
         return self.info.coordinator
 
-    def headers(self) -> dict[str, str]:
-        """Authorization of this provider."""
+    def headers(self, signer: Signer) -> dict[str, str]:
+        """Authorization of this provider, under one of its operator keys."""
         expires = UnixSeconds(int(self._clock.now()) + TOKEN_SECONDS)
-        bearer = Bearer(self._provider, self._operator.address, expires)
-        return {"Authorization": make_token(bearer, self.info.chain_id, self.address, self._operator.sign)}
+        bearer = Bearer(self._provider, signer.address, expires)
+        return {"Authorization": make_token(bearer, self.info.chain_id, self.address, signer.sign)}
 
     def source(self) -> Source:
         """Its staging store as a gateway."""
-        return Source(f"{self.url}/v1/content", tuple(self.headers().items()))
+        return Source(f"{self.url}/v1/content", tuple(self.headers(self._ring.for_today(self.address)[0]).items()))
 
     def sources(self, named: tuple[str, ...]) -> tuple[Source, ...]:
         """The gateways an assignment names, and its own store; only the latter gets the token."""
@@ -124,10 +125,18 @@ class Coordinator:
     async def upload(self, store: ContentStore, cid: Cid) -> None:
         """Puts one stored file into its staging store."""
         async with await store.lease(cid) as lease:
-            await upload_file(self._session, f"{self.url}/v1/content", lease.path, cid, self.headers())
+
+            async def put(signer: Signer) -> None:
+                await upload_file(self._session, f"{self.url}/v1/content", lease.path, cid, self.headers(signer))
+
+            await under_any(self._ring.for_today(self.address), put)
 
     async def proof(self, epoch: int) -> ProofView:
         """This provider's leaf of an epoch. Refused(UNKNOWN) when it has none."""
         url = f"{self.url}/v1/epochs/{epoch}/proofs/0x{self._provider.hex()}"
-        view: ProofView = codec.from_json(ProofView, await get_json(self._session, url, self.headers()))
+
+        async def get(signer: Signer) -> codec.Json:
+            return await get_json(self._session, url, self.headers(signer))
+
+        view: ProofView = codec.from_json(ProofView, await under_any(self._ring.for_today(self.address), get))
         return view

@@ -1,6 +1,7 @@
 """The provider before the chain: re-executing for a jury, voting, revealing, claiming.
 
-Votes and claims are sent by the operator key, which pays the gas; the court and the epochs pay the owner.
+Votes and claims are sent by the operator key, which pays the gas; the court and the epochs pay the owner. A ballot counts under the key
+that is valid in the block that takes it.
 """
 
 import logging
@@ -10,21 +11,23 @@ from quorate_contracts.bindings.call import Call
 from quorate_contracts.bindings.court import CaseId
 from quorate_contracts.bindings.epochs import Epoch
 from quorate_contracts.deploy import Contracts
-from quorate_node.chain import ask, transact
+from quorate_node.chain import ask
 from quorate_node.coordinator import Coordinator, ProofView
 from quorate_node.core import effects, events, jury
 from quorate_node.core.jury import Duty
 from quorate_node.core.provider import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id
+from quorate_node.keyring import Keyring
+from quorate_node.purse import Purse
 from quorate_node.workbench import Workbench
 from quorate_protocol.commitment import result_digest
 from quorate_protocol.envelope import seal
 from quorate_protocol.epoch import root_of
 from quorate_protocol.messages import JuryReveal, JuryVote
-from quorate_protocol.ports import Clock, Signer
+from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32
-from quorate_runtime.chain import ChainClient, Sender
+from quorate_runtime.chain import ChainClient
 
 SEND_SECONDS = 60.0
 
@@ -38,10 +41,10 @@ class Courtroom:
 
     def __init__(
         self, core: ProviderCore, workbench: Workbench, coordinators: Mapping[Address, Coordinator], contracts: Contracts,
-        client: ChainClient, sender: Sender, operator: Signer, clock: Clock,
+        client: ChainClient, purse: Purse, ring: Keyring, clock: Clock,
     ) -> None:  # fmt: skip
         self._core, self._bench, self._coordinators, self._contracts = core, workbench, coordinators, contracts
-        self._client, self._sender, self._operator, self._clock = client, sender, operator, clock
+        self._client, self._purse, self._ring, self._clock = client, purse, ring, clock
 
     async def perform(self, effect: effects.CourtEffect | effects.SendClaim | effects.WithdrawCredit, submit: Submit) -> None:
         """Does one effect; what is overtaken is dropped."""
@@ -55,9 +58,7 @@ class Courtroom:
                     await submit(events.Reexecuted(effect.case_id, effect.index, await self._reexecute(effect)))
             case effects.SendVote():
                 if self._has_duty(effect):
-                    vote = JuryVote(effect.case_id, self._core.terms.provider, effect.ballot)
-                    envelope = seal(self._core.terms.domain, vote, self._operator.sign)
-                    await self._send(effect.key, self._contracts.court.vote(CaseId(effect.case_id), [envelope]))
+                    await self._vote(effect)
                     await submit(events.VoteStood(effect.case_id))
             case effects.SendJuryReveal():
                 if self._has_duty(effect):
@@ -69,9 +70,24 @@ class Courtroom:
         return duty is not None and any(due.key == effect.key for due in jury.duties(duty))
 
     async def _send(self, purpose: str, call: Call) -> None:
-        await transact(self._sender, purpose, call, SEND_SECONDS)
+        await self._purse.send(purpose, call, SEND_SECONDS)
 
     # -------------------------------------------------------------------------------------------------------------- jury
+
+    async def _vote(self, effect: effects.SendVote) -> None:
+        """Under the key of the moment; if that is another one by the time a block takes it, again under the next."""
+        provider = self._core.terms.provider
+        signer = self._ring.named(await ask(self._client, self._contracts.stakes.operator_key(provider)))
+        vote = JuryVote(effect.case_id, provider, effect.ballot)
+        envelope = seal(self._core.terms.domain, vote, signer.sign)
+        call = self._contracts.court.vote(CaseId(effect.case_id), [envelope])
+        try:
+            await self._send(f"{effect.key}/{signer.address.hex()}", call)
+        except Refused as refused:
+            now = self._ring.named(await ask(self._client, self._contracts.stakes.operator_key(provider)))
+            if now is signer:
+                raise
+            raise Unavailable("the operator key was changed while the vote was on its way", 1.0) from refused
 
     async def _reexecute(self, effect: effects.Reexecute) -> Hash32:
         """The result digest of one named execution; zero when inputs or image cannot be had (the vote is void then)."""

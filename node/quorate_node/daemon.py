@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,11 +31,15 @@ from quorate_node.docket import DocketFollower
 from quorate_node.gateway import Gateway
 from quorate_node.herald import Advert, Herald
 from quorate_node.inbox import Inbox
+from quorate_node.keyring import FILE as KEYRING_FILE
+from quorate_node.keyring import Keyring, Speaker
 from quorate_node.keys import ProviderKeys
 from quorate_node.leaving import Leaving
 from quorate_node.lookout import Lookout
 from quorate_node.performer import Performer
+from quorate_node.purse import Purse
 from quorate_node.registration import check_coordinator, missing, stand, standing
+from quorate_node.rotation import Rotation
 from quorate_node.status import Status, status_of, write_status
 from quorate_node.workbench import Workbench
 from quorate_protocol.offer import Hardware, SlotOffer
@@ -134,6 +139,7 @@ class _Parts:
     herald: Herald
     courtroom: Courtroom
     dialers: dict[Address, WsDialer]
+    ring: Keyring
     told: Terms  # of today's configuration; the state may still hold earlier ones
 
     @classmethod
@@ -147,12 +153,13 @@ class _Parts:
         terms = terms_of(config, keys, daemon.executor, infos, hardware)
         core, contracts = ProviderCore(terms), Contracts.of(deployment_of(infos[0]))
         client = ChainClient(Rpc(config.chain_url or infos[0].chain_url, session))
-        sender = Sender(client, keys.operator, config.path("operator.sqlite"), clock)
-        stack.callback(sender.close)
+        ring = Keyring(keys, config.path(KEYRING_FILE))
+        purse = Purse(ring, client, config.path("operator.sqlite"), clock)
+        stack.callback(purse.close)
         store = ContentStore(config.path("store"), config.store_quota_bytes)
         stack.push_async_callback(store.close)
         coordinators = {
-            info.coordinator: Coordinator(url, info, session, keys.account, keys.operator, clock)
+            info.coordinator: Coordinator(url, info, session, keys.account, ring, clock)
             for url, info in zip(config.coordinators, infos, strict=True)
         }
         classes, gpus = {slot.host.id(): slot.host for slot in terms.slots}, tuple(gpu.uuid for gpu in hardware.gpus)
@@ -163,20 +170,20 @@ class _Parts:
         def advert() -> Advert:
             return Advert(hardware, config.region, keys.peer_public, keys.box_public, (config.public_url or daemon.url,))
 
-        herald = Herald(terms, advert, peers, keys.operator, clock)
-        courtroom = Courtroom(core, workbench, coordinators, contracts, client, sender, keys.operator, clock)
-        performer = Performer(core, workbench, coordinators, peers, keys.operator, herald, courtroom, clock)
+        herald = Herald(terms, advert, peers, ring, clock)
+        courtroom = Courtroom(core, workbench, coordinators, contracts, client, purse, ring, clock)
+        performer = Performer(core, workbench, coordinators, peers, ring, herald, courtroom, clock)
         codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
         actor = Actor(core, journal, clock, codec, performer.perform, SecretStream(), on_refused=performer.refused)
         performer.attach(actor)
         for address, item in coordinators.items():
-            inbox = Inbox(actor, address, terms.domain, recover)
+            inbox = Inbox(actor, address, terms.domain, recover, partial(ring.may_take_work, address))
             url = item.url.replace("http", "ws", 1) + "/v1/peers"
             dialers[address] = WsDialer(
-                url, address, keys.account, keys.operator, inbox.handle, clock, retry_max=terms.limits.heartbeat_every
+                url, address, keys.account, Speaker(ring, address), inbox.handle, clock, retry_max=terms.limits.heartbeat_every
             )
         parts = cls(
-            daemon, core, contracts, client, coordinators, workbench, None, actor, herald, courtroom, dialers, terms  # type: ignore[arg-type]
+            daemon, core, contracts, client, coordinators, workbench, None, actor, herald, courtroom, dialers, ring, terms  # type: ignore[arg-type]
         )  # fmt: skip
         parts.gateway = Gateway(store, config.home, parts.status, parts.drain)
         daemon.leaving = Leaving(core, actor, herald, clock, config.path("stopping"))
@@ -255,6 +262,11 @@ class _Parts:
         _logger.info("on offer: waiting for jobs")
         group.create_task(loops.beat(self.core, self.herald, clock), name="heartbeats")
         group.create_task(loops.advertise(self.core, self.actor, clock), name="offers")
+        rotation = Rotation(
+            self.core, self.ring, self.daemon.keys, self.client, self.contracts, self.herald, self.coordinators, self.daemon.board,
+            self.daemon.config, clock,
+        )  # fmt: skip
+        group.create_task(rotation.run(), name="rotation")
 
     async def _check(self, item: Coordinator) -> None:
         """Against the chain, once per statement key: a restart while the chain is away must reach its coordinator."""
@@ -315,7 +327,7 @@ class _Parts:
     def status(self) -> Status:
         """As it stands."""
         connected = tuple(address for address, dialer in self.dialers.items() if dialer.connected())
-        return status_of(self.core, self.daemon.keys.operator.address, self.daemon.url, connected, self.daemon.board.problems())
+        return status_of(self.core, self.ring.current.address, self.daemon.url, connected, self.daemon.board.problems())
 
     def _write_status(self) -> None:
         write_status(self.daemon.config.path("status.json"), self.status())

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from quorate_node.core.terms import Terms
+from quorate_node.keyring import Keyring, under_any
 from quorate_protocol import wire
 from quorate_protocol.envelope import seal
 from quorate_protocol.messages import FreeSlots, Heartbeat
@@ -33,28 +34,28 @@ class Advert:
 class Herald:
     """Signs and sends offers and heartbeats."""
 
-    def __init__(self, terms: Terms, advert: Callable[[], Advert], peers: Mapping[Address, Peers], operator: Signer, clock: Clock) -> None:
-        self._terms, self._advert, self._peers, self._operator, self._clock = terms, advert, peers, operator, clock
+    def __init__(self, terms: Terms, advert: Callable[[], Advert], peers: Mapping[Address, Peers], ring: Keyring, clock: Clock) -> None:
+        self._terms, self._advert, self._peers, self._ring, self._clock = terms, advert, peers, ring, clock
         self._beat = 0
 
-    def offer(self, seq: Sequence, expires: UnixSeconds) -> OfferEnvelope:
-        """The signed offer with a sequence number."""
+    def offer(self, seq: Sequence, expires: UnixSeconds, signer: Signer) -> OfferEnvelope:
+        """The offer with a sequence number, under one of the operator keys."""
         terms, advert = self._terms, self._advert()
         offer = Offer(
             provider=terms.provider, seq=seq, expires=expires, slots=terms.slots, hardware=advert.hardware,
             sandbox=terms.sandbox.value, attestation_level=Small(0), kinds=terms.policy.kinds, region=advert.region,
             peer_key=advert.peer_key, box_key=advert.box_key, addresses=advert.addresses,
         )  # fmt: skip
-        return OfferEnvelope(offer, seal(terms.domain, offer.signed(), self._operator.sign))
+        return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
 
     async def send_offer(self, seq: Sequence, expires: UnixSeconds, newest: int) -> None:
         """To every coordinator; dropped when a newer one is out or it has expired. Unavailable when one did not take it."""
         if seq < newest or self._clock.now() >= expires:
             return
-        frame, failed = wire.encode(wire.OfferSent(self.offer(seq, expires))), ""
-        for address, peers in self._peers.items():
+        failed = ""
+        for address in self._peers:
             try:
-                await peers.request(address, frame, SEND_SECONDS)
+                await self._send(address, lambda signer: wire.OfferSent(self.offer(seq, expires, signer)))
             except Unavailable as error:
                 failed = str(error)
             except Refused as refused:
@@ -71,12 +72,21 @@ class Herald:
         # Milliseconds grow over restarts without being stored, which is all that a heartbeat's number is for.
         self._beat = max(self._beat + 1, int(self._clock.now() * 1000))
         message = Heartbeat(self._terms.provider, Sequence(self._beat), free, UnixSeconds(int(self._clock.now())))
-        frame, taken = wire.encode(wire.HeartbeatSent(seal(self._terms.domain, message, self._operator.sign))), 0
-        for address, peers in self._peers.items():
+        taken = 0
+        for address in self._peers:
             try:
-                await peers.request(address, frame, SEND_SECONDS)
+                await self._send(address, lambda signer: wire.HeartbeatSent(seal(self._terms.domain, message, signer.sign)))
                 taken += 1
             except (Unavailable, Refused) as error:
                 # Not re-raised: the next one is due in a few seconds anyway.
                 _logger.debug("heartbeat to 0x%s: %s", address.hex(), error)
         return taken
+
+    async def _send(self, coordinator: Address, frame: Callable[[Signer], wire.Frame]) -> None:
+        """Under the key of today; under the one before it for a coordinator that has not heard of that yet."""
+
+        async def send(signer: Signer) -> None:
+            await self._peers[coordinator].request(coordinator, wire.encode(frame(signer)), SEND_SECONDS)
+            self._ring.heard(coordinator, signer.address)
+
+        await under_any(self._ring.to_announce(coordinator), send)

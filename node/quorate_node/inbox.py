@@ -1,5 +1,6 @@
 """Frames of coordinators become events: signatures are recovered here, decided upon in the core."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from quorate_node.core import events
@@ -20,8 +21,12 @@ class Submits(Protocol):
 class Inbox:
     """Handler of one coordinator's frames. Every answer means: taken note of durably."""
 
-    def __init__(self, actor: Submits, coordinator: Address, domain: Domain, recover: Recover) -> None:
+    def __init__(
+        self, actor: Submits, coordinator: Address, domain: Domain, recover: Recover, may_take_work: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`may_take_work`: no while this coordinator and this provider may differ over the operator key (`Keyring.may_take_work`)."""
         self._actor, self._coordinator, self._domain, self._recover = actor, coordinator, domain, recover
+        self._may_take_work = may_take_work
 
     async def handle(self, sender: str, data: bytes) -> bytes:
         """`ports.Handler`: raises Refused as the rules do. The connection is this coordinator's, so `sender` adds nothing."""
@@ -32,7 +37,8 @@ class Inbox:
         """The event of a frame; Refused for one that a coordinator does not send."""
         match frame:
             case wire.AssignmentSent():
-                return events.AssignmentArrived(frame.assignment, frame.spec, frame.sources, self._signer(frame.assignment))
+                signer, is_rotating = self._signer(frame.assignment), not self._may_take_work()
+                return events.AssignmentArrived(frame.assignment, frame.spec, frame.sources, signer, is_rotating)
             case wire.ReceiptSent():
                 return events.ReceiptArrived(frame.receipt, self._signer(frame.receipt))
             case wire.CommitSetSent():

@@ -15,10 +15,11 @@ from quorate_node.core.provider import ProviderCore
 from quorate_node.courtroom import Courtroom
 from quorate_node.herald import Herald
 from quorate_node.inbox import Submits
+from quorate_node.keyring import Keyring, under_any
 from quorate_node.workbench import Workbench
 from quorate_protocol import wire
 from quorate_protocol.envelope import seal
-from quorate_protocol.messages import Accept, Decline
+from quorate_protocol.messages import Accept, Commit, Decline
 from quorate_protocol.ports import Clock, Peers, Signer, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, ExitStatus, Hash32, Seconds
@@ -37,10 +38,10 @@ class Performer:
 
     def __init__(
         self, core: ProviderCore, workbench: Workbench, coordinators: Mapping[Address, Coordinator], peers: Mapping[Address, Peers],
-        operator: Signer, herald: Herald, courtroom: Courtroom, clock: Clock,
+        ring: Keyring, herald: Herald, courtroom: Courtroom, clock: Clock,
     ) -> None:  # fmt: skip
         self._core, self._bench, self._coordinators, self._peers = core, workbench, coordinators, peers
-        self._operator, self._herald, self._courtroom, self._clock = operator, herald, courtroom, clock
+        self._ring, self._herald, self._courtroom, self._clock = ring, herald, courtroom, clock
         self._actor: Submits | None = None
 
     def attach(self, actor: Submits) -> None:
@@ -89,11 +90,11 @@ class Performer:
     async def _perform_lease(self, effect: effects.LeaseEffect) -> None:
         match effect:
             case effects.SendAccept():
-                await self._send_answer(effect.coordinator, wire.AcceptSent, effect.accept)
+                await self._send_signed(effect.lease, effect.coordinator, wire.AcceptSent, effect.accept)
                 await self.submit(events.AcceptDelivered(effect.lease))
             case effects.SendDecline():
                 if self._clock.now() <= effect.give_up_at:
-                    await self._send_answer(effect.coordinator, wire.DeclineSent, effect.decline)
+                    await self._send_signed(effect.lease, effect.coordinator, wire.DeclineSent, effect.decline)
             case effects.Fetch():
                 await self._fetch(effect)
             case effects.StartTask():
@@ -128,16 +129,22 @@ class Performer:
         if not isinstance(answer, wire.Ok):
             raise Unavailable(f"coordinator 0x{coordinator.hex()} answered {type(answer).__name__}", 5.0)
 
-    async def _send_answer(
-        self, coordinator: Address, kind: type[wire.AcceptSent] | type[wire.DeclineSent], message: Accept | Decline
-    ) -> None:
-        envelope = seal(self._core.terms.domain, message, self._operator.sign)
-        await self._send(coordinator, kind(envelope))  # type: ignore[arg-type]  # the pair is chosen by the caller
+    async def _send_signed(
+        self, lease: Hash32, coordinator: Address, kind: type[wire.AcceptSent] | type[wire.DeclineSent] | type[wire.CommitSent],
+        message: Accept | Decline | Commit,
+    ) -> None:  # fmt: skip
+        """Under the key that was valid at the Assignment's acceptBy; a coordinator that knows another one by now, or not yet, gets that."""
+        accept_by = self._core.executions[lease].assignment.message.accept_by
+
+        async def send(signer: Signer) -> None:
+            envelope = seal(self._core.terms.domain, message, signer.sign)
+            await self._send(coordinator, kind(envelope))  # type: ignore[arg-type]  # the pair is chosen by the caller
+
+        await under_any(self._ring.for_moment(accept_by), send)
 
     async def _send_commit(self, effect: effects.SendCommit) -> None:
-        envelope = seal(self._core.terms.domain, effect.commit, self._operator.sign)
         try:
-            await self._send(effect.coordinator, wire.CommitSent(envelope))
+            await self._send_signed(effect.lease, effect.coordinator, wire.CommitSent, effect.commit)
         except Refused as refused:
             if refused.code is not Code.NOT_STORED:
                 raise

@@ -1,6 +1,7 @@
-"""Standing on chain: the provider registered with its current operator key, one open stake slot per run slot, gas for the operator.
+"""Standing on chain: the provider registered with an operator key of its own, one open stake slot per run slot, gas for the operator.
 
-Done by `up` when the owner's key is here and funded; otherwise everything that is missing is told at once, with what to do.
+Done by `up` when the owner's key is here and funded; otherwise everything that is missing is told at once, with what to do. From an
+operator key that is here to the next one changes `rotation`, which knows when; one that is not here can answer for nothing any more.
 """
 
 from dataclasses import dataclass
@@ -88,7 +89,8 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
     """What a person must do before `stand` can succeed; empty when nothing. Pure."""
     lacks: list[Missing] = []
     account, price = f"0x{keys.account.hex()}", max(gas_price, COIN_GAS_PRICE_FLOOR)
-    is_ready = found.index > 0 and not found.stake_missing and found.operator_key == keys.operator.address
+    is_mine = found.operator_key in {signer.address for signer in keys.operators()}
+    is_ready = found.index > 0 and not found.stake_missing and is_mine
     if found.is_frozen:
         lacks.append(Missing("a case against this provider is open", "wait for its decision: quorate node status", is_blocking=False))
     if not is_ready and keys.owner is None:
@@ -96,6 +98,9 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
         lacks.append(Missing("the owner's key is not here", f"with the key of {account}: {calls}"))
     if not is_ready and keys.owner is not None and found.owner_coins < GAS_NEEDED * price:
         lacks.append(Missing(f"{account} cannot pay for gas", f"send {_coins(GAS_NEEDED * price)} coins of the chain to it"))
+    if found.index and is_mine and found.operator_key != keys.operator.address:
+        remedy = "quorate node up" if keys.owner else f"with the key of {account}: rotate_key(0x{keys.operator.address.hex()})"
+        lacks.append(Missing("the chain does not know the new operator key yet", remedy, is_blocking=False))
     if found.stake_missing > found.tokens:
         short = usd(found.stake_missing - found.tokens)
         lacks.append(Missing(f"{account} lacks {short} USD of stake", f"send {short} tokens of the deployment's stablecoin to it"))
@@ -114,15 +119,14 @@ def _coins(wei: int) -> str:
 async def stand(
     client: ChainClient, contracts: Contracts, keys: ProviderKeys, sender: Sender, host_class: Hash32, slots: int, public_url: str
 ) -> Standing:
-    """Registers, rotates the operator key, stakes and funds the operator, each only as far as it is not done yet."""
+    """Registers, replaces a lost operator key, stakes and funds the operator, each only as far as it is not done yet."""
     stakes, found = contracts.stakes, await standing(client, contracts, keys, host_class, slots)
     place = f"{contracts.deployment.stakes.hex()[:8]}"
     if not found.index:
         call = stakes.register(keys.operator.address, keys.payout, keys.peer_public, keys.box_public, network_of(public_url))
         await transact(sender, f"register/{place}", call, SEND_SECONDS)
-    elif found.operator_key != keys.operator.address:
-        purpose = f"rotate/{place}/{keys.operator.address.hex()}"
-        await transact(sender, purpose, stakes.rotate_key(keys.operator.address), SEND_SECONDS)
+    elif found.operator_key not in {signer.address for signer in keys.operators()}:
+        await rotate(contracts, keys, sender)
     short = max(0, slots - found.open_slots)
     if short:
         length = await ask(client, stakes.slot_count(host_class))
@@ -131,6 +135,12 @@ async def stand(
         await transact(sender, f"slots/{purpose}", stakes.open_slots(host_class, short), SEND_SECONDS)
     await _fund_operator(client, keys, sender, found)
     return await standing(client, contracts, keys, host_class, slots)
+
+
+async def rotate(contracts: Contracts, keys: ProviderKeys, sender: Sender) -> None:
+    """The newest operator key becomes the one that counts. Once for each key: a second time would shorten its validity."""
+    stakes, key = contracts.stakes, keys.operator.address
+    await transact(sender, f"rotate/{contracts.deployment.stakes.hex()[:8]}/{key.hex()}", stakes.rotate_key(key), SEND_SECONDS)
 
 
 async def _fund_operator(client: ChainClient, keys: ProviderKeys, sender: Sender, found: Standing) -> None:

@@ -27,14 +27,16 @@ from quorate_node.courtroom import Courtroom
 from quorate_node.daemon import ProviderDaemon, terms_of
 from quorate_node.herald import Advert, Herald
 from quorate_node.inbox import Inbox
+from quorate_node.keyring import Keyring
 from quorate_node.keys import ProviderKeys
 from quorate_node.performer import Performer
+from quorate_node.purse import Purse
 from quorate_node.workbench import Workbench
 from quorate_protocol.ports import Peers
 from quorate_protocol.units import Address
 from quorate_runtime.actor import Actor
 from quorate_runtime.actor_codec import CanonicalCodec
-from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import new_secret, recover
 from quorate_runtime.journal import Journal
@@ -99,18 +101,19 @@ class _Member:
         hardware, contracts = detect_hardware(config.home), Contracts.of(deployment_of(info))
         terms = terms_of(config, keys, executor, [info], hardware)
         core, client = ProviderCore(terms), ChainClient(Rpc(config.chain_url, session))
-        sender = Sender(client, keys.operator, config.path("operator.sqlite"), clock)
-        stack.callback(sender.close)
+        ring = Keyring(keys)
+        purse = Purse(ring, client, config.path("operator.sqlite"), clock)
+        stack.callback(purse.close)
         store = ContentStore(config.path("store"), config.store_quota_bytes)
         stack.push_async_callback(store.close)
-        coordinators = {info.coordinator: Coordinator(url, info, session, keys.account, keys.operator, clock)}
+        coordinators = {info.coordinator: Coordinator(url, info, session, keys.account, ring, clock)}
         workbench = Workbench(executor, store, config.home, clock, {slot.host.id(): slot.host for slot in terms.slots})
         dialers: dict[Address, WsDialer] = {}
         peers: Mapping[Address, Peers] = dialers
         advert = Advert(hardware, "", keys.peer_public, keys.box_public, (f"http://{config.listen_host}:{config.listen_port}",))
-        herald = Herald(terms, lambda: advert, peers, keys.operator, clock)
-        courtroom = Courtroom(core, workbench, coordinators, contracts, client, sender, keys.operator, clock)
-        performer = Performer(core, workbench, coordinators, peers, keys.operator, herald, courtroom, clock)
+        herald = Herald(terms, lambda: advert, peers, ring, clock)
+        courtroom = Courtroom(core, workbench, coordinators, contracts, client, purse, ring, clock)
+        performer = Performer(core, workbench, coordinators, peers, ring, herald, courtroom, clock)
         journal = Journal.open(config.path("journal"))
         stack.push_async_callback(journal.close)
         actor = Actor(core, journal, clock, CODEC, performer.perform, new_secret, on_refused=performer.refused)

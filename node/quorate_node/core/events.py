@@ -32,12 +32,13 @@ from quorate_protocol.units import (
 
 @dataclass(frozen=True, slots=True)
 class AssignmentArrived:
-    """Run this."""
+    """Run this. `is_rotating`: the operator key is being changed, so a new one could not be answered under one key to the end."""
 
     assignment: Envelope[Assignment]
     spec: JobSpec
     sources: tuple[str, ...]
     signer: Address
+    is_rotating: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,8 @@ class ProviderCore(Tables):
         assignment, never = event.assignment.message, UnixSeconds(0)
         if self.facts.is_draining:
             return bidding.No(DeclineReason.DRAINING, "the owner wants no new work"), never
+        if event.is_rotating:
+            return bidding.No(DeclineReason.DRAINING, "the operator key is being changed: work is taken again in a moment"), never
         no = bidding.decide(bidding.Bid(assignment, event.spec, self.terms))
         live = self.live()
         if no is not None or capacity.free(self.terms, assignment.host_class, live, self.jury.values()) > 0:
