@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.sqlite_whole import SMALL_CACHE
 
 OBJECT_BYTES_MIN = 64 * 1024  # what an object counts as at least against its owner's quota
 FOREVER = 1 << 62
@@ -132,6 +133,7 @@ class Index:
         self._base = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
         self._base.execute("pragma journal_mode=wal")
         self._base.execute("pragma synchronous=normal")
+        self._base.execute(SMALL_CACHE)
         self._migrate()
         self._base.executescript(SCHEMA)
         self._base.executescript(REBUILD)

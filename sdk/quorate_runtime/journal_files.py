@@ -12,6 +12,7 @@ from zlib import crc32
 from quorate_runtime.journal_batch import Done, Event, Place, unpack
 from quorate_runtime.journal_outbox import OutboxIndex
 from quorate_runtime.journal_port import JournalDamaged, JournalError, Pending, Snapshot, Stored
+from quorate_runtime.sqlite_whole import SMALL_CACHE
 
 log = logging.getLogger(__name__)
 SCHEMA_VERSION = 3  # 1 had a row an event and a row an effect, and kept both for ever; 2 had no checksums of what is carried
@@ -58,6 +59,7 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
                 raise JournalError(f"{path} was written by another version (schema {version}, not {SCHEMA_VERSION}). Use that version.")
             _check_whole(path, connection)
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(SMALL_CACHE)
             if pages_max is not None:
                 connection.execute(f"PRAGMA max_page_count = {pages_max:d}")
         except BaseException:

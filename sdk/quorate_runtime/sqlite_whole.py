@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+# A daemon has a dozen connections, and each would keep its 2 MB of pages for good; the system's cache has them all anyway.
+SMALL_CACHE = "PRAGMA cache_size = -512"  # KiB
+
 
 class FileDamaged(Exception):
     """The file is not whole; the message names it and the remedy."""
@@ -53,6 +56,7 @@ def open_whole(path: Path, versions: Sequence[str], timeout: float = 5.0) -> tup
         check_whole(path, writer, is_large=True)
         for connection in opened:
             connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(SMALL_CACHE)
         _migrate(path, writer, versions)
     except sqlite3.DatabaseError as error:
         _close(opened)

@@ -12,7 +12,7 @@ from pathlib import Path
 from quorate_protocol import codec
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain.types import Receipt
-from quorate_runtime.sqlite_whole import check_whole, make_whole
+from quorate_runtime.sqlite_whole import SMALL_CACHE, check_whole, make_whole
 
 RECEIPT_BYTES_MAX = 32 << 20
 UNSETTLED_MAX = 256
@@ -68,6 +68,7 @@ class Outbox:
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
         check_whole(path, self._db)
         self._db.execute("PRAGMA synchronous=FULL")  # a nonce that is forgotten after a power cut could be used twice
+        self._db.execute(SMALL_CACHE)
 
     def find(self, purpose: str) -> Entry | None:
         """The entry of a purpose."""
