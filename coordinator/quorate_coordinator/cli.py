@@ -156,6 +156,9 @@ def up(
         settings = codec.decode(Settings, (folder / SETTINGS).read_bytes())
     except OSError as error:
         raise fail(f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator init` first", 2) from error
+    except Refused as damage:
+        remedy = "make it anew with `quorate coordinator init`: keys stay"
+        raise fail(f"{folder / SETTINGS} is damaged ({damage.detail}); {remedy}", EXIT_REFUSED) from damage
     crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     try:
         logs.setup(is_json=log_json, file=log_file)

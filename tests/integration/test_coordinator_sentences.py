@@ -1,0 +1,88 @@
+"""`quorate coordinator up` before files that are not whole, or not its own: one sentence with the remedy, and no trace of the program."""
+
+import asyncio
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from quorate_contracts.deploy import plan
+from quorate_coordinator.cli import EXIT_REFUSED, app
+from quorate_protocol import codec
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Seconds, UnixSeconds
+from quorate_runtime import bls
+from quorate_runtime.journal import Journal
+from quorate_runtime.journal_port import Record
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@dataclass
+class Operator:
+    """Somebody at a terminal, with a coordinator's folder."""
+
+    folder: Path
+
+    def type(self, *words: str) -> tuple[int, str]:
+        """A command's exit code, and what it says."""
+        where = ("--home", str(self.folder / "home"), "--password-file", str(self.folder / "password"))
+        result = CliRunner().invoke(app, [*words, *where])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result.exit_code, result.output
+
+    def fails_to_start(self, *parts: str) -> None:
+        """In one line that holds all parts."""
+        code, text = self.type("up", "--port", "0")
+        told = [line for line in text.splitlines() if line.startswith("coordinator:")]
+        assert code == EXIT_REFUSED and len(told) == 1 and "Traceback" not in text, text
+        assert all(part in told[0] for part in parts), told
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[Operator]:
+    """One whose coordinator has worked before, so that it starts without the chain."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    (tmp_path / "password").write_text("secret\n")
+    (tmp_path / "password").chmod(0o600)
+    beacon = BeaconInfo(bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")), Seconds(2), int(time.time()))
+    deployment = plan(ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True).deployment
+    (tmp_path / "deployment.json").write_bytes(codec.encode(deployment))
+    made = Operator(tmp_path)
+    init = ("init", "--deployment", str(tmp_path / "deployment.json"), "--chain-url", NOWHERE, "--beacon-url", NOWHERE)
+    assert made.type(*init)[0] == 0
+    asyncio.run(_work(tmp_path / "home" / "journal"))
+    yield made
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+async def _work(folder: Path) -> None:
+    journal = Journal.open(folder)
+    await journal.append(Record(1, UnixSeconds(1), ZERO_HASH, b'{"kind":"Restarted"}'))
+    await journal.close()
+
+
+def test_files_that_are_not_whole(operator: Operator) -> None:
+    home = operator.folder / "home"
+    for path, remedy in (
+        (home / "documents.sqlite", "backup"), (home / "archive.sqlite", "backup"), (home / "journal" / "journal.db", "backup"),
+        (home / "coordinator.json", "quorate coordinator init"),
+    ):  # fmt: skip
+        path.write_bytes(path.read_bytes()[:100] if path.exists() else b"")
+        operator.fails_to_start(str(path), remedy)
+
+
+def test_a_folder_that_another_process_uses(operator: Operator) -> None:
+    lock = operator.folder / "home" / "journal" / "journal.lock"
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        operator.fails_to_start(str(lock.parent), f"in use by another process (pid {os.getpid()})", "folder of its own")
