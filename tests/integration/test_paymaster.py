@@ -10,6 +10,7 @@ from coordinator_stage import USD, Stage, deployed_stage, running, until
 from quorate_contracts.bindings.call import Call
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.adapters.chain_watch import allocation_of
 from quorate_coordinator.adapters.paymaster import Paymaster
 from quorate_coordinator.adapters.registration import ask
 from quorate_coordinator.core.state import EpochRecord, State
@@ -54,6 +55,9 @@ async def test_everybody_is_paid_once(stage: Stage) -> None:
     await send("client", "approve", contracts.token.approve(stage.deployment.escrow))
     await send("client", "deposit", contracts.escrow.deposit(Amount(100 * USD)))
     await send("client", "allocate", contracts.escrow.allocate(coordinator, Amount(80 * USD)))
+    await send("client", "release", contracts.escrow.request_release(coordinator, Amount(10 * USD)))
+    told, now = await allocation_of(chain, contracts, stage.client.address, coordinator), (await chain.head()).time
+    assert (told.allocation, told.escrowed) == (70 * USD, 80 * USD) and now < told.release_at <= now + DEVNET.allocation_release
     state, session_key = State(), KeySigner(b"\x55" * 32)
 
     async def post(number: int) -> None:

@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from quorate_coordinator.core import epochs
+from quorate_coordinator.core import backing, epochs
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PostEpoch
+from quorate_coordinator.core.state import Client, EpochRecord
+from quorate_coordinator.core.turn import Turn
 from quorate_protocol.envelope import seal
+from quorate_protocol.epoch import Leaf
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import Voucher
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Nonce, UnixSeconds
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Nonce, UnixSeconds
 from scripted_market import COORDINATOR, DOMAIN, Market, Party
 
 DEPOSIT = 50_000_000
@@ -64,6 +67,11 @@ def test_voucher_beyond_a_finished_release_stops_nobodys_epoch() -> None:
         _vouch(market, client, charged)
     assert refused.value.code is Code.OVER_ALLOCATION and "release" in str(refused.value)
     assert market.core.state.clients[client].vouched == 0
+    for _ in range(DEVNET.max_hold + 2 * DEVNET.epoch_every):
+        market.at += 1
+        market.send(ev.Tick())
+    held = [provider.held for provider in market.core.state.providers.values() if provider.held]
+    assert held and not any(provider.final for provider in market.core.state.providers.values()), "and nobody is paid"
 
 
 @pytest.mark.parametrize("is_clock_behind", [False, True])
@@ -166,3 +174,25 @@ def test_more_vouchers_than_an_epoch_has_room_for_go_into_the_next(monkeypatch: 
     _lands(market, first, 6)
     vouched = sum(client.vouched for client in market.core.state.clients.values())
     assert _next_epoch(market, 2).root.final == vouched > first.root.final, "and at once, if the chain keeps up"
+
+
+def test_what_is_missing_is_shared_and_what_was_shown_stays() -> None:
+    """First the fee and the fund, then everybody by what is new, to the last of it; no leaf falls below what an epoch showed."""
+    market = Market(Party(0))
+    state = market.core.state
+    made = [_leaf(0, 40), Leaf(1, COORDINATOR.address, Amount(30), Amount(0), ZERO_HASH), _leaf(2, 101), _leaf(3, 302)]
+    with state.transaction():
+        state.epochs[1] = EpochRecord(1, (_leaf(2, 50), _leaf(3, 100)), ZERO_HASH, (), UnixSeconds(0), is_posted=True)
+        for party, posted in zip(market.clients, (Amount(300), Amount(40)), strict=True):
+            state.clients[party.address] = Client(party.address, escrowed=posted, charged=Amount(500), vouched=posted, posted=posted)
+    turn = Turn(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+    assert [(leaf.final, leaf.held) for leaf in backing.backed(turn, tuple(made), ())] == [(0, 0), (0, 0), (89, 0), (251, 0)]
+    with state.transaction():
+        account = market.clients[1].address
+        state.clients[account] = replace(state.clients[account], escrowed=Amount(500))
+    found = backing.backed(turn, tuple(made), ())
+    assert [(leaf.final, leaf.held) for leaf in found] == [(0, 40), (0, 30), (89, 12), (251, 51)], "held, where the chain still has it"
+
+
+def _leaf(index: int, final: int) -> Leaf:
+    return Leaf(index, ZERO_ADDRESS, Amount(final), Amount(0), ZERO_HASH)

@@ -72,7 +72,7 @@ class ChainWatch:
             if note is not None:
                 notes.append(note)
         for client in changed:
-            notes.append(await self._allocation(client))
+            notes.append(await allocation_of(self.client, self.contracts, client, self.coordinator))
         await self.actor.submit(ev.ChainAdvanced(batch.last.number, batch.last.hash, UnixSeconds(batch.last.time), tuple(notes)))
 
     async def _rotation(self, event: logs.KeyRotated) -> ev.KeyRotated:
@@ -81,14 +81,16 @@ class ChainWatch:
         since, _ = query.decode(await self.client.call(query.to, query.data))
         return ev.KeyRotated(event.account, event.key, since)
 
-    async def _allocation(self, client: Address) -> ev.AllocationChanged:
-        query = self.contracts.escrow.allocation(client, self.coordinator)
-        held = query.decode(await self.client.call(query.to, query.data))
-        free = max(0, held.allocated - held.releasing)
-        if held.allocated >= 2**128 or held.release_at >= 2**64:
-            said = f"allocated {hex(held.allocated)[:40]}, releasing at {hex(held.release_at)[:40]}"
-            raise Unavailable(f"the chain node says of 0x{client.hex()}: {said}", RETRY_SECONDS)
-        return ev.AllocationChanged(client, Amount(free), Amount(held.allocated), held.release_at)
+
+async def allocation_of(chain: ChainClient, contracts: Contracts, client: Address, coordinator: Address) -> ev.AllocationChanged:
+    """What a client has allocated, as it stands. `Unavailable` when the node answers nonsense."""
+    query = contracts.escrow.allocation(client, coordinator)
+    held = query.decode(await chain.call(query.to, query.data))
+    free = max(0, held.allocated - held.releasing)
+    if held.allocated >= 2**128 or held.release_at >= 2**64:
+        said = f"allocated {hex(held.allocated)[:40]}, releasing at {hex(held.release_at)[:40]}"
+        raise Unavailable(f"the chain node says of 0x{client.hex()}: {said}", RETRY_SECONDS)
+    return ev.AllocationChanged(client, Amount(free), Amount(held.allocated), held.release_at)
 
 
 def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
