@@ -9,12 +9,16 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from engine_support import mounts_below, unmount_below
 from needs import PROBES, require, required
+
+if TYPE_CHECKING:
+    import docker
 
 TESTS = Path(__file__).parent
 WITHOUT_SOCKETS = ("unit", "style")
@@ -73,6 +77,24 @@ def nothing_stays_mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     left = mounts_below(root)
     unmount_below(root)
     assert not left, f"mounts that tests have left: {left}"
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive with this Python and nothing else, made once: it takes a second, and nobody changes it."""
+    from quorate.images import build_python_image
+
+    return build_python_image(tmp_path_factory.mktemp("image") / "python.tar", ()).path
+
+
+@pytest.fixture
+def engine() -> "Iterator[docker.APIClient]":
+    """The machine's container engine."""
+    from quorate_node.adapters.engine import connect
+
+    api = connect()
+    yield api
+    api.close()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from crash_client import job_of
 from quorate import Market
-from quorate.images import build_python_image
 from quorate.run import Run
 from quorate_coordinator import keys as coordinator_keys
 from quorate_coordinator.config import Config
@@ -76,8 +75,8 @@ async def ends_well(run: Run, name: str) -> None:
     assert abs(view.created_at - time.time()) < ENDED_SECONDS, "what is signed bears the true time"
 
 
-async def test_an_hour_s_jump_either_way_that_stays_while_jobs_run(tmp_path: Path) -> None:
-    image, watch = build_python_image(tmp_path / "image.tar", ()).path, Watch()
+async def test_an_hour_s_jump_either_way_that_stays_while_jobs_run(image: Path, tmp_path: Path) -> None:
+    watch = Watch()
     clock = SystemClock(watch, doubt_seconds=DOUBT_SECONDS)
     config = DevnetConfig(tmp_path / "devnet", 3, clients=1, executor=ExecutorChoice.AUTO)
     async with running(config) as devnet, coordinator_of(devnet, clock), Market(devnet.profiles[0]) as market:

@@ -61,13 +61,6 @@ def wait_for(condition: Callable[[], object], seconds: float, what: str) -> None
         time.sleep(0.1)
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from quorate.images import build_python_image
-
-    return build_python_image(tmp_path_factory.mktemp("image") / "image.tar", ()).path
-
-
 @pytest.fixture
 def up(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Up]:
     devnet = Up(tmp_path / "devnet", request.param)

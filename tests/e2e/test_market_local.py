@@ -3,11 +3,9 @@
 from pathlib import Path
 
 from quorate import Job, Market
-from quorate.images import build_python_image
 
 
-async def test_a_job_in_a_local_market(tmp_path: Path) -> None:
-    image = build_python_image(tmp_path / "image.tar", ()).path
+async def test_a_job_in_a_local_market(image: Path, tmp_path: Path) -> None:
     async with Market.local(executor="process") as market:
         command = ["python3", "-c", "import sys; open(sys.argv[1], 'w').write(str(6 * 7))", "/outputs/answer"]
         run = await market.submit(Job(image=image, command=command, max_price="5", max_duration="30s"))

@@ -15,7 +15,6 @@ import pytest_asyncio
 
 from needs import missing, require, required
 from quorate import Job, Market
-from quorate.images import build_python_image
 from quorate.run import Run
 from quorate_devnet.config import DevnetConfig, ExecutorChoice
 from quorate_devnet.supervisor import Devnet, running
@@ -78,13 +77,12 @@ async def until(look: Callable[[], T | None]) -> T:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+async def world(image: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     """With containers where an engine answers (CI insists on one), else with plain processes."""
     if "docker" in required():
         require("docker")
     executor = ExecutorChoice.DOCKER if missing("docker") is None else ExecutorChoice.PROCESS
     folder = tmp_path_factory.mktemp("restart")
-    image = build_python_image(folder / "image.tar", ()).path
     config = DevnetConfig(folder / "devnet", PROVIDERS, clients=1, executor=executor)
     async with running(config) as devnet, Market(devnet.profiles[0]) as market, aiohttp.ClientSession() as session:
         yield World(devnet, market, session, image)

@@ -75,34 +75,36 @@ async def test_an_hour_s_jump_while_a_job_runs(market: Stage, jump: float) -> No
         assert not coordinator.got(wire.DeclineSent)
 
 
+class Hands:
+    """A clock over two hands that a test moves: the machine's time, and the one that never jumps."""
+
+    def __init__(self) -> None:
+        self.wall, self.steady = 1_000_000.0, 50.0
+        self.clock = SystemClock(lambda: self.wall, lambda: self.steady)
+
+    def pass_time(self, seconds: float, error: float = 0.0) -> float:
+        """So much later, with the machine's time off by `error` more; what the clock says then."""
+        self.wall += seconds + error
+        self.steady += seconds
+        return self.clock.now()
+
+
 def test_a_jump_that_stays_is_followed_and_small_steps_at_once() -> None:
-    wall, steady = [1_000_000.0], [50.0]
-    clock = SystemClock(lambda: wall[0], lambda: steady[0])
-
-    def pass_time(seconds: float, error: float = 0.0) -> float:
-        wall[0] += seconds + error
-        steady[0] += seconds
-        return clock.now()
-
+    hands = Hands()
+    pass_time = hands.pass_time
     assert pass_time(1) == 1_000_001
-    assert pass_time(1, error=JUMP_SECONDS - 1) == wall[0]
-    before = wall[0]
+    assert pass_time(1, error=JUMP_SECONDS - 1) == hands.wall
+    before = hands.wall
     assert pass_time(1, error=HOUR) == before + 1
     assert pass_time(DOUBT_SECONDS / 2) == before + 1 + DOUBT_SECONDS / 2
-    assert pass_time(1, error=-HOUR) == wall[0], "taken back: as if it had never been"
-    assert pass_time(1, error=-HOUR) == wall[0] + HOUR
-    assert pass_time(DOUBT_SECONDS) == wall[0], "it stayed"
+    assert pass_time(1, error=-HOUR) == hands.wall, "taken back: as if it had never been"
+    assert pass_time(1, error=-HOUR) == hands.wall + HOUR
+    assert pass_time(DOUBT_SECONDS) == hands.wall, "it stayed"
 
 
 def test_a_jump_that_newer_blocks_contradict_is_never_followed() -> None:
-    wall, steady = [1_000_000.0], [50.0]
-    clock = SystemClock(lambda: wall[0], lambda: steady[0])
-
-    def pass_time(seconds: float, error: float = 0.0) -> float:
-        wall[0] += seconds + error
-        steady[0] += seconds
-        return clock.now()
-
+    hands = Hands()
+    clock, pass_time = hands.clock, hands.pass_time
     for jump in (HOUR, -HOUR):
         pass_time(1)
         true = clock.now()
@@ -110,11 +112,11 @@ def test_a_jump_that_newer_blocks_contradict_is_never_followed() -> None:
         pass_time(1, error=jump)
         assert pass_time(2 * DOUBT_SECONDS) == true + 1 + 2 * DOUBT_SECONDS
         assert pass_time(HOUR) == true + 1 + 2 * DOUBT_SECONDS + HOUR, "also when no block has come since"
-        assert pass_time(1, error=-jump) == wall[0], "put right, it is followed at once"
+        assert pass_time(1, error=-jump) == hands.wall, "put right, it is followed at once"
     true = clock.now()
     pass_time(1, error=HOUR)
     clock.witness(true + HOUR)
-    assert pass_time(2 * DOUBT_SECONDS) == wall[0], "the chain went on while this machine had an old time"
+    assert pass_time(2 * DOUBT_SECONDS) == hands.wall, "the chain went on while this machine had an old time"
 
 
 async def test_a_suspended_machine_did_not_jump() -> None:

@@ -10,7 +10,6 @@ import pytest
 from engine_support import OwnEngine
 from executor_support import RealClock, python_task
 from needs import require
-from quorate.images import build_python_image
 from quorate_node.adapters.docker import PREFIX, DockerExecutor
 from quorate_node.adapters.docker_life import engine_life
 from quorate_node.adapters.docker_places import OutputKind
@@ -22,11 +21,6 @@ from quorate_protocol.refusals import Unavailable
 pytestmark = pytest.mark.docker
 OWNER = "test-own-engine"
 SLOW = "import os, time; open('/outputs/half', 'w').write('1'); time.sleep({}); open('/outputs/whole', 'w').write('2')"
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_python_image(tmp_path_factory.mktemp("image") / "python.tar", ()).path
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import pytest
 
 from attack_support import ATTEMPT, FILL, TELL, check_filled, results
 from executor_support import MIB, RealClock, make_executor, python_task, what_is_left
-from quorate.images import build_python_image
 from quorate_node.adapters import mounts
 from quorate_node.adapters.bwrap import BwrapExecutor, OutputKind
 from quorate_node.adapters.detached import is_locked
@@ -23,11 +22,6 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 pytestmark = pytest.mark.bwrap
 NOBODY_ELSE = 4711
 SECONDS_MAX = 120
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_python_image(tmp_path_factory.mktemp("image") / "python.tar", ()).path
 
 
 def usable_python() -> str | None:

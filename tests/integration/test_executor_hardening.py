@@ -11,7 +11,6 @@ from attack_support import ATTEMPT, FILL, TELL, check_filled, results
 from executor_support import MIB, RealClock, python_task
 from image_support import add_layer
 from needs import require
-from quorate.images import build_python_image
 from quorate_node.adapters import mounts
 from quorate_node.adapters.docker import DockerExecutor
 from quorate_node.adapters.docker_places import OutputKind, choose_kind
@@ -21,11 +20,6 @@ from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
 
 pytestmark = pytest.mark.docker
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_python_image(tmp_path_factory.mktemp("image") / "python.tar", ()).path
 
 
 @pytest.fixture

@@ -12,16 +12,10 @@ import pytest
 from attack_support import ATTEMPT, FILL, TELL, attack, check_filled, results
 from executor_support import MIB, SANDBOXES, make_executor, python_task, what_is_left
 from image_support import declare_volumes
-from quorate.images import build_python_image
 from quorate_protocol.ports import Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused
 
 FOLDERS = '"/data", "/made/here", "/tmp", "/data/below"'
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_python_image(tmp_path_factory.mktemp("image") / "python.tar", ()).path
 
 
 @pytest.fixture(params=SANDBOXES)

@@ -9,18 +9,12 @@ from pathlib import Path
 import pytest
 
 from executor_support import MIB, SANDBOXES, VOLUME, RealClock, make_executor, new_lease, python_task, what_is_left
-from quorate.images import build_python_image
 from quorate_node.adapters.process import ProcessExecutor
 from quorate_protocol.ports import Executor, Exit, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Seconds
 
 Factory = Callable[[], Executor]
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_python_image(tmp_path_factory.mktemp("image") / "python.tar", ()).path
 
 
 @pytest.fixture

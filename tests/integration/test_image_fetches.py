@@ -7,7 +7,7 @@ import os
 import ssl
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,14 +19,12 @@ from aiohttp import web
 from executor_support import MIB, RealClock, new_lease, owner, python_task, what_is_left
 from image_support import entry, image_entries, tar
 from node_world import make_spec
-from quorate.images import build_python_image
 from quorate_content.store import ContentStore
 from quorate_content.threads import Stop
 from quorate_node.adapters import registry_http
 from quorate_node.adapters.docker import DockerExecutor
 from quorate_node.adapters.docker_fetches import FETCHES_MAX
 from quorate_node.adapters.docker_image import ImageRules, Images
-from quorate_node.adapters.engine import connect
 from quorate_node.adapters.registry_http import Pace
 from quorate_node.adapters.registry_image import fetch_archive, parse_pinned
 from quorate_node.workbench import Workbench
@@ -38,18 +36,6 @@ pytestmark = pytest.mark.docker
 
 RULES = ImageRules(private=None)
 SECONDS = 30.0  # longer than a container takes to start on a busy machine
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_python_image(tmp_path_factory.mktemp("image") / "python.tar", ()).path
-
-
-@pytest.fixture
-def engine() -> Iterator[docker.APIClient]:
-    api = connect()
-    yield api
-    api.close()
 
 
 @contextlib.asynccontextmanager
@@ -96,7 +82,7 @@ async def closed(asked: list[web.Request]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_registry_that_drips_holds_nobody_up_and_ends_at_its_deadline(python: Path, tmp_path: Path) -> None:
+async def test_a_registry_that_drips_holds_nobody_up_and_ends_at_its_deadline(image: Path, tmp_path: Path) -> None:
     images = [served(small(tmp_path, name=str(index)), layer=1 << 30) for index in range(FETCHES_MAX + 1)]
     patient = replace(RULES, pace=Pace(1, 300.0, 300.0))  # so that nothing but the deadline ends them
     async with executing(tmp_path, patient) as executor, contextlib.AsyncExitStack() as stack:
@@ -104,7 +90,7 @@ async def test_a_registry_that_drips_holds_nobody_up_and_ends_at_its_deadline(py
         begun = time.monotonic()
         fetches = [asyncio.create_task(executor.fetch_image(new_lease(), name, SECONDS)) for name, _ in names]
         await dripping([asked for _, asked in names], FETCHES_MAX)
-        task = python_task(python, "print('beside')")
+        task = python_task(image, "print('beside')")
         async with asyncio.timeout(60):
             await executor.start(task)
             assert not any(fetch.done() for fetch in fetches), "a local job starts while the registries drip"
@@ -144,19 +130,19 @@ async def test_what_ends_a_fetch_before_its_deadline(tmp_path: Path, way: str) -
 
 
 @pytest.mark.parametrize("has_index", [False, True])
-async def test_an_image_is_fetched_once_and_runs(python: Path, tmp_path: Path, engine: docker.APIClient, has_index: bool) -> None:
-    image = served(python, has_index=has_index, config_changes={"Labels": {"test": tmp_path.name}, "Volumes": {"/data": {}}})
-    async with executing(tmp_path) as executor, serving(image) as (name, asked):
+async def test_an_image_is_fetched_once_and_runs(image: Path, tmp_path: Path, engine: docker.APIClient, has_index: bool) -> None:
+    offered = served(image, has_index=has_index, config_changes={"Labels": {"test": tmp_path.name}, "Volumes": {"/data": {}}})
+    async with executing(tmp_path) as executor, serving(offered) as (name, asked):
         await asyncio.gather(*(executor.fetch_image(new_lease(), name, 60.0) for _ in range(3)))
         paths = [request.path for request in asked]
-        assert len(paths) == len(set(paths)) == len(image.content)
+        assert len(paths) == len(set(paths)) == len(offered.content)
         assert not list((tmp_path / "leases-images" / "pulls").iterdir()), "nothing is left of the fetch"
         task = python_task(name, "print(open('/proc/mounts').read().count(' /data tmpfs '))")
         await executor.start(task)
         assert (await executor.wait(task.lease_id)).status == 0
         assert b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)]) == b"1\n"
         assert len(asked) == len(paths), "the engine asks no registry"
-    engine.remove_image(image.config)
+    engine.remove_image(offered.config)
 
 
 async def test_no_login_of_the_owner_leaves(tmp_path: Path, engine: docker.APIClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -12,10 +12,9 @@ import pytest
 
 from executor_support import make_executor, python_task, what_is_left
 from quorate.errors import EvidenceError, UnavailableError, UsageError
-from quorate.images import build_python_image, read_archive
+from quorate.images import read_archive
 from quorate.registry import MANIFEST_TYPES, TaggedImage, parse_tagged, resolve
 from quorate_node.adapters.docker_image import Images
-from quorate_node.adapters.engine import connect
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from registry_support import before, free_port, registry
 
@@ -35,18 +34,6 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_python_image(tmp_path_factory.mktemp("image") / "python.tar", ()).path
-
-
-@pytest.fixture
-def engine() -> Iterator[docker.APIClient]:
-    api = connect()
-    yield api
-    api.close()
-
-
 def push(engine: docker.APIClient, archive: Path, name: str) -> None:
     """The archive as `name` of the registry, and no longer as a name in the engine."""
     Images(engine).ensure(archive, ("python3",))
@@ -63,9 +50,9 @@ def tagged(host: str) -> TaggedImage:
 
 
 async def test_tag_resolved_pulled_by_digest_and_run(
-    host: str, session: aiohttp.ClientSession, engine: docker.APIClient, archive: Path, tmp_path: Path
+    host: str, session: aiohttp.ClientSession, engine: docker.APIClient, image: Path, tmp_path: Path
 ) -> None:
-    await asyncio.to_thread(push, engine, archive, f"{host}/quorate/test:v1")
+    await asyncio.to_thread(push, engine, image, f"{host}/quorate/test:v1")
     pinned = await resolve(session, tagged(host))
     name, _, digest = pinned.partition("@")
     assert name == f"{host}/quorate/test"
@@ -86,19 +73,19 @@ async def test_tag_resolved_pulled_by_digest_and_run(
 
 
 async def test_registry_that_swaps_the_manifest_at_submit(
-    host: str, session: aiohttp.ClientSession, engine: docker.APIClient, archive: Path
+    host: str, session: aiohttp.ClientSession, engine: docker.APIClient, image: Path
 ) -> None:
-    await asyncio.to_thread(push, engine, archive, f"{host}/quorate/test:v1")
+    await asyncio.to_thread(push, engine, image, f"{host}/quorate/test:v1")
     async with before(host, lambda path, body, headers: body + b"\n") as liar:
         with pytest.raises(EvidenceError, match="another manifest"):
             await resolve(session, tagged(liar))
 
 
 async def test_registry_that_swaps_the_manifest_at_the_pull(
-    host: str, session: aiohttp.ClientSession, engine: docker.APIClient, archive: Path, tmp_path: Path
+    host: str, session: aiohttp.ClientSession, engine: docker.APIClient, image: Path, tmp_path: Path
 ) -> None:
     """It may even claim the digest that was asked for: what comes is hashed."""
-    await asyncio.to_thread(push, engine, archive, f"{host}/quorate/test:v1")
+    await asyncio.to_thread(push, engine, image, f"{host}/quorate/test:v1")
     async with before(host, lambda path, body, headers: body + b"\n") as liar:
         digest = (await resolve(session, tagged(host))).partition("@")[2]
         executor = make_executor("docker-runc", tmp_path)
@@ -132,8 +119,8 @@ async def test_tags_that_cannot_be_resolved(host: str, session: aiohttp.ClientSe
         await resolve(session, tagged(f"127.0.0.1:{free_port()}"))
 
 
-async def test_registry_without_end(host: str, session: aiohttp.ClientSession, engine: docker.APIClient, archive: Path) -> None:
-    await asyncio.to_thread(push, engine, archive, f"{host}/quorate/test:v1")
+async def test_registry_without_end(host: str, session: aiohttp.ClientSession, engine: docker.APIClient, image: Path) -> None:
+    await asyncio.to_thread(push, engine, image, f"{host}/quorate/test:v1")
     async with before(host, lambda path, body, headers: bytes(5 << 20)) as liar:
         with pytest.raises(UnavailableError, match="more than"):
             await resolve(session, tagged(liar))

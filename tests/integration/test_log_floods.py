@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from executor_support import BWRAP, MIB, RUNC, make_executor, python_task, what_is_left
-from quorate.images import build_python_image
 from quorate_node.adapters import docker as docker_adapter
 from quorate_node.adapters import docker_logs, supervisor
 from quorate_protocol.ports import Executor, Task
@@ -29,11 +28,6 @@ with open(os.environ['QUORATE_OUTPUTS'] + '/said', 'w') as file:
     file.write(str({pieces} * len(line)))
 sys.exit(7)
 """
-
-
-@pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_python_image(tmp_path_factory.mktemp("image") / "python.tar", ()).path
 
 
 @pytest.fixture(params=[RUNC, BWRAP])

@@ -3,14 +3,12 @@
 from pathlib import Path
 
 from executor_support import make_executor, python_task
-from quorate.images import build_python_image
 
 
-async def test_a_plain_process_reads_and_writes_its_owners_files(tmp_path: Path) -> None:
+async def test_a_plain_process_reads_and_writes_its_owners_files(image: Path, tmp_path: Path) -> None:
     secret, planted = tmp_path / "secret", tmp_path / "planted"
     secret.write_text("of the owner")
     executor = make_executor("process", tmp_path / "provider")
-    image = build_python_image(tmp_path / "image.tar", ()).path
     task = python_task(image, f"open({str(planted)!r}, 'w').write(open({str(secret)!r}).read())")
     await executor.start(task)
     assert (await executor.wait(task.lease_id)).status == 0
