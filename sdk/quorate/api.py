@@ -18,7 +18,7 @@ from quorate.errors import EvidenceError, QuorateError, UnavailableError, from_a
 from quorate.sse import server_events
 from quorate_protocol import codec, envelope
 from quorate_protocol.envelope import Envelope
-from quorate_protocol.messages import Stop, Voucher, Witness
+from quorate_protocol.messages import Session, Stop, Voucher, Witness
 from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Hash32
@@ -115,6 +115,10 @@ class Api:
     async def witness(self, witness: Envelope[Witness]) -> None:
         """POST /v1/witnesses; repeating one changes nothing."""
         await self._repeat("POST", "/v1/witnesses", envelope.encode(witness))
+
+    async def session(self, session: Envelope[Session]) -> None:
+        """POST /v1/sessions: makes a session known without an order; repeating one changes nothing."""
+        await self._repeat("POST", "/v1/sessions", envelope.encode(session))
 
     async def voucher(self, voucher: Envelope[Voucher]) -> None:
         """POST /v1/vouchers; repeating one changes nothing."""

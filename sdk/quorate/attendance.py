@@ -12,7 +12,7 @@ from quorate.evidence import Agreement
 from quorate.witnessing import consider
 from quorate_protocol import envelope, job
 from quorate_protocol.envelope import seal
-from quorate_protocol.messages import Ack
+from quorate_protocol.messages import Ack, Voucher
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Amount, Hash32, Sequence
 from quorate_protocol.views import JobEvent, RunView
@@ -195,7 +195,7 @@ class Attendance:
         crash_point("client.after-draft")
         try:
             crash_point("client.before-voucher")
-            await desk.api.voucher(seal(desk.pins.domain, voucher, desk.profile.session.sign))
+            await self._send(voucher)
             crash_point("client.after-voucher")
         except RefusedError as error:
             # Not re-raised: another program of this profile sent a newer one (stale), or the coordinator disagrees; it is told, not hidden.
@@ -209,4 +209,20 @@ class Attendance:
             return
         account = await desk.api.account(desk.client)
         if account.vouched < last.cumulative <= account.charged:
-            await desk.api.voucher(seal(desk.pins.domain, last, desk.profile.session.sign))
+            try:
+                await self._send(last)
+            except RefusedError as error:
+                # Not re-raised: it is told, with what helps, and runs go on being attended.
+                desk.notice(f"voucher refused: {error}")
+
+    async def _send(self, voucher: Voucher) -> None:
+        """Sends a voucher; once more under a new session when the last one ends too soon for an epoch."""
+        desk = self._desk
+        signed = seal(desk.pins.domain, voucher, desk.profile.session.sign)
+        try:
+            await desk.api.voucher(signed)
+        except RefusedError as error:
+            if error.code != Code.EXPIRED.value:
+                raise
+            await desk.api.session(desk.session_for(Amount(0)))
+            await desk.api.voucher(signed)

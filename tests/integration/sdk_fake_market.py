@@ -22,6 +22,7 @@ from quorate_protocol.envelope import Envelope, seal
 from quorate_protocol.job import JobSpec
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import (
+    Session,
     Stop,
     Voucher,
     Witness,
@@ -77,6 +78,7 @@ class FakeMarket(FakeWork):
         route.add_get("/v1/runs/{job}/logs", self.get_logs)
         route.add_post("/v1/runs/{job}/stop", self.post_stop)
         route.add_post("/v1/witnesses", self.post_witness)
+        route.add_post("/v1/sessions", self.post_session)
         route.add_post("/v1/vouchers", self.post_voucher)
         route.add_get("/v1/receipts/{job}", self.get_receipt)
         route.add_get("/v1/accounts/{address}", self.get_account)
@@ -224,8 +226,18 @@ class FakeMarket(FakeWork):
                 return web.json_response({})
         raise Refused(Code.UNKNOWN, "witness: no such commit")
 
+    async def post_session(self, request: web.Request) -> web.Response:
+        """One that is signed by a client of ours."""
+        session: Envelope[Session] = envelope.from_json(await _body(request), Session)
+        if envelope.signer(self.domain, session, recover) != session.message.client:
+            raise Refused(Code.WRONG_SIGNER, "session")
+        self.cheat = replace(self.cheat, is_session_ending=False)
+        return web.json_response({})
+
     async def post_voucher(self, request: web.Request) -> web.Response:
         """Sums must grow and never exceed the charges."""
+        if self.cheat.is_session_ending:
+            raise Refused(Code.EXPIRED, "voucher: its session ends")
         voucher: Envelope[Voucher] = envelope.from_json(await _body(request), Voucher)
         session = next(iter(self.jobs.values())).submission.session.message
         if envelope.signer(self.domain, voucher, recover) != session.session_key or voucher.message.cumulative > session.up_to:

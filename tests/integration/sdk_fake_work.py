@@ -93,6 +93,7 @@ class Cheat:
     price: int = PRICE
     lapse: bool = False  # ends without a verdict
     refuse_order: Code | None = None
+    is_session_ending: bool = False  # vouchers are refused until a session is sent without an order
     drop_first_order: bool = False  # closes the connection after taking the order
 
 

@@ -111,6 +111,14 @@ async def test_an_overcharge_is_told_and_not_signed(fake: FakeMarket, profile: P
     assert any("charge" in notice for notice in notices)
 
 
+async def test_a_voucher_whose_session_ends_is_sent_again_under_a_new_one(fake: FakeMarket, profile: Profile) -> None:
+    fake.cheat = Cheat(is_session_ending=True)
+    async with Market(profile) as market:
+        await (await market.submit(job())).result()
+        await _until(lambda: fake.vouched == fake.charged > 0)
+    assert fake.posts["POST sessions"] == 1 and fake.posts["POST vouchers"] == 2
+
+
 async def test_liars_are_outvoted_and_the_client_gets_the_honest_output(fake: FakeMarket, profile: Profile) -> None:
     fake.cheat = Cheat(liars=frozenset({0}))
     async with Market(profile) as market:
