@@ -6,7 +6,7 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import aiohttp
 import typer
@@ -16,7 +16,6 @@ from quorate_coordinator import keys as coordinator_keys
 from quorate_coordinator.adapters.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.adapters.shares import STORE_BYTES, Shares
 from quorate_coordinator.config import ARCHIVE_DAYS, ARCHIVE_GIB, DOCUMENTS_DAYS, DOCUMENTS_GIB, GIB, Config
-from quorate_coordinator.service import Service
 from quorate_protocol import codec
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -29,6 +28,9 @@ from quorate_runtime.notify import Notifier
 from quorate_runtime.passphrase import passphrase_of
 from quorate_runtime.sqlite_whole import FileDamaged
 from quorate_runtime.stopping import serve_until_signal
+
+if TYPE_CHECKING:
+    from quorate_coordinator.service import Service
 
 app = typer.Typer(help="Run the matching service: order book, audits, settlement.", no_args_is_help=True)
 EXIT_REFUSED = 3
@@ -151,6 +153,8 @@ def up(
     ] = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. Twice ends it at once."""
+    from quorate_coordinator.service import Service  # here, because it takes a second to load, which `init` and `health` need not wait
+
     folder = home_of(home)
     try:
         settings = codec.decode(Settings, (folder / SETTINGS).read_bytes())
@@ -193,7 +197,7 @@ def up(
         raise fail(told + remedy, EXIT_UNAVAILABLE) from group
 
 
-async def _serve(service: Service) -> None:
+async def _serve(service: "Service") -> None:
     """Runs until a signal; everything acknowledged is in the journal, and what was begun has a moment to end."""
     heap.settle()
     if await serve_until_signal(service.run(), service.leave, LEAVE_SECONDS):

@@ -13,10 +13,7 @@ import typer
 
 from quorate_node import keys as provider_keys
 from quorate_node import settings as stored
-from quorate_node.checkup import check_up
 from quorate_node.config import Config, ExecutorKind
-from quorate_node.daemon import ProviderDaemon
-from quorate_node.executors import BANNER, choose
 from quorate_node.gateway import TOKEN_HEADER, control_token
 from quorate_node.keyring import FILE as KEYRING_FILE
 from quorate_node.keyring import Keyring
@@ -180,6 +177,8 @@ def _hex(value: bytes) -> str:
 @app.command()
 def check(home: Home = None, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
     """Look at machine, engine, market and money; each failure comes with its fix. Exit 3 when something is missing."""
+    from quorate_node.checkup import check_up  # here as below: what is not needed by each command takes a moment to load
+
     folder = home_of(home)
     try:
         settings = stored.read(folder)
@@ -231,6 +230,9 @@ def up(
 
 async def _serve(config: Config, keys: ProviderKeys) -> None:
     """Until a signal. What was acknowledged is in the journal, so stopping is just stopping, once coordinators know of it."""
+    from quorate_node.daemon import ProviderDaemon
+    from quorate_node.executors import BANNER, choose
+
     clock = SystemClock()
     executor = await choose(config, keys.account.hex(), clock)
     if executor.sandbox is Sandbox.PROCESS:
