@@ -35,6 +35,7 @@ class Operator:
         """A command's exit code, and what it says."""
         where = ("--home", str(self.folder / "home"), "--password-file", str(self.folder / "password"))
         result = CliRunner().invoke(app, [*words, *where])
+        logging.getLogger().handlers.clear()  # it wrote where nothing can be written any more
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return result.exit_code, result.output
 
@@ -51,6 +52,7 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
     """One whose coordinator has worked before, so that it starts without the chain."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
+    root.handlers.clear()  # `up` sets the program's log up
     (tmp_path / "password").write_text("secret\n")
     (tmp_path / "password").chmod(0o600)
     beacon = BeaconInfo(bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")), Seconds(2), int(time.time()))
