@@ -1,8 +1,9 @@
-"""The three starts of README.md, typed as they stand there, so that the README cannot rot.
+"""The three starts of README.md, and what docs/howto/client.md adds to the first, typed as they stand there, so that neither can rot.
 
 Only what a test must choose is added to a line: processes instead of containers, three providers instead of five, any free port.
 """
 
+import json
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ LINES_MAX = 5
 BOUND_SECONDS = 300.0  # half a minute with two cores free
 ACTIVATE = ". .venv/bin/activate"
 ADDED = {
+    "quorate init": " --limits devnet",
     "quorate devnet up": " --executor process --providers 3",
     "quorate node init": " --executor process --port 0",
     "quorate coordinator init": " --port 0",
@@ -34,6 +36,12 @@ def start_of(role: str) -> list[str]:
     return found[1].splitlines()
 
 
+def howto(name: str) -> list[list[str]]:
+    """The lines of each shell block of a guide, in their order."""
+    text = (ROOT / "docs" / "howto" / name).read_text()
+    return [block.splitlines() for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+
+
 class Newcomer:
     """Somebody in the root of a clone, with an installed .venv and a passphrase that needs no keyboard."""
 
@@ -46,7 +54,7 @@ class Newcomer:
         password = folder / "password"
         password.write_text("correct horse\n")
         password.chmod(0o600)
-        dropped = ("QUORATE_", "VIRTUAL_ENV", "PYTHONPATH")
+        dropped = ("QUORATE_", "VIRTUAL_ENV", "PYTHONPATH", "XDG_")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         self.environment = {**environment, "QUORATE_PASSWORD_FILE": str(password), "HOME": str(folder)}
 
@@ -87,7 +95,8 @@ class Newcomer:
 
 
 def added(line: str) -> str:
-    """A line with what the test chooses for it."""
+    """A line with what the test chooses for it, without its comment."""
+    line = re.sub(r"  +# .*$", "", line)
     return line + next((more for start, more in ADDED.items() if line.startswith(start)), "")
 
 
@@ -112,6 +121,8 @@ def test_the_three_starts_work_as_they_stand(newcomer: Newcomer) -> None:
     assert "accepted (quorum-2): 2 providers agree" in told
     assert "78498 primes below a million" in told, "the output of the job"
 
+    follow_the_clients_guide(newcomer)
+
     newcomer.serve(start_of("owner"), "on offer: waiting for jobs")
     # The order book follows the chain and the offer: asked until it shows the newcomer, who is the cheapest.
     while "  0.10 " not in newcomer.type([ACTIVATE, "quorate --devnet devnet/devnet.json offers"]):
@@ -120,3 +131,17 @@ def test_the_three_starts_work_as_they_stand(newcomer: Newcomer) -> None:
 
     newcomer.serve(start_of("operator"), "serves at http://127.0.0.1:")
     assert "has ended" in newcomer.type([ACTIVATE, "quorate devnet down"])
+
+
+def follow_the_clients_guide(newcomer: Newcomer) -> None:
+    """Every command of docs/howto/client.md on the market that is up, with a profile of one's own."""
+    (newcomer.folder / "table.csv").write_text("a,b\n1,2\n")
+    url = json.loads((newcomer.folder / "devnet" / "devnet.json").read_text())["coordinator"]["url"]
+    *before, after = howto("client.md")
+    told = newcomer.type([ACTIVATE, *(line.replace("http://127.0.0.1:7700", url) for block in before for line in block)])
+    assert "accepted (quorum-2): 2 providers agree" in told
+    receipt = re.search(r"^receipt +(\S+)$", told, re.MULTILINE)
+    assert receipt, told
+    told = newcomer.type([ACTIVATE, *(line.replace("RECEIPT", receipt[1]) for line in after)])
+    assert "valid" in told.splitlines()[-1], told
+    assert (newcomer.folder / "result" / "copy").read_text() == "a,b\n1,2\n"
