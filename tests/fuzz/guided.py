@@ -42,7 +42,8 @@ def run(target: str, runs: int, seconds: float, seed: int) -> dict[str, object]:
     ]  # fmt: skip
     command = [sys.executable, "-m", "fuzz.guided", "--inside", target, *arguments]
     # The interpreter's own hash seed: the same seed then gives the same course.
-    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(Path(__file__).parents[1])}
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
     limit = seconds + 120
     done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", timeout=limit, env=environment)
     units = re.search(r"number_of_executed_units: (\d+)", done.stderr)
