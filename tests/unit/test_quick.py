@@ -1,5 +1,6 @@
 """A quickened constructor makes what the dataclass's own made, and takes what that took."""
 
+import copy
 import dataclasses
 from dataclasses import dataclass, field
 
@@ -37,6 +38,31 @@ class Outer:
     inner: Inner | Checked
     loose: Loose
     many: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """With enough fields to begin as a draft; their names are also those of what makes it."""
+
+    kind: int
+    draft: str
+    make: Amount = Amount(3)
+    many: list[int] = field(default_factory=list)
+
+
+def test_a_value_of_many_fields_is_never_seen_as_a_draft() -> None:
+    before = Wide(1, "a")
+    quicken(Wide)
+    after = Wide(1, draft="a")
+    assert type(after) is Wide and after == before and repr(after) == repr(before) and after.many is not before.many
+    changed = with_changes(after, {"make": Amount(9)})
+    assert type(changed) is Wide and changed == dataclasses.replace(before, make=Amount(9)) and after.make == 3
+    assert copy.copy(after) == after
+    for value in (after, changed):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            value.kind = 2  # type: ignore[misc]
+        with pytest.raises((AttributeError, TypeError)):
+            value.other = 2  # type: ignore[attr-defined]
 
 
 def test_values_are_the_same_and_stay_frozen() -> None:
