@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from sqlalchemy import BigInteger, Integer, MetaData, String, Table, delete, select
+from sqlalchemy import BigInteger, Integer, MetaData, String, Table, delete, event, select
 from sqlalchemy import Column as SqlColumn
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DatabaseError, SQLAlchemyError
@@ -20,6 +20,7 @@ from quorate_coordinator.archive import RunArchive
 from quorate_coordinator.core.state import Decided, Job, State
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
+from quorate_runtime.sqlite_whole import SMALL_CACHE
 
 log = logging.getLogger(__name__)
 metadata = MetaData()
@@ -150,7 +151,9 @@ class Projection:
 
 
 def _engine(path: Path) -> AsyncEngine:
-    return create_async_engine(f"sqlite+aiosqlite:///{path}")
+    engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    event.listen(engine.sync_engine, "connect", lambda connection, _: connection.execute(SMALL_CACHE))
+    return engine
 
 
 async def _upsert(connection: AsyncConnection, table: Table, values: Sequence[dict[str, object]]) -> None:
