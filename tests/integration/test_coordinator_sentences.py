@@ -2,18 +2,16 @@
 
 import asyncio
 import fcntl
-import logging
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from prompt import typed
 from quorate_contracts.deploy import plan
-from quorate_coordinator.cli import EXIT_REFUSED, app
+from quorate_coordinator.cli import EXIT_REFUSED
 from quorate_protocol import codec
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
@@ -33,11 +31,7 @@ class Operator:
 
     def type(self, *words: str) -> tuple[int, str]:
         """A command's exit code, and what it says."""
-        where = ("--home", str(self.folder / "home"), "--password-file", str(self.folder / "password"))
-        result = CliRunner().invoke(app, [*words, *where])
-        logging.getLogger().handlers.clear()  # it wrote where nothing can be written any more
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        return result.exit_code, result.output
+        return typed("coordinator", *words, "--home", str(self.folder / "home"), "--password-file", str(self.folder / "password"))
 
     def fails_to_start(self, *parts: str) -> None:
         """In one line that holds all parts."""
@@ -48,11 +42,8 @@ class Operator:
 
 
 @pytest.fixture
-def operator(tmp_path: Path) -> Iterator[Operator]:
+def operator(tmp_path: Path) -> Operator:
     """One whose coordinator has worked before, so that it starts without the chain."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    root.handlers.clear()  # `up` sets the program's log up
     (tmp_path / "password").write_text("secret\n")
     (tmp_path / "password").chmod(0o600)
     beacon = BeaconInfo(bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")), Seconds(2), int(time.time()))
@@ -62,9 +53,7 @@ def operator(tmp_path: Path) -> Iterator[Operator]:
     init = ("init", "--deployment", str(tmp_path / "deployment.json"), "--chain-url", NOWHERE, "--beacon-url", NOWHERE)
     assert made.type(*init)[0] == 0
     asyncio.run(_work(tmp_path / "home" / "journal"))
-    yield made
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    return made
 
 
 async def _work(folder: Path) -> None:

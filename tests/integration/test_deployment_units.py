@@ -20,6 +20,7 @@ import pytest
 
 from coordinator_stage import deployed_stage
 from node_coordinator import stage
+from prompt import typed
 from quorate_devnet.faucet import give
 from quorate_devnet.places import free_port
 from quorate_protocol import codec
@@ -116,8 +117,8 @@ def initialise(folder: Path, *words: str) -> None:
     password = folder / "password"
     password.write_text("devnet\n")
     password.chmod(0o600)
-    done = subprocess.run([QUORATE, *words, "--password-file", str(password)], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+    code, said = typed(*words, "--password-file", str(password))
+    assert code == 0, said
     password.unlink()
 
 
@@ -135,10 +136,10 @@ async def test_the_node_unit_runs(tmp_path: Path) -> None:
         await asyncio.to_thread(initialise, tmp_path, "node", "init", *where, "--home", str(tmp_path / "node"))
         with started("quorate-node.service", "node", tmp_path) as running:
             await asyncio.to_thread(running.hears, b"READY=1")
-            code, told = await asyncio.to_thread(asked, "node", "health", "--home", str(running.home))
+            code, told = await asyncio.to_thread(typed, "node", "health", "--home", str(running.home))
             while "stake: " not in told:
                 assert running.process.poll() is None, running.log.read_text()
-                code, told = await asyncio.to_thread(asked, "node", "health", "--home", str(running.home))
+                code, told = await asyncio.to_thread(typed, "node", "health", "--home", str(running.home))
             assert code == 3, "it serves, and says that it has no stake"
             await asyncio.to_thread(stop, "quorate-node.service", running)
 
@@ -158,13 +159,7 @@ async def test_the_coordinator_unit_runs(tmp_path: Path) -> None:
         with started("quorate-coordinator.service", "coordinator", tmp_path) as running:
             await asyncio.to_thread(running.hears, b"READY=1")
             url = f"http://127.0.0.1:{port}"
-            while (found := await asyncio.to_thread(asked, "coordinator", "health", "--url", url))[0] != 0:
+            while (found := await asyncio.to_thread(typed, "coordinator", "health", "--url", url))[0] != 0:
                 assert running.process.poll() is None and found[0] == 3, (found, running.log.read_text())
             assert found == (0, f"ready: {url}\n")
             await asyncio.to_thread(stop, "quorate-coordinator.service", running)
-
-
-def asked(*words: str) -> tuple[int, str]:
-    """Exit status and output of a command."""
-    done = subprocess.run([QUORATE, *words], capture_output=True, text=True, timeout=60, check=False)
-    return done.returncode, done.stdout

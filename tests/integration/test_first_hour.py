@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from prompt import typed
 from quorate_node import checkup
 
 QUORATE = str(Path(sys.executable).with_name("quorate"))
@@ -38,13 +39,19 @@ class Stranger:
 
     def type(self, *words: str, **changed: str) -> tuple[int, str]:
         """Exit status, and what stood on both streams."""
-        environment = {name: value for name, value in {**self.environment, **changed}.items() if value}
+        return typed(*words, folder=self.folder, environment=self._changed(changed))
+
+    def starts(self, *words: str) -> tuple[int, str]:
+        """As `type`, by a process of its own."""
         done = subprocess.run(
-            [QUORATE, *words], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [QUORATE, *words], cwd=self.folder, env=self._changed({}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=False,
         )  # fmt: skip
         assert "Traceback" not in done.stdout, done.stdout
         return done.returncode, done.stdout
+
+    def _changed(self, changed: dict[str, str]) -> dict[str, str]:
+        return {name: value for name, value in {**self.environment, **changed}.items() if value}
 
     def fails(self, words: str, *told: str, status: int, **changed: str) -> None:
         """The command ends so, and says all of it."""
@@ -62,12 +69,12 @@ def stranger(tmp_path: Path) -> Stranger:
 @pytest.fixture(scope="module")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stranger]:
     somebody = Stranger(tmp_path_factory.mktemp("hour"))
-    code, said = somebody.type("devnet", "up", "--detach", "--providers", "3", "--executor", "noop")
+    code, said = somebody.starts("devnet", "up", "--detach", "--providers", "3", "--executor", "noop")
     assert code == 0, said
     try:
         yield somebody
     finally:
-        somebody.type("devnet", "down")
+        somebody.starts("devnet", "down")
 
 
 @pytest.fixture
