@@ -253,7 +253,7 @@ def _releases(random: Random) -> tuple[Release, ...]:
 
 def _played_with(random: Random, releases: tuple[Release, ...]) -> tuple[Release, ...]:
     """Half of them: the voucher comes in the last moment, or when it is still taken."""
-    late = [replace(item, share=1.0, hands_in=random.choice([1.5, random.uniform(31, 40)])) for item in releases]
+    late = [replace(item, at=10 + item.at, share=1.0, hands_in=random.choice([1.5, random.uniform(33, 36)])) for item in releases]
     return tuple(one if random.random() < 0.5 else item for one, item in zip(late, releases, strict=True))
 
 

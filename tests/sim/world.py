@@ -28,7 +28,7 @@ from sim.schedule import Schedule
 END_SECONDS = 75 + 7 * (10 + 5 + 12 + 14)
 EXIT_SECONDS = 15
 REPLAY_EVERY = 4  # seeds: the whole journal is replayed at the end of each of these; crashes replay anyway
-MONEY_SECONDS = 120  # then: vouchers, holds (20 s), an epoch every 10 s, its challenge, claims, and open cases (about 100 s)
+MONEY_SECONDS = 150  # then: vouchers, holds (20 s), an epoch every 10 s, its challenge, claims, open cases (about 100 s), releases (60 s)
 
 
 class World:
