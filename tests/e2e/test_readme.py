@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES_MAX = 5
-BOUND_SECONDS = 300.0  # half a minute with two cores free
+BOUND_SECONDS = 400.0  # three quarters of a minute with two cores free
 ACTIVATE = ". .venv/bin/activate"
 ADDED = {
     "quorate init": " --limits devnet",
@@ -26,6 +26,15 @@ ADDED = {
     "quorate node init": " --executor process --port 0",
     "quorate coordinator init": " --port 0",
 }
+TYPIST = r"""
+import os, shlex, sys
+from quorate.cli.main import run_main
+for line in sys.stdin.read().replace("\\\n", " ").splitlines():
+    words = [os.path.expanduser(word) for word in shlex.split(line, comments=True)]
+    assert words.pop(0) == "quorate", line
+    if code := run_main(words):
+        sys.exit(f"{line} ended with {code}")
+"""
 
 
 def start_of(role: str) -> list[str]:
@@ -64,6 +73,16 @@ class Newcomer:
         left = max(1.0, self.limit - time.monotonic())
         done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=left, check=False)
         assert done.returncode == 0, f"{lines}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def type_many(self, lines: list[str]) -> str:
+        """As `type`, for lines that are all `quorate ...`, in one process: the program starts once, which is most of what each costs."""
+        text, left = "\n".join(map(added, lines)), max(1.0, self.limit - time.monotonic())
+        command = [f"{sys.prefix}/bin/python", "-c", TYPIST]
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.environment, input=text, capture_output=True, text=True, timeout=left, check=False
+        )  # fmt: skip
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def serve(self, lines: list[str], phrase: str) -> str:
@@ -138,10 +157,10 @@ def follow_the_clients_guide(newcomer: Newcomer) -> None:
     (newcomer.folder / "table.csv").write_text("a,b\n1,2\n")
     url = json.loads((newcomer.folder / "devnet" / "devnet.json").read_text())["coordinator"]["url"]
     *before, after = howto("client.md")
-    told = newcomer.type([ACTIVATE, *(line.replace("http://127.0.0.1:7700", url) for block in before for line in block)])
+    told = newcomer.type_many([line.replace("http://127.0.0.1:7700", url) for block in before for line in block])
     assert "accepted (quorum-2): 2 providers agree" in told
     receipt = re.search(r"^receipt +(\S+)$", told, re.MULTILINE)
     assert receipt, told
-    told = newcomer.type([ACTIVATE, *(line.replace("RECEIPT", receipt[1]) for line in after)])
-    assert "valid" in told.splitlines()[-1], told
+    told = newcomer.type_many([line.replace("RECEIPT", receipt[1]) for line in after])
+    assert told.splitlines()[-1].startswith("valid: "), told
     assert (newcomer.folder / "result" / "copy").read_text() == "a,b\n1,2\n"
