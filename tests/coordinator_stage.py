@@ -21,7 +21,7 @@ from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import Address, Amount, BlockNumber
 from quorate_runtime.beacon import fetch_info
 from quorate_runtime.chain import ChainClient, Rpc, Sender
-from quorate_runtime.chain.sender import Outgoing
+from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner
 
@@ -64,7 +64,7 @@ async def deployed_stage(tmp_path: Path) -> AsyncIterator[Stage]:
 async def deploy(url: str, session: aiohttp.ClientSession, info: BeaconInfo, folder: Path, funded: tuple[Address, ...]) -> Deployment:
     """All contracts, and 5,000 USD for each account, in order."""
     chain = ChainClient(Rpc(url, session))
-    sender = Sender(chain, KeySigner(dev_account(0)), folder / "deployer.sqlite", SystemClock())
+    sender = Sender(chain, KeySigner(dev_account(0)), folder / "deployer.sqlite", SystemClock(), SendPolicy(poll_seconds=0.1))
     made = plan(sender.address, 0, await chain.chain_id(), BlockNumber(0), DEVNET, info, faucet=True)
     contracts = Contracts.of(made.deployment)
     orders = [Outgoing(f"deploy-{item.name}", None, item.data, gas=item.gas) for item in made.creations]

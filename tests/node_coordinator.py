@@ -47,7 +47,7 @@ from quorate_protocol.units import (
 from quorate_protocol.views import BeaconView, InfoView
 from quorate_runtime import bls
 from quorate_runtime.chain import ChainClient, Rpc, Sender
-from quorate_runtime.chain.sender import Outgoing
+from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import BoxKey, KeySigner, PeerKey, recover
 from quorate_runtime.peers_ws import WsPeers
@@ -55,6 +55,7 @@ from quorate_runtime.peers_ws import WsPeers
 T = TypeVar("T")
 USD = 1_000_000
 JOB = Hash32(b"\x44" * 32)
+QUICK = SendPolicy(poll_seconds=0.1)  # as long as a block takes while something is deployed
 OWNER, OPERATOR, COORDINATOR, STATEMENT = (KeySigner(dev_account(i)) for i in (10, 11, 12, 13))
 
 
@@ -225,7 +226,7 @@ class Stage:
 
     async def send(self, key: KeySigner, name: str, *calls: Call) -> None:
         """Transactions of one key, in order."""
-        sender = Sender(self.client, key, self.home.parent / f"{key.address.hex()[:8]}.sqlite", SystemClock())
+        sender = Sender(self.client, key, self.home.parent / f"{key.address.hex()[:8]}.sqlite", SystemClock(), QUICK)
         try:
             orders = [Outgoing(f"{name}/{number}", call.to, call.data, gas=call.gas) for number, call in enumerate(calls)]
             await sender.send_in_order(orders, deadline_seconds=30)
@@ -245,7 +246,7 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
         store = ContentStore(folder / "staging", 1 << 30)
         scripted = ScriptedCoordinator(made.deployment, chain.url, store)
         found = Stage(chain.url, client, contracts, scripted, folder / "node")
-        sender = Sender(client, deployer, folder / "deployer.sqlite", SystemClock())
+        sender = Sender(client, deployer, folder / "deployer.sqlite", SystemClock(), QUICK)
         async with found.fast():
             creations = [Outgoing(item.name, None, item.data, gas=item.gas) for item in made.creations]
             await sender.send_in_order(creations, deadline_seconds=30)
