@@ -3,13 +3,12 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from quorate_coordinator.core import epochs, receipts
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import receipts
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect as CoordinatorEffect
 from quorate_coordinator.core.effects import OpenCase, PostEpoch, Send, StoreReceipt
 from quorate_coordinator.core.state import Job, Running, Trusts
-from quorate_coordinator.core.turn import Turn
 from quorate_protocol import codec, receipt, wire
 from quorate_protocol.beacon import round_time
 from quorate_protocol.classes import job_class
@@ -23,7 +22,7 @@ from quorate_protocol.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.refusals import Refused
 from quorate_protocol.step import Effect, Outcome
 from quorate_protocol.trust import Trust
-from quorate_protocol.units import ZERO_HASH, Address, Comparator, Hash32, JobKind, Label, VerifyTier
+from quorate_protocol.units import Address, Comparator, Hash32, JobKind, Label, VerifyTier
 from quorate_protocol.units import Outcome as JobOutcome
 from quorate_runtime.crypto import recover
 from sim import workload
@@ -152,14 +151,22 @@ class Checks:
                 data = receipts.document(core.state, core.rules, effect)
                 assert data is not None, "I6: a receipt of a job that is gone"
                 self._take_receipt(core, data)
-            case PostEpoch(root=root):
-                finals = sum(leaf.final for leaf in epochs.leaves_of(Turn(core.state, core.rules, self.coordinator.at, ZERO_HASH)))
-                self.coverage.facts["an epoch showed less than is final"] += root.final < finals
+            case PostEpoch(number=number, root=root):
+                self._check_epoch(core, number, root.final)
             case OpenCase():
                 self.coverage.facts["cases"] += 1
                 self.conduct.opened_case(effect)
             case _:
                 pass
+
+    def _check_epoch(self, core: Coordinator, number: int, shown: int) -> None:
+        """I1: no leaf shows more than is final; less, where the chain has no money for it."""
+        state, own = core.state, core.state.own
+        for leaf in state.epochs[number].leaves:
+            owner = state.providers.get(leaf.account)
+            assert owner is None or leaf.final <= owner.final, "I1: an epoch shows more than is final"
+        finals = sum(item.final for item in state.providers.values()) + sum(item.refund for item in state.clients.values())
+        self.coverage.facts["an epoch showed less than is final"] += shown < finals + own.fee + own.fund
 
     def _assigned(self, core: Coordinator, lease_hash: Hash32, frame: wire.AssignmentSent) -> None:
         """I2 and I9: one live primary; auditors only after a round that nobody knew when the results were bound."""
