@@ -1,7 +1,8 @@
-"""State of a core: tables whose writes wait in an overlay until the step has succeeded.
+"""State of a core: tables that give back what they held before, unless the step succeeds.
 
-A step that raises `Refused` must have changed nothing. Copying the state before each step costs O(state), undoing writes
-breaks the order of rows when a deletion is undone; an overlay costs O(changes), and a refused step simply drops it.
+A step that raises `Refused` must have changed nothing. Copying the state before each step costs O(state), and an overlay is looked
+through by every read and copied by every commit, though next to all steps succeed. So writes go to the rows at once, and what
+stood there is noted; deletions wait for the commit, because one that is undone would bring its row back at the end.
 Rows are frozen values: replace them, never mutate them. Iteration is in insertion order, and snapshots keep that order, so a
 restored core walks its rows exactly as the one that was killed.
 """
@@ -34,13 +35,13 @@ class Part(Protocol):
         """From now on stands in `waiting` once it is written to; whoever clears that list has committed or rolled back."""
 
     def is_clean(self) -> bool:
-        """Whether nothing waits in the overlay."""
+        """Whether nothing waits for the commit."""
 
     def commit(self) -> None:
-        """Makes what waits part of the state."""
+        """Makes what was written part of the state."""
 
     def rollback(self) -> None:
-        """Drops what waits."""
+        """Takes back what was written."""
 
     def text(self) -> str:
         """Canonical text of the committed state."""
@@ -68,13 +69,14 @@ def _row_type(key_kind: object, value_kind: object) -> type:
 
 
 class Table(MutableMapping[K, V], Generic[K, V]):
-    """A dict with a transaction overlay. `key_kind` and `value_kind` are the types (unions too) that snapshots are coded by."""
+    """A dict with transactions. `key_kind` and `value_kind` are the types (unions too) that snapshots are coded by."""
 
     def __init__(self, key_kind: object, value_kind: object) -> None:
         self._row: type[_Row[K, V]] = _row_type(key_kind, value_kind)
-        self._base: dict[K, V] = {}
-        self._written: dict[K, V] = {}
-        self._deleted: set[K] = set()
+        self._rows: dict[K, V] = {}
+        self._before: list[tuple[K, V | _Missing]] = []  # for each write what stood there, the oldest first
+        self._deleted: set[K] = set()  # still in `_rows`
+        self._committed: dict[K, V] | None = None  # all rows as they were, once a deleted one has been written again
         self._followers: list[set[K]] = []
         self._choosy: list[tuple[set[K], Callable[[V, V], bool]]] = []
         self._waiting: list[Part] | None = None
@@ -82,11 +84,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def join(self, waiting: list[Part]) -> None:
         """From now on stands in `waiting` once it is written to."""
         self._waiting = waiting
-        self._wait()
-
-    def _wait(self) -> None:
-        if self._waiting is not None and not self.is_clean():
-            self._waiting.append(self)  # twice when what was written was deleted again: it is committed once more, to no effect
+        if not self.is_clean():
+            waiting.append(self)
 
     def follow(self, matters: Callable[[V, V], bool] | None = None) -> set[K]:
         """A set that collects from now on the key of every row that may have changed: written, deleted, rolled back or loaded.
@@ -102,11 +101,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return follower
 
     def __getitem__(self, key: K) -> V:
-        if self._written and key in self._written:
-            return self._written[key]
         if self._deleted and key in self._deleted:
             raise KeyError(key)
-        return self._base[key]
+        return self._rows[key]
 
     @overload
     def get(self, key: K, /) -> V | None: ...
@@ -119,84 +116,99 @@ class Table(MutableMapping[K, V], Generic[K, V]):
 
     def get(self, key: K, /, default: D | None = None) -> V | D | None:
         """As a dict's, without the exception that `Mapping` raises and catches for each row that is not there."""
-        if self._written and key in self._written:
-            return self._written[key]
         if self._deleted and key in self._deleted:
             return default
-        return self._base.get(key, default)
+        return self._rows.get(key, default)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._written or (key in self._base and key not in self._deleted)
+        return key in self._rows and key not in self._deleted
 
     def __setitem__(self, key: K, value: V) -> None:
         if self._choosy:
             self._tell_choosy(key, value)
-        was_clean = not self._written and not self._deleted
-        self._written[key] = value
-        if was_clean:
-            self._wait()
+        rows, before = self._rows, self._before
+        if self._deleted:
+            self._make_room(key)
+        elif not before and self._waiting is not None:
+            self._waiting.append(self)
+        before.append((key, rows.get(key, _MISSING)))
+        rows[key] = value
         for follower in self._followers:
             follower.add(key)
+
+    def _make_room(self, key: K) -> None:
+        """A row deleted and written again moves to the end, as in a dict. No rule does that, so it may be dear to undo."""
+        if key in self._deleted:
+            if self._committed is None:
+                self._committed = self._undone(dict(self._rows))
+            self._deleted.discard(key)
+            del self._rows[key]
 
     def __delitem__(self, key: K) -> None:
         if key not in self:
             raise KeyError(key)
-        was_clean = self.is_clean()
-        self._written.pop(key, None)
-        if key in self._base:
-            self._deleted.add(key)
-        if was_clean:
-            self._wait()
+        if self._waiting is not None and self.is_clean():
+            self._waiting.append(self)
+        self._deleted.add(key)
         for follower in self._all_followers():
             follower.add(key)
 
     def __iter__(self) -> Iterator[K]:
         if not self._deleted:
-            yield from self._base
-        else:
-            yield from (key for key in self._base if key not in self._deleted)
-        yield from (key for key in self._written if self._is_new(key))
+            return iter(self._rows)
+        return iter([key for key in self._rows if key not in self._deleted])
 
     def __len__(self) -> int:
-        return len(self._base) - len(self._deleted) + sum(1 for key in self._written if self._is_new(key))
+        return len(self._rows) - len(self._deleted)
 
     def is_clean(self) -> bool:
-        """Whether nothing waits in the overlay."""
-        return not self._written and not self._deleted
+        """Whether nothing waits for the commit."""
+        return not self._before and not self._deleted
 
     def commit(self) -> None:
-        """Makes what waits part of the table; O(changes). A row deleted and written again moves to the end, as in a dict."""
+        """Makes what was written part of the table; O(changes)."""
         if self._deleted:
             for key in self._deleted:
-                del self._base[key]
+                del self._rows[key]
             self._deleted.clear()
-        if self._written:
-            self._base.update(self._written)
-            self._written.clear()
+        self._before.clear()
+        self._committed = None
 
     def rollback(self) -> None:
-        """Drops what waits."""
+        """Takes back what was written; O(changes)."""
         for follower in self._all_followers():
-            follower.update(self._written, self._deleted)
-        self._written.clear()
+            follower.update([key for key, _ in self._before], self._deleted)
+        self._rows = self._undone(self._rows) if self._committed is None else self._committed
+        self._before.clear()
         self._deleted.clear()
+        self._committed = None
+
+    def _undone(self, rows: dict[K, V]) -> dict[K, V]:
+        """The rows without the writes: a new row goes from the end, any other is in its place still."""
+        for key, value in reversed(self._before):
+            if isinstance(value, _Missing):
+                del rows[key]
+            else:
+                rows[key] = value
+        return rows
 
     def text(self) -> str:
         """Rows in order."""
+        assert self.is_clean(), "a snapshot is of what was committed"
         write, row = codec_text.writer_of(self._row), self._row
-        return f"[{','.join([write(row(key, value)) for key, value in self._base.items()])}]"
+        return f"[{','.join([write(row(key, value)) for key, value in self._rows.items()])}]"
 
     def load_json(self, tree: codec.Json) -> None:
         """Replaces all rows."""
         if not isinstance(tree, list):
             raise Refused(Code.MALFORMED, "a table is a list of rows")
         self.rollback()
-        gone, self._base = self._base, {}
+        gone, self._rows = self._rows, {}
         for index, item in enumerate(tree):
             row: _Row[K, V] = codec_values.from_json(self._row, item, f"[{index}]")
-            self._base[row.key] = row.value
+            self._rows[row.key] = row.value
         for follower in self._all_followers():
-            follower.update(gone, self._base)
+            follower.update(gone, self._rows)
 
     def _all_followers(self) -> list[set[K]]:
         return [*self._followers, *(follower for follower, _ in self._choosy)]
@@ -207,9 +219,6 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         for follower, matters in self._choosy:
             if not is_there or matters(self[key], value):
                 follower.add(key)
-
-    def _is_new(self, key: K) -> bool:
-        return key not in self._base or key in self._deleted
 
 
 class Cell(Generic[V]):

@@ -1,4 +1,4 @@
-"""Tables with an overlay behave like dicts that can forget."""
+"""Tables behave like dicts that can forget."""
 
 from dataclasses import dataclass
 
@@ -60,7 +60,8 @@ def test_table_is_a_dict_whose_uncommitted_writes_can_be_dropped(script: list[tu
         assert len(table) == len(now)
         assert [table.get(k) for k in range(7)] == [now.get(k) for k in range(7)]
         assert [k in table for k in range(7)] == [k in now for k in range(7)]
-    assert dict(table._base) == committed
+    table.rollback()
+    assert list(table.items()) == list(committed.items()) and table.is_clean()
 
 
 def test_a_refused_transaction_changes_nothing_even_in_order() -> None:
@@ -118,8 +119,8 @@ def test_commit_costs_changes_and_not_rows() -> None:
     for key in range(50_000):
         table[key] = key
     table.commit()
-    base = table._base
+    rows = table._rows
     table[7] = 8
     del table[9]
     table.commit()
-    assert table._base is base and len(table) == 49_999  # written in place, not copied
+    assert table._rows is rows and len(table) == 49_999  # written in place, not copied

@@ -1,4 +1,4 @@
-"""One step's context: the state under its overlay, the moment, the step's random value, and what it has decided so far."""
+"""One step's context: the state in its transaction, the moment, the step's random value, and what it has decided so far."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
