@@ -14,6 +14,7 @@ import asyncio
 import ctypes
 import gc
 
+from quorate_protocol.kept import age_all
 from quorate_protocol.ports import Clock
 
 YOUNG_MAX = 50_000  # allocations beyond frees before the young are walked
@@ -38,10 +39,13 @@ def settle() -> None:
 
 
 async def tidy_for_ever(clock: Clock) -> None:
-    """The task of it: what has cycles goes without waiting for `YOUNG_MAX`, and what was freed goes back to the machine."""
+    """The task of it: results that nobody asks for any more and what has cycles go without waiting until there are many, and what was
+    freed goes back to the machine.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
     while True:
         await clock.sleep(TIDY_SECONDS)
+        age_all()
         gc.collect(1)
         if trim is not None:
             await asyncio.to_thread(trim, 0)
