@@ -96,6 +96,8 @@ async def test_a_job_is_answered_under_the_key_that_it_was_accepted_under(tmp_pa
             async with market.fast():
                 while await ask(market.client, stakes.operator_key(OWNER.address)) != NEW.address:
                     pass  # each turn asks the chain; the test's own limit ends it
+            coordinator.frames.clear()  # only what is sent after it counts
+            registry.signed_by.clear()
             assert await registry.ended(daemon, old) == {OPERATOR.address}, "a rotated key answers for what it accepted"
             coordinator.operator = NEW.address  # it has followed the chain
         (market.home / FILE).unlink()  # a crash before the daemon had learnt of it
