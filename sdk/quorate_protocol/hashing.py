@@ -109,7 +109,7 @@ def sha256(data: bytes) -> Hash32:
 def word(value: int | bytes) -> bytes:
     """One static ABI word: unsigned integers and bools right-aligned, 20-byte addresses left-padded, 32-byte strings as they are."""
     if isinstance(value, int):
-        return int(value).to_bytes(32, "big")
+        return value.to_bytes(32, "big")
     if len(value) == 32:
         return value
     assert len(value) == 20, f"no ABI word of {len(value)} bytes"
@@ -122,13 +122,13 @@ def abi_encode(*values: int | bytes | str) -> bytes:
     tails: list[bytes] = []
     offset = 32 * len(values)
     for value in values:
-        if isinstance(value, str):
+        if isinstance(value, bytes) and len(value) == 32:
+            heads.append(value)
+        elif isinstance(value, str):
             tail = _tail(value)
             heads.append(offset.to_bytes(32, "big"))
             tails.append(tail)
             offset += len(tail)
-        elif isinstance(value, bytes) and len(value) == 32:
-            heads.append(value)
         else:
             heads.append(word(value))
     return b"".join(heads + tails)

@@ -118,8 +118,9 @@ class JobQueue:
         if self._changed_leases:
             for digest in _drained(self._changed_leases):
                 self._derive_lease(digest)
-        job_ids = set[Hash32]().union(*self._changed)
-        if job_ids:
+        jobs, live, held = self._changed
+        if jobs or live or held:
+            job_ids = jobs | live | held
             for changed in self._changed:
                 changed.clear()
             for job_id in job_ids:
