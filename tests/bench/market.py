@@ -5,9 +5,8 @@ Run: python tests/bench/market.py --json [--jobs N] [--matches N] [--folder DIR-
 noop_jobs_s     one execution a job and no audit; signatures are constants and their check is a pass; everything else is real:
                 codec, core, journal with fsync before anybody is told, effects. The goal is 2,000 on two cores.
 signed_jobs_s   the same with every signature made and checked. `crypto_share` is the share of that run's seconds which the
-                coordinator's signing and recovering took of a processor, `crypto_beside` the recovering of it: in a thread beside the
-                loop (`quorate_runtime/recovery.py`). The scripted providers sign for themselves in a process of their own, on the
-                second core; orders are signed beforehand. The goal is 600.
+                coordinator spent signing and recovering. The scripted providers sign for themselves in a process of their own, on
+                the second core; orders are signed beforehand. The goal is 600.
 *_cpu_ms        milliseconds of processor a job, all threads of the coordinator's process, with the pipe that stands for its
                 providers' sockets (below 0.1): what to compare by where others use the machine too.
 audited_jobs_s  tier `standard` of the adaptive rule, 64 staked providers of long standing, so the audit rate is at its floor;
@@ -82,7 +81,6 @@ def of_jobs(folder: str, count: int) -> dict[str, float]:
         "audited_jobs_s": round(audited.jobs_s),
         "audited_executions": round(audited.executions_per_job, 3),
         "crypto_share": round(signed.crypto_share, 3),
-        "crypto_beside": round(signed.crypto_beside, 3),
         "job_p50_ms": round(calm.p50_ms, 1),
         "job_p99_ms": round(calm.p99_ms, 1),
         "fsyncs_per_job": round(signed.fsyncs_per_job, 2),

@@ -4,7 +4,7 @@ Signatures are checked here against the message's own text; the core decides whe
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from quorate_content.sealed import check_sealed
 from quorate_content.store import ContentStore
@@ -19,7 +19,7 @@ from quorate_protocol import offer as offers
 from quorate_protocol import wire
 from quorate_protocol.commitment import check_opens
 from quorate_protocol.eip712 import Domain
-from quorate_protocol.envelope import AnyEnvelope, Envelope
+from quorate_protocol.envelope import AnyEnvelope, Envelope, signer
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import Commit, Reveal
 from quorate_protocol.ports import Clock
@@ -27,7 +27,6 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.actor import Actor
 from quorate_runtime.crypto import recover
-from quorate_runtime.recovery import Recoverer
 
 OVERHEAD_BYTES = 1 << 20
 
@@ -45,7 +44,6 @@ class Gate:
     logs: LogBook
     outputs: Outputs
     tolerance: Tolerance
-    recoverer: Recoverer = field(default_factory=Recoverer)
 
     async def __call__(self, sender: str, data: bytes) -> bytes:
         """One frame in, Ok out; Refused travels back as the port's error. `Unavailable` when this peer has to slow down."""
@@ -67,29 +65,29 @@ class Gate:
                 await self._commit(commit)
             case wire.OfferSent() | wire.HeartbeatSent():
                 self.tolerance.unasked(sender)
-                await self.actor.submit(await self._event(frame))
+                await self.actor.submit(self._event(frame))
             case _:
-                await self.actor.submit(await self._event(frame))
+                await self.actor.submit(self._event(frame))
 
-    async def _event(self, frame: wire.Frame) -> ev.Event:
+    def _event(self, frame: wire.Frame) -> ev.Event:
         match frame:
             case wire.OfferSent(offer):
                 now = UnixSeconds(int(self.clock.now()))
                 return ev.OfferReceived(offer, offers.validate(offer, self.domain, recover, now, self.limits.offer_ttl))
             case wire.HeartbeatSent(heartbeat):
-                return ev.HeartbeatReceived(heartbeat, await self._signer(heartbeat))
+                return ev.HeartbeatReceived(heartbeat, self._signer(heartbeat))
             case wire.AcceptSent(accept):
-                return ev.AcceptReceived(accept, await self._signer(accept))
+                return ev.AcceptReceived(accept, self._signer(accept))
             case wire.DeclineSent(decline):
-                return ev.DeclineReceived(decline, await self._signer(decline))
+                return ev.DeclineReceived(decline, self._signer(decline))
             case _:
                 raise Refused(Code.UNSUPPORTED, f"{type(frame).__name__} is not sent to a coordinator")
 
-    async def _signer(self, envelope: AnyEnvelope) -> Address:
-        return await self.recoverer.signer(self.domain, envelope)
+    def _signer(self, envelope: AnyEnvelope) -> Address:
+        return signer(self.domain, envelope, recover)
 
     async def _commit(self, commit: Envelope[Commit]) -> None:
-        message, key = commit.message, await self._signer(commit)
+        message, key = commit.message, self._signer(commit)
         is_stored = await self.store.resolve(message.encrypted_output) is not None
         self.outputs.claim(message.encrypted_output, message.assignment_hash)
         try:

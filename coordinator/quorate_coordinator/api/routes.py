@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
@@ -39,7 +39,6 @@ from quorate_protocol.views import AckView, InfoView, PlanRequest
 from quorate_runtime.actor import Actor
 from quorate_runtime.crypto import recover, recover_again
 from quorate_runtime.health import Problem
-from quorate_runtime.recovery import Recoverer
 
 M = TypeVar("M")
 BODY_BYTES_MAX = 256 * 1024
@@ -62,7 +61,6 @@ class Api:
     receipt: Callable[[str], Awaitable[bytes]]  # receipt body by CID, from the store
     history: History
     problems: Callable[[], tuple[Problem, ...]]
-    recoverer: Recoverer = field(default_factory=Recoverer)
 
     def add_routes(self, app: web.Application) -> None:
         """Mounts everything but content, peers and streams."""
@@ -141,8 +139,7 @@ class Api:
         """AckView of a Submission."""
         submission = codec.from_json(orders.Submission, codec.parse(await request.read(), BODY_BYTES_MAX))
         rules = self.core.rules
-        known = await self.recoverer.ahead(rules.domain, submission.order, recover_again)
-        orders.validate(submission, rules.domain, known, rules.coordinator, self.now(), self.limits)
+        orders.validate(submission, rules.domain, recover_again, rules.coordinator, self.now(), self.limits)
         self.auth.rates.account(submission.order.message.client)
         try:
             ack = await self.actor.submit(ev.OrderReceived(submission))
