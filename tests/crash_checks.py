@@ -28,7 +28,6 @@ class Checks:
         self._crash, self._markets = crash, markets
         self._liars = crash.devnet.providers[: crash.devnet.config.liars]
         self._views: dict[bytes, RunView] = {}
-        self.may_lapse: set[str] = set()  # ids of runs whose client or owner ended them
         self.late: set[tuple[bytes, bytes]] = set()  # (job, provider) that came back too late to reveal
         self.unresolved: set[str] = set()  # ids of runs that too few owners were alive for
 
@@ -87,7 +86,7 @@ class Checks:
             self.unresolved.add(run)
             if view.charged:
                 problems.append(f"{view.name}: unresolved, and charged {view.charged}")
-        elif outcome is not Outcome.ACCEPTED and run not in self.may_lapse:
+        elif outcome is not Outcome.ACCEPTED and run not in self._crash.may_lapse:
             problems.append(f"{view.name}: {outcome}, {[(item.role, item.phase, item.agreed) for item in view.executions]}")
         problems += [
             f"{view.name}: an honest execution was outvoted, or did not reveal"

@@ -67,6 +67,7 @@ class CrashMarket:
     results: int = 0
     restarts: int = 0
     is_arming: bool = False  # whether a child that has died may be armed for its next point
+    may_lapse: set[str] = field(default_factory=set)  # ids of runs whose client or owner ended them, for all checks of this market
     away: dict[str, float] = field(default_factory=dict)  # the longest that a child that died needed to be back, in seconds
     _starting: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 

@@ -127,7 +127,7 @@ async def _stop(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     run = await crash.submit(seconds=30)
     if run is None:
         return
-    checks.may_lapse.add(run.id)
+    crash.may_lapse.add(run.id)
     await _until_held(crash)
     await asyncio.sleep(0.5)
     await _insist(run.stop)
