@@ -47,3 +47,16 @@ def test_what_is_loaded_is_never_walked_again() -> None:
     before = gc.get_freeze_count()
     heap.settle()
     assert gc.get_freeze_count() > before and gc.get_threshold()[0] == heap.YOUNG_MAX
+
+
+def test_all_objects_are_walked_as_often_as_the_walk_is_cheap() -> None:
+    ticks = iter([0.0, 0.1, 7.0, 7.001])  # begin and end of two walks over everything
+    walks, old = heap.Walks(), Knot()
+    gc.collect(1)
+    gc.collect(1)  # it is as old as can be now
+    gone = weakref.ref(old)
+    assert walks.collect(100.0, lambda: next(ticks)) == 2
+    del old
+    assert walks.collect(130.0) == 1 and gone() is not None
+    assert walks.collect(149.0) == 1, "a tenth of a second is a five-hundredth of fifty seconds"
+    assert walks.collect(151.0, lambda: next(ticks)) == 2 and gone() is None
