@@ -40,8 +40,7 @@ test: .venv/installed-dev
 # What CI runs first; under a minute once its caches are warm.
 check: .venv/installed-dev
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/lint-imports --no-logo & imports=$$!; $(BIN)/mypy; types=$$?; wait $$imports && exit $$types
 	@$(PYTEST) -q $(TWO) -m "not slow" tests/style tests/unit
 	@if [[ -f tests/sim/run.py ]]; then $(SIMULATE) --seeds 50; fi
 
