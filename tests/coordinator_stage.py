@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
+from quorate_contracts.bindings.call import Call
 from quorate_contracts.deploy import Contracts, Deployment, plan
 from quorate_coordinator.config import Config
 from quorate_coordinator.keys import CoordinatorKeys
@@ -43,6 +44,16 @@ class Stage:
     def service(self) -> Service:
         """A coordinator on any free port."""
         return Service(Config(self.home, self.deployment, self.chain_url, self.beacon_url, port=0), self.keys)
+
+    async def send(self, key: KeySigner, *calls: Call) -> None:
+        """These transactions, in order; each time anew."""
+        name = f"{key.address.hex()}-{time.monotonic_ns()}.sqlite"
+        sender = Sender(ChainClient(Rpc(self.chain_url, self.session)), key, self.home / name, SystemClock())
+        try:
+            orders = [Outgoing(str(number), call.to, call.data, gas=call.gas) for number, call in enumerate(calls)]
+            await sender.send_in_order(orders, deadline_seconds=60)
+        finally:
+            sender.close()
 
 
 @contextlib.asynccontextmanager

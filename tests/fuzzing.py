@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -134,3 +135,12 @@ def decode_or_refuse(data: bytes) -> None:
             read(data)
         except Refused:
             continue
+
+
+def pieces(data: bytes) -> Iterator[bytes]:
+    """Cut as it says itself: two bytes of length, then so many."""
+    at = 0
+    while at + 2 <= len(data):
+        size = int.from_bytes(data[at : at + 2], "big")
+        yield data[at + 2 : at + 2 + size]
+        at += 2 + size

@@ -9,9 +9,9 @@ needed: with a pool of threads that read and write files, a third more memory, r
 the interpreter's lock two serve as well. It also keeps what is freed for later, and after the first large buffer makes such
 from its heap instead of from pages that go back at once: both are told otherwise, and once in a while to give back what it has.
 
-Every connection that asyncio has closed is a cycle of two kilobytes, and one that is old enough by then is found by a walk over all
-objects only: hundreds a minute where clients and providers come and go. So all are walked as often as that costs next to nothing,
-which is every minute in a market of hundreds and a few times an hour where a walk takes a second.
+Every connection that asyncio has closed is a cycle, and one that is old enough by then is found by a walk over all objects only: two
+hundred a minute in a soak of two hundred providers. So all are walked as often as that costs next to nothing: a walk of a tenth of a
+second once in fifty seconds, one of a second once in eight minutes.
 """
 
 import asyncio

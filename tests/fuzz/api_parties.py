@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator_stage import USD, Stage, deployed_stage, running, until
-from quorate_contracts.bindings.call import Call
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
@@ -36,9 +35,6 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
-from quorate_runtime.chain import ChainClient, Rpc, Sender
-from quorate_runtime.chain.sender import Outgoing
-from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner
 from scripted_market import a_spec
 from wired_providers import Floor, Place, WiredProvider
@@ -95,21 +91,12 @@ def _token(stage: Stage, account: Address, key: KeySigner) -> dict[str, str]:
 async def _fund(stage: Stage) -> None:
     contracts, coordinator = Contracts.of(stage.deployment), stage.keys.account.address
     money = contracts.escrow.deposit(MONEY), contracts.escrow.allocate(coordinator, MONEY)
-    await _send(stage, stage.client, contracts.token.approve(stage.deployment.escrow), *money)
+    await stage.send(stage.client, contracts.token.approve(stage.deployment.escrow), *money)
 
 
 async def _register(stage: Stage) -> None:
     stakes = Contracts.of(stage.deployment).stakes
-    await _send(stage, OWNER, stakes.register(OPERATOR.address, OWNER.address, hash_tuple("p"), hash_tuple("b"), hash_tuple("net")))
-
-
-async def _send(stage: Stage, key: KeySigner, *calls: Call) -> None:
-    sender = Sender(ChainClient(Rpc(stage.chain_url, stage.session)), key, stage.home / f"{key.address.hex()}.sqlite", SystemClock())
-    try:
-        orders = [Outgoing(str(number), call.to, call.data, gas=call.gas) for number, call in enumerate(calls)]
-        await sender.send_in_order(orders, deadline_seconds=60)
-    finally:
-        sender.close()
+    await stage.send(OWNER, stakes.register(OPERATOR.address, OWNER.address, hash_tuple("p"), hash_tuple("b"), hash_tuple("net")))
 
 
 async def _orders(stage: Stage, service: Service, now: int) -> list[str]:

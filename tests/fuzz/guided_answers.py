@@ -5,11 +5,12 @@ bubblewrap's own report. As in `guided_targets`: each returns, or raises what no
 import hashlib
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import SplitResult
 
 from fuzz.guided_outer import Answer, Session, scratch_folder
+from fuzzing import pieces
 from quorate.api import _tree, _view
 from quorate.errors import UnavailableError, from_answer
 from quorate.sse import ServerEvent, server_events
@@ -131,7 +132,7 @@ def fuzz_image_registry(data: bytes) -> None:
     """An image's name, then a registry's answers, each behind two bytes of length. Its digest is that of the first good
     answer's body that is no token.
     """
-    name, *answers = [*_pieces(data)] or [b""]
+    name, *answers = [*pieces(data)] or [b""]
     parted = (answer.partition(b"\r\n\r\n") for answer in answers)
     digest = next((_digest(body) for head, _, body in parted if head[9:12] == b"200" and b"token" not in body), _digest(b""))
     try:
@@ -150,14 +151,6 @@ def fuzz_image_registry(data: bytes) -> None:
         files = [file for file in path.rglob("*") if not file.is_dir()]
         assert sum(file.stat().st_size for file in files) <= 2 * IMAGE_BYTES
         assert all(file.parent.parent == path / "images" and not file.is_symlink() for file in files)
-
-
-def _pieces(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at + 2 <= len(data):
-        size = int.from_bytes(data[at : at + 2], "big")
-        yield data[at + 2 : at + 2 + size]
-        at += 2 + size
 
 
 def _digest(body: bytes) -> str:

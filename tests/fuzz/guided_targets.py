@@ -7,12 +7,12 @@ import http.client
 import io
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from fuzz.guided_answers import ASKED
 from fuzz.guided_outer import OUTER, fuzz_sealed
-from fuzzing import decode_or_refuse, parse_or_refuse
+from fuzzing import decode_or_refuse, parse_or_refuse, pieces
 from image_support import entry, image_entries, tar
 from quorate.errors import UsageError
 from quorate.jobfile import parse_job
@@ -119,7 +119,7 @@ class _Strict(NullSink):
 def fuzz_unixfs(data: bytes) -> None:
     """Blocks of a DAG whose hashes are right: each is two bytes of length and its bytes."""
     walk = Walk(Cid(1, Codec.DAG_PB, Hash32(bytes(32))), _Strict(), SMALL)
-    blocks = _pieces(data)
+    blocks = pieces(data)
     try:
         while walk.expected is not None:
             block = next(blocks, None)
@@ -128,14 +128,6 @@ def fuzz_unixfs(data: bytes) -> None:
             walk.feed(block, verified=True)
     except Refused:
         return
-
-
-def _pieces(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at + 2 <= len(data):
-        size = int.from_bytes(data[at : at + 2], "big")
-        yield data[at + 2 : at + 2 + size]
-        at += 2 + size
 
 
 def fuzz_car(data: bytes) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 import aiohttp
 
 from coordinator_stage import USD, Stage, deployed_stage, running
-from quorate_contracts.bindings.call import Call
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.bounds import DEVNET_BOUNDS
 from quorate_coordinator.service import Service
@@ -28,9 +27,6 @@ from quorate_protocol.job import input_root
 from quorate_protocol.messages import Order, Session
 from quorate_protocol.order import Submission
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Amount, Bps, Comparator, Nonce, Price, Small, UnixSeconds, VerifyTier
-from quorate_runtime.chain import ChainClient, Rpc, Sender
-from quorate_runtime.chain.sender import Outgoing
-from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner
 from scripted_market import a_spec
 from wired_providers import Floor, Place, WiredProvider
@@ -96,15 +92,6 @@ class Hall:
         return [self.floor.matched.index(name) - asked_at for name in names]
 
 
-async def send(stage: Stage, key: KeySigner, *calls: Call) -> None:
-    sender = Sender(ChainClient(Rpc(stage.chain_url, stage.session)), key, stage.home / f"{key.address.hex()}.sqlite", SystemClock())
-    try:
-        orders = [Outgoing(str(number), call.to, call.data, gas=call.gas) for number, call in enumerate(calls)]
-        await sender.send_in_order(orders, deadline_seconds=60)
-    finally:
-        sender.close()
-
-
 async def settle(stage: Stage) -> None:
     """Everybody's money and registrations."""
     contracts, coordinator = Contracts.of(stage.deployment), stage.keys.account.address
@@ -115,9 +102,9 @@ async def settle(stage: Stage) -> None:
 
     async def register(place: int, key: KeySigner) -> None:
         network = hash_tuple("net", place)
-        await send(stage, key, contracts.stakes.register(key.address, key.address, hash_tuple("p"), hash_tuple("b"), network))
+        await stage.send(key, contracts.stakes.register(key.address, key.address, hash_tuple("p"), hash_tuple("b"), network))
 
-    clients = (send(stage, key, contracts.token.mint(key.address, money), *funding) for key in (FLOODER, *OTHERS))
+    clients = (stage.send(key, contracts.token.mint(key.address, money), *funding) for key in (FLOODER, *OTHERS))
     await asyncio.gather(*clients, *(register(place, key) for place, key in enumerate(PROVIDERS)))
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import aiohttp
 
 from coordinator_stage import USD, Stage, deployed_stage, running, until
-from quorate_contracts.bindings.call import Call
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.adapters.shares import Shares
 from quorate_coordinator.service import Service
@@ -30,9 +29,6 @@ from quorate_protocol.job import Input, input_root
 from quorate_protocol.messages import Order, Session
 from quorate_protocol.order import Submission
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Amount, Bps, Comparator, Nonce, Price, Small, UnixSeconds, VerifyTier
-from quorate_runtime.chain import ChainClient, Rpc, Sender
-from quorate_runtime.chain.sender import Outgoing
-from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner
 from scripted_market import a_spec
 from wired_providers import Floor, Place, WiredProvider
@@ -71,8 +67,8 @@ class Hall:
     async def allocate(self, key: KeySigner, money: Amount) -> None:
         """More of it, until the coordinator has seen it."""
         contracts, coordinator, before = Contracts.of(self.stage.deployment), self.stage.keys.account.address, await self.allocation(key)
-        await send(
-            self.stage, key, contracts.token.mint(key.address, money), contracts.token.approve(self.stage.deployment.escrow),
+        await self.stage.send(
+            key, contracts.token.mint(key.address, money), contracts.token.approve(self.stage.deployment.escrow),
             contracts.escrow.deposit(money), contracts.escrow.allocate(coordinator, money),
         )  # fmt: skip
         await until(lambda: self.allocation(key), lambda seen: seen == before + money)
@@ -116,19 +112,9 @@ class Hall:
             base.close()
 
 
-async def send(stage: Stage, key: KeySigner, *calls: Call) -> None:
-    name = f"{key.address.hex()}-{time.monotonic_ns()}.sqlite"
-    sender = Sender(ChainClient(Rpc(stage.chain_url, stage.session)), key, stage.home / name, SystemClock())
-    try:
-        orders = [Outgoing(str(number), call.to, call.data, gas=call.gas) for number, call in enumerate(calls)]
-        await sender.send_in_order(orders, deadline_seconds=60)
-    finally:
-        sender.close()
-
-
 async def register(stage: Stage, place: int, key: KeySigner) -> None:
     stakes, network = Contracts.of(stage.deployment).stakes, hash_tuple("net", place)
-    await send(stage, key, stakes.register(key.address, key.address, hash_tuple("p"), hash_tuple("b"), network))
+    await stage.send(key, stakes.register(key.address, key.address, hash_tuple("p"), hash_tuple("b"), network))
 
 
 @asynccontextmanager
