@@ -12,8 +12,10 @@ from quorate_contracts.bindings.court import CaseId, Phase
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.state import Case
+from quorate_protocol.limits import BY_NAME
 from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Round
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender
 
@@ -37,18 +39,22 @@ class CourtKeeper:
     async def run(self) -> None:
         """Forever."""
         while True:
-            for case in list(self.core.state.cases.values()):
-                if case.case_id is not None and case.is_convicted is not None and case.executions:
-                    await self._withdraw_once(CaseId(case.case_id))
-                elif case.case_id is not None and case.executions:
-                    try:
-                        await self._move(case, CaseId(case.case_id))
-                    except Refused as refused:
-                        # Somebody else was faster, or it is too early by the block's clock: the next look decides.
-                        log.info("case %d: %s", case.case_id, refused)
-                    except Unavailable as error:
-                        log.warning("case %d waits for the chain: %s", case.case_id, error)
+            await self.look()
             await self.clock.sleep(POLL_SECONDS)
+
+    async def look(self) -> None:
+        """Once, at every case of ours: one step of each at most."""
+        for case in list(self.core.state.cases.values()):
+            if case.case_id is not None and case.is_convicted is not None and case.executions:
+                await self._withdraw_once(CaseId(case.case_id))
+            elif case.case_id is not None and case.executions:
+                try:
+                    await self._move(case, CaseId(case.case_id))
+                except Refused as refused:
+                    # Somebody else was faster, or it is too early by the block's clock: the next look decides.
+                    log.info("case %d: %s", case.case_id, refused)
+                except Unavailable as error:
+                    log.warning("case %d waits for the chain: %s", case.case_id, error)
 
     async def _withdraw_once(self, number: CaseId) -> None:
         """Takes the bond and the costs back that the court owes the accuser."""
@@ -71,9 +77,10 @@ class CourtKeeper:
         match state.phase:
             case Phase.DRAWING:
                 await self._draw(number, state, now)
-            case Phase.VOTING | Phase.REVEALING if now > state.deadline:
+            case Phase.VOTING if now > state.deadline:
                 await self._send(f"case-{number}-advance-{state.deadline}", self.contracts.court.advance(number))
-            case Phase.DECIDING:
+            case Phase.REVEALING | Phase.DECIDING if state.phase is Phase.DECIDING or now > state.deadline:
+                # A juror that voted and does not reveal holds nobody up: the others' answers decide.
                 await self._send(f"case-{number}-decide", self.contracts.court.decide(number, [item.reveal for item in case.executions]))
             case _:
                 pass
@@ -81,13 +88,20 @@ class CourtKeeper:
     async def _draw(self, number: CaseId, state: ChainCase, now: int) -> None:
         found = await self.beacon.round(state.round)
         if found is None:
-            if now > state.deadline > 0:
-                await self._send(f"case-{number}-advance-{state.deadline}", self.contracts.court.advance(number))
+            # A first round that never appears would burn our bond: only a redraw is given up, and those who voted go on.
+            if state.is_redrawn and now > self._missing_from(state.round):
+                await self._send(f"case-{number}-advance-round-{state.round}", self.contracts.court.advance(number))
             return
         proven = self.contracts.beacon.randomness(state.round)
         if proven.decode(await self.client.call(proven.to, proven.data)) == bytes(32):
             await self._send(f"beacon-{state.round}", self.contracts.beacon.submit(found))
         await self._send(f"case-{number}-draw-{state.round}", self.contracts.court.draw_jury(number))
+
+    def _missing_from(self, number: Round) -> int:
+        """Until when the court waits for a round (seconds)."""
+        deployment = self.contracts.deployment
+        info = deployment.beacon_info()
+        return info.genesis_time + (number - 1) * info.period + BY_NAME[deployment.limits].jury_beacon_missing
 
     async def _send(self, purpose: str, call: Call) -> None:
         await self.sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)
