@@ -198,6 +198,7 @@ class Market:
     def order(self, who: int, nonce: int, **changes: object) -> Hash32:
         """A small job of client `who`."""
         fields: dict[str, object] = {"max_price_per_hour": Price(200_000), "budget": Amount(1_000_000), "max_executions": Small(7)}
+        up_to = changes.pop("up_to", Amount(40_000_000))
         fields |= {"accept_unwitnessed": False, "accept_unverified": False, "verify_tier": VerifyTier.STANDARD} | changes
         spec = a_spec(f"job-{nonce}")
         message = Order(
@@ -218,7 +219,7 @@ class Market:
             **fields,  # type: ignore[arg-type]
         )
         session = Session(
-            self.clients[who].address, self.sessions[who].address, COORDINATOR.address, Amount(40_000_000), UnixSeconds(self.at + 3600)
+            self.clients[who].address, self.sessions[who].address, COORDINATOR.address, up_to, UnixSeconds(self.at + 3600)  # type: ignore[arg-type]
         )
         submission = Submission(
             seal(DOMAIN, message, self.sessions[who].sign), seal(DOMAIN, session, self.clients[who].sign), spec

@@ -7,8 +7,12 @@ keeps the remainder.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quorate_protocol.messages import Assignment, Order
+from quorate_protocol.messages import Assignment, Order, Session
 from quorate_protocol.units import BPS_ONE, Amount, Bps, Hash32, Label, Milliseconds, pay_for, share_bps
+
+
+SIGNABLE_MAX = Amount(2**60 - 1)
+"""What `Epochs` remembers of a session's upTo: it refuses a voucher above that, and the whole epoch with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,11 @@ class Split:
     def __post_init__(self) -> None:
         spent = sum(credit.amount for credit in self.credits) + self.fee + self.fund + self.refund
         assert self.charged == spent, "I1: money from nowhere"
+
+
+def signable(session: Session) -> Amount:
+    """Up to which cumulative debt the chain honours vouchers of a session."""
+    return min(session.up_to, SIGNABLE_MAX)
 
 
 def executions_priced(rule: Label) -> int:

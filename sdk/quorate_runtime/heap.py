@@ -27,7 +27,7 @@ YOUNG_MAX = 50_000  # allocations beyond frees before the young are walked
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # malloc.h
 ARENAS = 2
 PAGED_BYTES = 256 * 1024  # buffers from this size on are pages of their own
-TIDY_SECONDS = 30.0
+TIDY_SECONDS = 10.0
 WALK_SHARE = 0.002  # of the time, for walks over all objects
 
 

@@ -9,12 +9,12 @@ from quorate_contracts.bindings.call import Call, Contract, Query, words
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.epoch import Leaf, Node, Proof, prove
 from quorate_protocol.messages import Session, Voucher
+from quorate_protocol.settlement import signable
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 
 VOUCHERS_MAX = 64
 LEAVES_MAX = 64  # of one claim_many; a power of two, so that every part of a tree is one subtree
-_UP_TO_MAX = 2**60 - 1  # what the contract remembers of a session; more is cut down
-_EXPIRES_MAX = 2**36 - 1
+_EXPIRES_MAX = 2**36 - 1  # what the contract remembers of a session; more is cut down
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class KnownSession:
 
     def is_of(self, session: Session) -> bool:
         """Whether posting this session again would change nothing."""
-        terms = (session.session_key, min(session.up_to, _UP_TO_MAX), min(session.expires, _EXPIRES_MAX))
+        terms = (session.session_key, signable(session), min(session.expires, _EXPIRES_MAX))
         return (self.session_key, self.up_to, self.expires) == terms
 
 

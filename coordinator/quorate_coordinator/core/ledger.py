@@ -67,7 +67,7 @@ def _room(turn: Turn, job: Job) -> Amount:
     """
     order, session = job.submission.order.message, job.submission.session.message
     client = turn.state.clients[order.client]
-    free = max(0, min(client.allocation, session.up_to) - client.charged - client.reserved)
+    free = max(0, min(client.allocation, settlement.signable(session)) - client.charged - client.reserved)
     return Amount(min(order.budget, job.reserved + free))
 
 
@@ -124,8 +124,8 @@ def on_voucher(turn: Turn, event: VoucherReceived) -> None:
     session = next((item for item in reversed(client.sessions) if item.message.session_key == event.key), None)
     if session is None or message.coordinator != turn.rules.coordinator:
         raise Refused(Code.WRONG_SIGNER, "voucher: not signed by a session key known here, or for another coordinator")
-    if message.cumulative > session.message.up_to:
-        raise Refused(Code.OVER_ALLOCATION, f"voucher: above the session's upTo {session.message.up_to}")
+    if message.cumulative > settlement.signable(session.message):
+        raise Refused(Code.OVER_ALLOCATION, f"voucher: above the session's upTo {settlement.signable(session.message)}")
     if message.cumulative > client.charged:
         raise Refused(
             Code.BAD_AMOUNT, f"voucher: {message.cumulative} is more than the {client.charged} charged; sign no more than you owe"

@@ -97,8 +97,9 @@ def _check_funds(submission: Submission, client: Client, worst: int) -> None:
     if committed > client.allocation:
         free = max(0, client.allocation - client.charged - client.reserved)
         raise Refused(Code.OVER_ALLOCATION, f"order: needs {worst}, free allocation is {free}")
-    if committed > session.up_to:
-        raise Refused(Code.OVER_ALLOCATION, f"session: upTo {session.up_to} is below the cumulative debt {committed}; sign a new session")
+    up_to = settlement.signable(session)
+    if committed > up_to:
+        raise Refused(Code.OVER_ALLOCATION, f"session: upTo {up_to} is below the cumulative debt {committed}; sign a new session")
 
 
 def choose_class(turn: Turn, submission: Submission) -> tuple[Hash32, Label]:

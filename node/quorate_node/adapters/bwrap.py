@@ -17,7 +17,7 @@ from pathlib import Path
 from quorate_content.image_archive import ImageInfo
 from quorate_node.adapters import cgroups, mounts
 from quorate_node.adapters.archives import ArchiveInfos
-from quorate_node.adapters.bwrap_command import USER, Sources, bwrap_command, check_task
+from quorate_node.adapters.bwrap_command import USER, Sources, bwrap_command, check_task, working_folder
 from quorate_node.adapters.cgroups import Counters, LeaseGroups, LeaseLimits
 from quorate_node.adapters.detached import DetachedExecutor, kill_supervised, lease_state, spawn_supervisor
 from quorate_node.adapters.image_volumes import covers
@@ -205,18 +205,21 @@ def end_lease(folder: Path) -> None:
 
 def _check_folder(root: Path, working_dir: str) -> None:
     """Everything else is mounted over or read-only, so it must be in the image."""
-    if working_dir.startswith(("/scratch", "/tmp", "/inputs", "/outputs")) or working_dir in ("", "/"):
-        return
-    parts = [part for part in working_dir.split("/") if part]
-    if ".." in parts or not os.path.isdir(root.joinpath(*parts)):
+    place = working_folder(working_dir)
+    if not place.startswith(("/scratch", "/tmp", "/inputs", "/outputs")) and not Tree(root).has_folder(place):
         raise Refused(Code.UNSUPPORTED, f"working_dir: the image has no folder {working_dir[:200]!r}")
 
 
 def _covered(root: Path, task: Task, info: ImageInfo) -> tuple[str, ...]:
-    """The image's volumes, each with a folder to mount on. At every start: roots of earlier versions lack the folders."""
-    found = covers(info.volumes, [mount.target for mount in task.mounts])
-    Tree(root).make_folders(found)
-    return found
+    """The image's volumes, each with a folder to mount on. At every start: roots of earlier versions lack the folders.
+
+    By their real names, which are looked at once more: bubblewrap follows a link at or above a mount's place out of the image, and
+    makes what is missing there, on the machine itself. `/tmp` is a fresh file system, where nothing of the image is.
+    """
+    inputs = [mount.target for mount in task.mounts]
+    found = covers(info.volumes, inputs)
+    fresh = [path for path in found if path.startswith("/tmp/")]
+    return covers([*fresh, *Tree(root).make_folders([path for path in found if path not in fresh])], inputs)
 
 
 def _source(mount: Mount) -> Path:

@@ -5,6 +5,7 @@ outputs; no network, no capabilities, user 65534; sized memory file systems for 
 `Task` has fields for.
 """
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -62,10 +63,15 @@ def bwrap_command(program: str, task: Task, image: ImageInfo, sources: Sources, 
     for source, mount in zip(sources.inputs, task.mounts, strict=True):
         words += ["--ro-bind", source, mount.target]
     words += ["--remount-ro", "/inputs", "--bind", sources.outputs, "/outputs"]
-    folder = task.working_dir or "/scratch"
+    folder = working_folder(task.working_dir)
     if folder.startswith(tuple(f"{place}/" for place in _MADE_HERE)):
         words += ["--dir", folder]
     return [*words, "--chdir", folder, "--", *argv]
+
+
+def working_folder(working_dir: str) -> str:
+    """Where the program begins, without `..`: with one, bubblewrap would make a folder outside of the sandbox, on the machine itself."""
+    return posixpath.normpath("/" + working_dir.lstrip("/")) if working_dir else "/scratch"
 
 
 def environment(task: Task, image: ImageInfo) -> Mapping[str, str]:

@@ -154,10 +154,17 @@ class Tree:
         else:
             raise Refused(Code.UNSUPPORTED, f"image: {entry.name[:200]!r} is neither file, directory nor link")
 
-    def make_folders(self, paths: Sequence[str]) -> None:
-        """Makes those that are missing: something will be mounted there."""
-        for path in paths:
-            self._folder(path)
+    def make_folders(self, paths: Sequence[str]) -> list[str]:
+        """Makes those that are missing, for something will be mounted there; where each really is, as seen inside, without a link."""
+        return [posixpath.normpath("/" + posixpath.relpath(self._folder(path), self._root)) for path in paths]
+
+    def has_folder(self, path: str) -> bool:
+        """Whether a directory is there, with links followed inside the root and never on this machine."""
+        try:
+            self._folder(path, makes=False)
+        except (Refused, FileNotFoundError):  # not re-raised: the answer to the question
+            return False
+        return True
 
     def finish(self) -> None:
         """Mount points, and the files that name the machine."""
@@ -187,8 +194,8 @@ class Tree:
             raise Refused(Code.MALFORMED, f"image: {entry.name[:200]!r} links to {entry.linkname[:200]!r}, which is no file of the image")
         os.link(first, path, follow_symlinks=False)
 
-    def _folder(self, name: str) -> str:
-        """The directory behind a name, with every link on the way followed inside the root; made where it is missing."""
+    def _folder(self, name: str, makes: bool = True) -> str:
+        """The directory behind a name, with every link on the way followed inside the root; made where it is missing, if it may be."""
         pending = _parts(name)
         real: list[str] = []
         links = 0
@@ -198,7 +205,7 @@ class Tree:
                 del real[-1:]
                 continue
             here = posixpath.join(self._root, *real, part)
-            if not os.path.lexists(here):
+            if makes and not os.path.lexists(here):
                 _make_directory(here, 0o755)
             kind = os.lstat(here).st_mode
             if stat.S_ISDIR(kind):
