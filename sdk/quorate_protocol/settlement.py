@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from quorate_protocol.messages import Assignment, Order, Session
 from quorate_protocol.units import BPS_ONE, Amount, Bps, Hash32, Label, Milliseconds, pay_for, share_bps
 
-
 SIGNABLE_MAX = Amount(2**60 - 1)
 """What `Epochs` remembers of a session's upTo: it refuses a voucher above that, and the whole epoch with it."""
 
