@@ -53,13 +53,18 @@ def add_layer(base: Path, target: Path, files: Mapping[str, Path], env: Sequence
 
 def declare_volumes(base: Path, target: Path, volumes: Sequence[str]) -> None:
     """Writes an archive like `base` that declares volumes, with a file in /data, and a link /linked to /var/x."""
+    folder = entry("data", kind=tarfile.DIRTYPE, mode=0o1777)
+    layer = tar([folder, entry("data/given", b"given"), entry("linked", kind=tarfile.SYMTYPE, link="/var/x")])
+    append_layer(base, target, layer, volumes)
+
+
+def append_layer(base: Path, target: Path, layer: bytes, volumes: Sequence[str]) -> None:
+    """Writes an archive like `base` with one more layer that declares these volumes."""
     with tarfile.open(base) as archive:
         manifest = json.loads(_read(archive, "manifest.json"))[0]
         config = json.loads(_read(archive, manifest["Config"]))["config"]
         layers = [_read(archive, name) for name in manifest["Layers"]]
-    folder = entry("data", kind=tarfile.DIRTYPE, mode=0o1777)
-    layers.append(tar([folder, entry("data/given", b"given"), entry("linked", kind=tarfile.SYMTYPE, link="/var/x")]))
-    target.write_bytes(tar(image_entries(layers, {**config, "Volumes": {path: {} for path in volumes}})))
+    target.write_bytes(tar(image_entries([*layers, layer], {**config, "Volumes": {path: {} for path in volumes}})))
 
 
 def _read(archive: tarfile.TarFile, name: str) -> bytes:

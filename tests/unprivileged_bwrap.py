@@ -13,11 +13,31 @@ from quorate_protocol.units import Seconds
 GROW = "import time\nheld=[]\nwhile True: held.append(bytearray(b'x')*(8<<20)); time.sleep(0.02)"
 FORK = "import os,time\nfor _ in range(60):\n  if not os.fork(): time.sleep(30); os._exit(0)\ntime.sleep(30)"
 FILL = "import time\nfor i in range(200): open(f'/outputs/{i}','wb').write(bytes(1<<20)); time.sleep(0.05)"
+CLOSED = "import os\nos.mkdir('/outputs/d')\nopen('/outputs/d/y','w').write('y')\nos.chmod('/outputs/d',0)\n"
+HIDE = CLOSED + "import time\nos.chmod('/outputs/d',0o300)\n" + FILL.replace("/outputs/", "/outputs/d/")
+HOLD = """import os, time
+held = []
+for _ in range(200):
+    held.append(open('/outputs/x', 'wb', buffering=0)); held[-1].write(bytes(1 << 20)); os.unlink('/outputs/x'); time.sleep(0.03)
+"""
+SCRATCH = FILL.replace("/outputs/", "/scratch/")
+MAPPED = """import mmap, os, time
+handle = os.open('/dev/shm/x', os.O_CREAT | os.O_RDWR)
+os.truncate(handle, 40 << 20)
+mmap.mmap(handle, 40 << 20).write(bytes(40 << 20))
+held = mmap.mmap(handle, 40 << 20)
+assert not any(held[at] for at in range(0, 40 << 20, 4096))
+time.sleep(0.5)
+"""
 PROGRAMS: dict[str, tuple[str, dict[str, object]]] = {
-    "plain": ("import os; open('/outputs/x','w').write(str(os.getuid()))", {}),
+    "plain": (CLOSED + "open('/outputs/x','w').write(str(os.getuid()))", {}),
     "memory": (GROW, {"memory_bytes": 128 * MIB}),
     "forks": (FORK, {"pids": 32, "memory_bytes": 4096 * MIB}),
     "outputs": (FILL, {"output_bytes": 8 * MIB}),
+    "hidden": (HIDE, {"output_bytes": 8 * MIB}),
+    "unlinked": (HOLD, {"output_bytes": 8 * MIB}),
+    "scratch": (SCRATCH, {"memory_bytes": 48 * MIB, "scratch_bytes": 256 * MIB}),
+    "mapped": (MAPPED, {"memory_bytes": 72 * MIB, "shm_bytes": 48 * MIB}),
     "time": ("while True: pass", {"max_duration": Seconds(1)}),
 }
 
@@ -33,7 +53,7 @@ async def main(archive: Path, folder: Path) -> None:
         ended = await executor.wait(task.lease_id)
         try:
             await executor.collect(task.lease_id, folder / name)
-            collected = {path.name: path.read_text() for path in (folder / name).iterdir()}
+            collected = {path.name: path.read_text() for path in (folder / name).rglob("*") if path.is_file()}
         except Refused as refused:  # what the test looks for
             collected = {"refused": refused.code.value}
         found[name] = {"status": ended.status, "cpu_ms": ended.usage.cpu_ms, "collected": collected}

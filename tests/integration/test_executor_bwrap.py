@@ -1,11 +1,13 @@
 """What only the bwrap executor has: limits without root, the reaper, ways to keep outputs, an image cache that a lease holds on to."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from attack_support import ATTEMPT, FILL, TELL, check_filled, results
 from executor_support import MIB, RealClock, make_executor, python_task, what_is_left
+from image_support import append_layer, declare_volumes, entry, tar
 from quorate_node.adapters import mounts
 from quorate_node.adapters.bwrap import BwrapExecutor, OutputKind
 from quorate_node.adapters.detached import is_locked
@@ -60,9 +63,10 @@ def test_limits_without_root(image: Path) -> None:
     assert "watching" in found["limits"]
     assert "folder" in found["limits"]
     assert found["plain"]["status"] == 0
-    assert found["plain"]["collected"] == {"x": "65534"}
+    assert found["plain"]["collected"] == {"x": "65534", "y": "y"}, "what a program closed to its own user is collected as root would"
     assert [found[name]["status"] for name in ("memory", "forks", "outputs", "time")] == [513, 256 + 9, 256 + 9, 512]
-    assert found["outputs"]["collected"] == {"refused": "oversize"}
+    assert found["outputs"]["collected"] == found["hidden"]["collected"] == {"refused": "oversize"}
+    assert [found[name]["status"] for name in ("hidden", "unlinked", "scratch", "mapped")] == [256 + 9, 256 + 9, 513, 0]
     assert found["time"]["cpu_ms"] > 100
     assert found["left"] == []
 
@@ -125,6 +129,41 @@ async def test_what_it_cannot_grant(image: Path, tmp_path: Path) -> None:
         with pytest.raises(Refused) as refusal:
             await executor.start(task)
         assert refusal.value.code is Code.UNSUPPORTED
+    assert await executor.leases() == []
+
+
+async def test_nothing_is_made_outside_of_the_sandbox(image: Path, tmp_path: Path) -> None:
+    """While bubblewrap mounts, the machine's own root is at /oldroot: neither `..` nor an image's link may lead there."""
+    outside = Path(tempfile.mkdtemp(dir="/tmp"))
+    outside.chmod(0o777)
+    executor = make_executor("bwrap", tmp_path)
+    await executor.check()
+    try:
+        linked = tmp_path / "linked.tar"
+        layer = tar([entry("way", kind=tarfile.SYMTYPE, link="."), entry("way/data", kind=tarfile.SYMTYPE, link=f"/oldroot{outside}")])
+        append_layer(image, linked, layer, ["/data/volume"])
+        for task in (
+            python_task(image, "", working_dir=f"/scratch/../../oldroot{outside}/folder"),
+            python_task(linked, "import os; print(os.stat('/data/volume').st_dev != os.stat('/').st_dev)"),
+        ):
+            with contextlib.suppress(Refused):
+                await executor.start(task)
+                assert (await executor.wait(task.lease_id)).status == 0
+                text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=False)])
+                assert text == b"True\n", "the volume is covered where the link leads inside the image"
+        assert list(outside.iterdir()) == []
+    finally:
+        for lease in await executor.leases():
+            await executor.remove(lease)
+        shutil.rmtree(outside)
+
+
+async def test_a_volume_that_no_file_system_takes_is_refused(image: Path, tmp_path: Path) -> None:
+    declare_volumes(image, tmp_path / "long.tar", ["/" + "é" * 200])
+    executor = make_executor("bwrap", tmp_path)
+    await executor.check()
+    with pytest.raises(Refused, match="File name too long"):
+        await executor.start(python_task(tmp_path / "long.tar", ""))
     assert await executor.leases() == []
 
 

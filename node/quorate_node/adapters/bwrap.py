@@ -21,7 +21,7 @@ from quorate_node.adapters.bwrap_command import USER, Sources, bwrap_command, ch
 from quorate_node.adapters.cgroups import Counters, LeaseGroups, LeaseLimits
 from quorate_node.adapters.detached import DetachedExecutor, kill_supervised, lease_state, spawn_supervisor
 from quorate_node.adapters.image_volumes import covers
-from quorate_node.adapters.outputs import OutputCaps, delete_tree
+from quorate_node.adapters.outputs import OutputCaps, delete_tree, open_up
 from quorate_node.adapters.rootfs import RootfsCache, Tree
 from quorate_node.adapters.seccomp_bpf import ARCHITECTURES, filter_for
 from quorate_protocol.ports import Clock, Exit, Mount, Sandbox, Task, TaskState, Usage
@@ -138,6 +138,7 @@ class BwrapExecutor(DetachedExecutor):
                 "stage": STAGE if _is_root() else "",
                 "sources": sources,
                 "user": USER,
+                "in_memory": ["/scratch", "/tmp", "/dev/shm", *image.covered],
                 "watched": str(folder / "outputs") if is_watched else "",
             },
         }
@@ -160,6 +161,8 @@ class BwrapExecutor(DetachedExecutor):
             mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", 0, 0)  # a restart of the machine unmounted it
         elif not any((folder / "outputs").iterdir()) and self._outputs is OutputKind.MEMORY and not mounts.is_mounted(folder / "outputs"):
             raise Unavailable(f"the outputs of lease {folder.name} are gone with a restart of the machine", 60.0)
+        if self._outputs is OutputKind.FOLDER:
+            open_up(folder / "outputs")  # root reads what a program closed to its own user, and results must not differ
         super()._collect(folder, destination, caps)
 
     def _roots_in_use(self) -> frozenset[str]:

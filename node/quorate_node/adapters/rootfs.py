@@ -85,9 +85,14 @@ def unpack(archive: Path, info: ImageInfo, root: Path) -> None:
                     tree.place(content, entry)
         tree.finish()
     except OSError as error:
-        if error.errno in _WORLD_FAILS:
-            raise Unavailable(f"the image cannot be unpacked: {error.strerror}; free some disk", 60.0) from error
-        raise Refused(Code.MALFORMED, f"image: cannot be unpacked: {error.strerror}") from error
+        raise _failure(error) from error
+
+
+def _failure(error: OSError) -> Refused | Unavailable:
+    """Whether the machine failed, or the image has names and links that no file system takes."""
+    if error.errno in _WORLD_FAILS:
+        return Unavailable(f"the image cannot be unpacked: {error.strerror}; free some disk", 60.0)
+    return Refused(Code.MALFORMED, f"image: cannot be unpacked: {error.strerror}")
 
 
 def _verified_bytes(layer: Layer) -> int:
@@ -155,14 +160,20 @@ class Tree:
             raise Refused(Code.UNSUPPORTED, f"image: {entry.name[:200]!r} is neither file, directory nor link")
 
     def make_folders(self, paths: Sequence[str]) -> list[str]:
-        """Makes those that are missing, for something will be mounted there; where each really is, as seen inside, without a link."""
-        return [posixpath.normpath("/" + posixpath.relpath(self._folder(path), self._root)) for path in paths]
+        """Makes those that are missing, for something will be mounted there; where each really is, as seen inside, without a link.
+
+        Refused(MALFORMED) for names that cannot be made, Unavailable when there is no room.
+        """
+        try:
+            return [posixpath.normpath("/" + posixpath.relpath(self._folder(path), self._root)) for path in paths]
+        except OSError as error:
+            raise _failure(error) from error
 
     def has_folder(self, path: str) -> bool:
         """Whether a directory is there, with links followed inside the root and never on this machine."""
         try:
             self._folder(path, makes=False)
-        except (Refused, FileNotFoundError):  # not re-raised: the answer to the question
+        except (Refused, OSError):  # not re-raised: the answer to the question
             return False
         return True
 

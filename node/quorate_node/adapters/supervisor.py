@@ -9,14 +9,17 @@ sandbox's mounts out in a mount namespace that ends with it, and gives up root, 
 """
 
 import ctypes
+import glob
 import json
 import os
 import resource
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,8 @@ STOP_SECONDS = 5.0
 POLL_SECONDS = 0.1
 MEMORY_POLL_SECONDS = 0.25
 READS_MAX = 64
+SPARE_BYTES = 64 << 20  # of the disk that outputs lie on; as much as the content store leaves
+INODE_BYTES = 1024  # in the kernel's memory, for a file of a memory file system
 DEPTH_MAX = 64  # of output directories, as where they are collected
 OPEN_FILES_MAX = 8192
 PR_SET_PDEATHSIG = 1
@@ -44,6 +49,7 @@ class Supervised:
         self.plan = plan
         self.sandbox: dict[str, Any] = plan.get("sandbox") or {}
         self.is_memory_kill = False
+        self.failure = ""  # of this machine: then there is no exit that could be taken for a result
         self.is_told = False
         self.stop_at: float | None = None
         self.memory_read = 0.0
@@ -132,7 +138,11 @@ class Supervised:
         if now - self.memory_read < MEMORY_POLL_SECONDS or self.sandbox.get("groups"):
             return
         self.memory_read = now
-        memory, tasks, cpu_ms = used(self.process.pid, self.init_pid)
+        found = members(self.process.pid, self.init_pid)
+        memory, tasks, cpu_ms = used(found)
+        pids = [pid for pid, _ in found]
+        if self.init_pid:
+            memory += max(0, in_memory(self.init_pid, self.sandbox["in_memory"]) - shared(pids))
         self.peak_bytes = max(self.peak_bytes, memory)
         self.cpu_ms = max(self.cpu_ms, cpu_ms)
         if memory > self.plan["memory_bytes"]:
@@ -140,7 +150,17 @@ class Supervised:
             self.kill()
         if self.sandbox and tasks > self.sandbox["processes"]:
             self.kill()
-        if self.sandbox.get("watched") and exceeds(self.sandbox["watched"], self.plan["output_bytes"], self.plan["output_inodes"]):
+        if self.sandbox.get("watched"):
+            self.watch_outputs(self.sandbox["watched"], pids)
+
+    def watch_outputs(self, folder: str, pids: list[int]) -> None:
+        """Ends a program that writes too much to the owner's disk; when that runs out, the lease has failed and there is no result."""
+        hidden = unlinked(pids, os.stat(folder).st_dev)
+        if exceeds(folder, self.plan["output_bytes"] - hidden, self.plan["output_inodes"]):
+            self.kill()
+        disk = os.statvfs(folder)
+        if disk.f_bavail * disk.f_frsize < SPARE_BYTES:
+            self.failure = self.failure or f"the disk of {folder} is full"
             self.kill()
 
     def was_killed_for_memory(self) -> bool:
@@ -236,43 +256,105 @@ def namespace_of(pid: int) -> int:
         return 0  # it has ended, or belongs to another user
 
 
-def used(group: int, init: int) -> tuple[int, int, int]:
-    """Resident bytes, threads and CPU milliseconds of one process group, or of the sandbox whose first process is `init`."""
-    memory = tasks = ticks = 0
-    namespace = namespace_of(init) if init else 0
-    for pid in processes():
-        fields = stat_fields(pid)
-        if fields and (int(fields[2]) == group or (namespace and namespace_of(pid) == namespace)):
-            memory += int(fields[21]) * resource.getpagesize()
-            tasks += int(fields[17])
-            ticks += sum(int(field) for field in fields[11:15])
-    return memory, tasks, ticks * 1000 // os.sysconf("SC_CLK_TCK")
+def members(group: int, init: int) -> list[tuple[int, list[str]]]:
+    """(pid, fields of its stat) of one process group's processes, or of those in the sandbox whose first process is `init`."""
+    space = namespace_of(init) if init else 0
+    found = [(pid, fields) for pid in processes() if (fields := stat_fields(pid))]
+    return [item for item in found if int(item[1][2]) == group or (space and namespace_of(item[0]) == space)]
+
+
+def used(found: list[tuple[int, list[str]]]) -> tuple[int, int, int]:
+    """Resident bytes, threads and CPU milliseconds of these processes together."""
+    memory = sum(int(fields[21]) for _, fields in found) * resource.getpagesize()
+    ticks = sum(int(field) for _, fields in found for field in fields[11:15])
+    return memory, sum(int(fields[17]) for _, fields in found), ticks * 1000 // os.sysconf("SC_CLK_TCK")
+
+
+def shared(pids: list[int]) -> int:
+    """Bytes of files in memory that these processes have mapped, each as often as it is mapped: they stand in resident bytes already."""
+    total = 0
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue  # it ended while we looked
+        total += sum(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("RssShmem:"))
+    return total
+
+
+def in_memory(init: int, folders: list[str]) -> int:
+    """Bytes of the sandbox's memory file systems, with what the kernel needs for each file there."""
+    total = 0
+    for folder in folders:
+        try:
+            found = os.statvfs(f"/proc/{init}/root{folder}")
+        except OSError:
+            continue  # not made yet, or the sandbox has ended
+        total += (found.f_blocks - found.f_bfree) * found.f_frsize + (found.f_files - found.f_ffree) * INODE_BYTES
+    return total
+
+
+def unlinked(pids: list[int], device: int) -> int:
+    """Bytes on a device of files that these processes hold open and that have no name any more, so that no tree shows them."""
+    sizes: dict[int, int] = {}
+    for name in [name for pid in pids for name in glob.glob(f"/proc/{pid}/fd/*")]:
+        try:
+            found = os.stat(name)
+        except OSError:
+            continue  # closed while we looked
+        if found.st_dev == device and not found.st_nlink:
+            sizes[found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values())
 
 
 def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
-    """Whether a tree is larger than it may be, or deeper than would be collected. Links are not followed."""
-    total, inodes, stack = 0, 0, [(folder, 0)]
-    while stack:
-        path, depth = stack.pop()
-        if depth > DEPTH_MAX or inodes > inodes_max:
-            return True
-        try:
-            entries = list(os.scandir(path))
-        except OSError:
-            continue  # the program removed it, or closed it to us: then nothing there can be collected either
-        for entry in entries:
+    """Whether a tree is larger than it may be, or deeper than would be collected. Links are not followed, whatever the program swaps."""
+    total = inodes = 0
+    stack: list[tuple[int, Iterator[os.DirEntry[str]]]] = []
+    try:
+        stack.append(opened(folder, None))
+        while stack:
+            handle, entries = stack[-1]
+            entry = next(entries, None)
+            if entry is None:
+                stack.pop()
+                os.close(handle)
+                continue
             inodes += 1
+            total += blocks_of(entry)
+            if inodes > inodes_max or total > bytes_max or len(stack) > DEPTH_MAX:
+                return True
             if entry.is_dir(follow_symlinks=False):
-                stack.append((entry.path, depth + 1))
-            else:
-                total += blocks_of(entry)
-    return inodes > inodes_max or total > bytes_max
+                try:
+                    stack.append(opened(entry.name, handle))
+                except (FileNotFoundError, NotADirectoryError):
+                    pass  # the program removed it
+        return False
+    except PermissionError:
+        return True  # closed to us in the very moment that it was opened up: such a program hides something
+    finally:
+        for handle, _ in stack:
+            os.close(handle)
+
+
+def opened(name: str, parent: int | None) -> "tuple[int, Iterator[os.DirEntry[str]]]":
+    """A directory and its entries. One that the program closed to its own user, who is ours, is opened up: anything could hide there."""
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(name, flags | os.O_PATH, dir_fd=parent)
+    try:
+        mode = os.fstat(handle).st_mode
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(mode) | stat.S_IRWXU)
+        found = os.open(f"/proc/self/fd/{handle}", os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
+    return found, os.scandir(found)
 
 
 def blocks_of(entry: "os.DirEntry[str]") -> int:
-    """Bytes on disk of a directory's entry."""
+    """Bytes on disk of a directory's entry that is a file."""
     try:
-        return entry.stat(follow_symlinks=False).st_blocks * 512
+        return 0 if entry.is_dir(follow_symlinks=False) else entry.stat(follow_symlinks=False).st_blocks * 512
     except OSError:
         return 0  # it was removed while we looked
 
@@ -304,6 +386,9 @@ def main(folder: Path) -> None:
         code = never_ran(folder)
         if not code:
             return
+    if program.failure:
+        fail(folder, program.failure)
+        return
     record(folder, {
         "code": code if code >= 0 else 128 - code,
         "wall_ms": round((ended - program.started) * 1000),
