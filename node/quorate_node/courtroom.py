@@ -54,8 +54,7 @@ class Courtroom:
             case effects.WithdrawCredit():
                 await self._withdraw(effect)
             case effects.Reexecute():
-                if self._has_duty(effect):
-                    await submit(events.Reexecuted(effect.case_id, effect.index, await self._reexecute(effect)))
+                await self._repeat(effect, submit)
             case effects.SendVote():
                 if self._has_duty(effect):
                     await self._vote(effect)
@@ -89,9 +88,20 @@ class Courtroom:
                 raise
             raise Unavailable("the operator key was changed while the vote was on its way", 1.0) from refused
 
-    async def _reexecute(self, effect: effects.Reexecute) -> Hash32:
-        """The result digest of one named execution; zero when inputs or image cannot be had (the vote is void then)."""
+    async def _repeat(self, effect: effects.Reexecute, submit: Submit) -> None:
+        """Whatever comes of it, nothing stays: pins of inputs have no date, and nobody else knows of them. If the world fails: again."""
         lease_id = jury_lease_id(effect.case_id, effect.index, self._core.terms.provider)
+        try:
+            digest = await self._reexecute(effect, lease_id) if self._has_duty(effect) else None
+        except Refused:
+            await self._bench.remove(lease_id)
+            raise
+        await self._bench.remove(lease_id)
+        if digest is not None:
+            await submit(events.Reexecuted(effect.case_id, effect.index, digest))
+
+    async def _reexecute(self, effect: effects.Reexecute, lease_id: str) -> Hash32:
+        """The result digest of one named execution; zero when inputs or image cannot be had (the vote is void then)."""
         left = effect.give_up_at - self._clock.now()
         sources = [item.source() for item in self._coordinators.values()]
         try:
@@ -107,7 +117,6 @@ class Courtroom:
         await self._bench.start(lease_id, spec, effect.host_class)
         exited = await self._bench.executor.wait(lease_id)
         output = await self._bench.collect(lease_id, ExitStatus(exited.status))
-        await self._bench.remove(lease_id, spec)
         return result_digest(ExitStatus(exited.status), output.digest)
 
     # ------------------------------------------------------------------------------------------------------------- money

@@ -24,7 +24,7 @@ from quorate_node.config import Config
 from quorate_node.coordinator import Coordinator, deployment_of, discover
 from quorate_node.core import effects, events
 from quorate_node.core.provider import ProviderCore
-from quorate_node.core.reconcile import reconcile
+from quorate_node.core.reconcile import reconcile, unwanted_pins
 from quorate_node.core.terms import Policy, Room, Terms
 from quorate_node.courtroom import Courtroom
 from quorate_node.docket import DocketFollower
@@ -232,6 +232,8 @@ class _Parts:
         for lease in found.strays:
             _logger.warning("removing %s, which no lease wants any more", lease)
             await executor.remove(lease)
+        for lease in unwanted_pins(self.core.live(), self.core.jury.values(), await self.workbench.pinned()):
+            await self.workbench.remove(lease)
         return found.happened
 
     async def _stand_and_serve(self, group: asyncio.TaskGroup) -> None:

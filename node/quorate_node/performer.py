@@ -63,10 +63,10 @@ class Performer:
             case effects.StopTask():
                 await self._bench.executor.stop(effect.lease.hex())
             case effects.RemoveTask():
-                found = self._core.executions.get(effect.lease)
-                await self._bench.remove(effect.lease.hex(), found.spec if found else None)
+                await self._bench.remove(effect.lease.hex())
             case effects.Forget():
-                await self._forget(effect.lease)
+                # The pin of the ciphertext ends by its own date; only leftovers of a lapsed lease are removed here.
+                await self._bench.remove(effect.lease.hex())
             case _:
                 if self._is_called_for(effect):
                     await self._perform_lease(effect)
@@ -223,8 +223,3 @@ class Performer:
             _logger.warning("%s: %s", effect.lease.hex(), output.note)
             await self._send_log(effect.coordinator, effect.lease, (output.note[:1000] + "\n").encode())
         await self.submit(events.Collected(effect.lease, output.digest, output.note))
-
-    async def _forget(self, lease: Hash32) -> None:
-        """The pin of the ciphertext ends by its own date; only leftovers of a lapsed lease are removed here."""
-        await self._bench.remove(lease.hex(), None)
-

@@ -24,6 +24,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32
 from quorate_runtime.crash import crash_point
 
+_LEASE = "lease:"  # before the name of whom inputs are pinned for
 CIPHERTEXT_KEEP_SECONDS = 14 * DAY  # the verdict's seven days and the wait for it
 
 
@@ -71,7 +72,14 @@ class Workbench:
         """The output directory and its digest. A time-out, a memory kill and forbidden content give the empty directory."""
         target = self._outputs / lease_id
         note = "" if target.exists() else await self._collect_into(target, lease_id, status)
-        cid = await asyncio.to_thread(cid_of_path, target)
+        try:
+            cid = await asyncio.to_thread(cid_of_path, target)
+        except Refused as refused:
+            # Not re-raised: content addressing has bounds of its own, and what lies beyond them is the job's own doing as well.
+            note = f"outputs refused: {refused.detail}"
+            await asyncio.to_thread(delete_tree, target)
+            target.mkdir(mode=0o700)
+            cid = await asyncio.to_thread(cid_of_path, target)
         return Output(cid.digest, note)
 
     async def seal(self, lease_id: str, output_digest: Hash32, salt: Hash32) -> Cid:
@@ -90,13 +98,16 @@ class Workbench:
         sealed.unlink(missing_ok=True)
         return cid
 
-    async def remove(self, lease_id: str, spec: JobSpec | None) -> None:
+    async def remove(self, lease_id: str) -> None:
         """Forgets container, plain output and the pins of inputs; the ciphertext stays until its pin's own date."""
         await self.executor.remove(lease_id)
         for name in (lease_id, f"{lease_id}.part", f"{lease_id}.sealed"):  # the last two are what a crash leaves
             await asyncio.to_thread(delete_tree, self._outputs / name)
-        for cid, _ in _needed(spec) if spec else ():
-            await self.store.unpin(cid, _owner(lease_id))
+        await self.store.unpin_all(_owner(lease_id))
+
+    async def pinned(self) -> tuple[str, ...]:
+        """Leases for which inputs are kept. Their pins have no date: whoever comes back has to end those that nothing wants any more."""
+        return tuple(name.removeprefix(_LEASE) for name in await self.store.owned() if name.startswith(_LEASE))
 
     async def _collect_into(self, target: Path, lease_id: str, status: ExitStatus) -> str:
         part, note = target.with_name(target.name + ".part"), ""
@@ -140,7 +151,7 @@ def _needed(spec: JobSpec) -> list[tuple[Cid, int]]:
 
 
 def _owner(lease_id: str) -> str:
-    return f"lease:{lease_id}"
+    return f"{_LEASE}{lease_id}"
 
 
 def _kept(lease_id: str) -> str:

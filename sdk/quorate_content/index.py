@@ -211,6 +211,11 @@ class Index:
         with self._guard:
             self._base.execute("delete from pin where cid = ? and owner = ?", (cid, owner))
 
+    def unpin_all(self, owner: str) -> None:
+        """Removes all pins of one owner."""
+        with self._transaction():
+            self._base.execute("delete from pin where owner = ?", (owner,))
+
     def is_pinned(self, cid: str) -> bool:
         """Whether any pin is live."""
         with self._guard:

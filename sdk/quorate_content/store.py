@@ -146,6 +146,10 @@ class ContentStore:
         """Gives up one owner's pin; the content stays until its space is needed."""
         await in_thread(self._threads, lambda: self._shelf.index.unpin(str(cid.as_v1()), owner))
 
+    async def unpin_all(self, owner: str) -> None:
+        """Gives up all pins of one owner."""
+        await in_thread(self._threads, lambda: self._shelf.index.unpin_all(owner))
+
     async def stat(self, cid: Cid) -> Stat | None:
         """What is stored under the CID, or None."""
         entry = await in_thread(self._threads, lambda: self._shelf.entry(cid))

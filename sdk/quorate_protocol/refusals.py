@@ -87,9 +87,13 @@ MEANINGS: dict[Code, Meaning] = {
 
 
 class Refused(Exception):
-    """A peer asked for what the rules forbid. `detail` says what was wrong, where, and what to do."""
+    """A peer asked for what the rules forbid. `detail` says what was wrong, where, and what to do; it can be written as UTF-8, although
+    strangers' names in it need not be (JSON and file systems allow lone surrogates).
+    """
 
     def __init__(self, code: Code, detail: str = "") -> None:
+        if not detail.isascii():
+            detail = detail.encode(errors="backslashreplace").decode()
         super().__init__(f"{code.value}: {MEANINGS[code].sentence}{' ' + detail if detail else ''}")
         self.code = code
         self.detail = detail

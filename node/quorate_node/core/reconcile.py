@@ -31,10 +31,17 @@ def reconcile(desired: Iterable[Execution], jury: Iterable[Duty], observed: Mapp
             wanted.add(item.lease_id)
         if isinstance(item.phase, Running | Collecting) and state is TaskState.ABSENT:
             happened.append(events.Failed(item.hash, "its container was gone when the daemon came back"))
-    for duty in jury:
-        if isinstance(duty.phase, Repeating):
-            wanted.add(jury_lease_id(duty.case_id, len(duty.phase.digests), duty.juror))
+    wanted |= _repeated(jury)
     return Reconciled(tuple(happened), tuple(sorted(set(observed) - wanted)))
+
+
+def unwanted_pins(desired: Iterable[Execution], jury: Iterable[Duty], pinned: Iterable[str]) -> tuple[str, ...]:
+    """Lease ids for which content is kept that nobody needs: a crash came before it was let go."""
+    return tuple(sorted(set(pinned) - {item.lease_id for item in desired} - _repeated(jury)))
+
+
+def _repeated(jury: Iterable[Duty]) -> set[str]:
+    return {jury_lease_id(duty.case_id, len(duty.phase.digests), duty.juror) for duty in jury if isinstance(duty.phase, Repeating)}
 
 
 def jury_lease_id(case_id: Nonce, index: int, juror: Address) -> str:

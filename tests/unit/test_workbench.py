@@ -1,0 +1,109 @@
+"""The provider's hands: outputs that content addressing cannot take, and pins that nothing may leave behind."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from executor_support import RealClock
+from node_world import HOST, NOW, PROVIDER, Driver, make_spec, make_terms
+from quorate_content.cid import raw_cid
+from quorate_content.store import ContentStore
+from quorate_content.tree import cid_of_path
+from quorate_node.adapters.noop import NoopExecutor
+from quorate_node.core import effects, events
+from quorate_node.core.jury import Repeating
+from quorate_node.core.provider import ProviderCore
+from quorate_node.core.reconcile import jury_lease_id, unwanted_pins
+from quorate_node.courtroom import Courtroom
+from quorate_node.workbench import Workbench
+from quorate_protocol.job import Input as JobInput
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32, Nonce, UnixSeconds
+from quorate_runtime.actor_codec import CanonicalCodec
+
+LEASE = "ab" * 32
+CASE = Nonce(7)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[ContentStore]:
+    made = ContentStore(tmp_path / "store", 1 << 24)
+    yield made
+    await made.close()
+
+
+def make_bench(folder: Path, store: ContentStore) -> Workbench:
+    return Workbench(NoopExecutor(folder / "noop", RealClock()), store, folder / "home", RealClock(), {HOST.id(): HOST})
+
+
+async def test_outputs_that_content_addressing_refuses_are_a_result_with_nothing_in_it(tmp_path: Path, store: ContentStore) -> None:
+    """Sixty-four folders deep may be collected and not be named: were that a failure, everybody would have run it for nothing."""
+    bench = make_bench(tmp_path, store)
+    spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
+    await bench.fetch(LEASE, spec, (), 5.0)
+    await bench.start(LEASE, spec, HOST.id())
+    (tmp_path / "noop" / LEASE / "outputs").joinpath(*["d"] * 64).mkdir(parents=True)
+    output = await bench.collect(LEASE, ExitStatus(0))
+    (tmp_path / "empty").mkdir()
+    assert output.digest == cid_of_path(tmp_path / "empty").digest
+    assert "depth of directories" in output.note
+    assert (await bench.collect(LEASE, ExitStatus(0))).digest == output.digest
+    await bench.remove(LEASE)
+    assert await bench.pinned() == ()
+
+
+class Heard:
+    """What the courtroom reports."""
+
+    def __init__(self) -> None:
+        self.events: list[events.Event] = []
+
+    async def submit(self, event: events.Event) -> None:
+        self.events.append(event)
+
+
+@pytest.mark.parametrize("lacks", ["an input", "a duty"])
+async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(tmp_path: Path, store: ContentStore, lacks: str) -> None:
+    """Pins have no date: with a case that lacks its last input anybody could fill a juror's store for ever."""
+    bench, heard = make_bench(tmp_path, store), Heard()
+    image = await store.put(b"image", "me")
+    spec = replace(
+        make_spec(), image=str(image.cid), image_bytes=5, inputs=(JobInput(str(raw_cid(b"withheld")), "/inputs/x", 8),)
+    )
+    await store.put(spec.encode(), "me")
+    driver = Driver(ProviderCore(make_terms()))
+    if lacks == "an input":
+        driver.do(events.CaseOpened(CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2))
+        driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+        assert isinstance(driver.core.jury[CASE].phase, Repeating)
+    await store.pin(image.cid, f"lease:{jury_lease_id(CASE, 0, PROVIDER)}")
+    nobody: dict[Address, object] = {}
+    court = Courtroom(driver.core, bench, nobody, None, None, None, None, RealClock())  # type: ignore[arg-type]  # no chain is asked
+    await court.perform(effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), heard.submit)
+    assert heard.events == ([events.Reexecuted(CASE, 0, ZERO_HASH)] if lacks == "an input" else [])
+    assert await bench.pinned() == ()
+
+
+def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:
+    driver = Driver(ProviderCore(make_terms()))
+    lease = driver.assign().hex()
+    driver.do(events.CaseOpened(CASE, Address(b"\x99" * 20), (events.CaseExecution(ZERO_HASH, HOST.id()),) * 2))
+    driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+    repeated = jury_lease_id(CASE, 0, PROVIDER)
+    core = driver.core
+    unwanted = unwanted_pins(core.live(), core.jury.values(), (lease, "ff" * 32, repeated))
+    assert set(unwanted) == {"ff" * 32, repeated}, "the juror has no free slot, so it has not begun"
+
+
+def test_names_that_are_no_text_can_be_journaled() -> None:
+    """JSON and tar archives have names with lone surrogates; an image's is told in the event that its lease failed."""
+    why = str(Refused(Code.UNSUPPORTED, "image: sets LD_\ud800, and has \udcff/layer.tar"))
+    codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
+    event = events.Failed(Hash32(bytes(32)), why)
+    assert codec.decode_event(codec.version, codec.encode_event(event)) == event
+    assert "LD_\\ud800" in why
+    assert Refused(Code.UNKNOWN, "größer").detail == "größer"
+
+
