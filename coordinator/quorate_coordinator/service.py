@@ -210,8 +210,9 @@ class _Parts:
 
         archivist = Archivist(self.history, self.outputs, submit, self.documents.keep)
         performer = Performer(
-            core.rules.coordinator, self.contracts, self.client, limits, peers, self.documents, self.sender, service.clock, archivist
-        )
+            core.rules.coordinator, self.contracts, self.client, limits, peers, self.documents, self.sender, service.clock, archivist,
+            submit, core.state,
+        )  # fmt: skip
 
         async def refused(effect: Effect, refusal: Refused) -> None:
             told = purpose_of(effect, refusal)

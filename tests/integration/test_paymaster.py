@@ -10,9 +10,9 @@ from coordinator_stage import USD, Stage, deployed_stage, running, until
 from quorate_contracts.bindings.call import Call
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.adapters.chain_watch import allocation_of
 from quorate_coordinator.adapters.paymaster import Paymaster
 from quorate_coordinator.adapters.registration import ask
+from quorate_coordinator.adapters.standing import allocation_of
 from quorate_coordinator.core.state import EpochRecord, State
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.envelope import seal

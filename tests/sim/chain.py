@@ -129,8 +129,17 @@ class Chain:
         return max(0, self.allocated[client] - self.releases.get(client, (0, 0))[0])
 
     def _tell_allocation(self, client: Address) -> None:
-        ready = UnixSeconds(self.releases.get(client, (0, 0))[1])
-        self.note(ev.AllocationChanged(client, Amount(self.orderable(client)), Amount(self.allocated[client]), ready))
+        self.note(self._allocation(client))
+
+    def _allocation(self, client: Address) -> ev.AllocationChanged:
+        ready, posted = UnixSeconds(self.releases.get(client, (0, 0))[1]), Amount(self.vouched.get(client, 0))
+        return ev.AllocationChanged(client, Amount(self.orderable(client)), Amount(self.allocated[client]), ready, posted)
+
+    def asked(self) -> ev.ChainAsked:
+        """What stands, to a coordinator that asks: blocks that it has not read yet included."""
+        newest = self.epochs[-1] if self.epochs else None
+        posted = ev.NewestEpoch(newest.number, newest.root.hash) if newest else ev.NewestEpoch(0, Hash32(bytes(32)))
+        return ev.ChainAsked((*(self._allocation(client) for client in self.allocated), posted))
 
     def rotate(self, owner: Address) -> None:
         """Stakes.rotate_key: the old one answers for everything up to this second."""

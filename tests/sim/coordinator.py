@@ -145,6 +145,8 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         if self.is_up and self.plan.has_reorganisations and self.random.random() < 0.05:
             kept = BlockNumber(max(0, self.core.state.own.block - self.random.randint(1, 12)))
             self.report(ev.ChainReorganised(kept))
+            if self.is_up:
+                self.report(self.chain.asked())
 
     def _is_chain_away(self) -> bool:
         away = self.plan.chain_outage

@@ -7,15 +7,17 @@ from dataclasses import replace
 import pytest
 
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import PostEpoch
 from quorate_coordinator.core.ledger import on_voucher
 from quorate_coordinator.core.state import Client
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.envelope import Envelope, seal
+from quorate_protocol.epoch import Leaf
 from quorate_protocol.messages import Session, Voucher
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.settlement import SIGNABLE_MAX
-from quorate_protocol.units import ZERO_HASH, Amount, Nonce, UnixSeconds
-from scripted_market import COORDINATOR, DOMAIN, Market, Party
+from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Hash32, Nonce, UnixSeconds
+from scripted_market import COORDINATOR, DOMAIN, HOST, Market, Party
 
 RICH = 2**70  # where everybody mints, anybody has it
 
@@ -59,3 +61,113 @@ def _session(market: Market, up_to: int) -> Envelope[Session]:
 def _voucher(market: Market, cumulative: int) -> ev.VoucherReceived:
     voucher = Voucher(market.clients[0].address, COORDINATOR.address, Amount(cumulative), Nonce(0))
     return ev.VoucherReceived(seal(DOMAIN, voucher, market.sessions[0].sign), market.sessions[0].address)
+
+
+# ------------------------------------------------------------------------------------------- nodes that keep something back
+
+
+def _advanced(market: Market, *notes: ev.ChainNote) -> None:
+    block = BlockNumber(market.core.state.own.block + 1)
+    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
+
+
+def test_a_closing_whose_opening_was_not_told_ends_nothing() -> None:
+    market = Market(Party(0))
+    slots = market.core.state.hosts[HOST.id()].slots
+    _advanced(market, ev.SlotClosed(HOST.id(), 7, BlockNumber(9)), ev.SlotClosed(ZERO_HASH, 0, BlockNumber(9)))
+    assert market.core.state.hosts[HOST.id()].slots == slots
+
+
+def test_a_place_beyond_any_list_takes_no_memory() -> None:
+    market = Market(Party(0))
+    _advanced(market, ev.SlotOpened(HOST.id(), 2**63, market.clients[0].address, BlockNumber(9)))
+    _advanced(market, ev.SlotOpened(HOST.id(), 2**63, next(iter(market.parties)), BlockNumber(9)))
+    assert len(market.core.state.hosts[HOST.id()].slots) == 1
+
+
+def test_indices_that_a_reorganisation_dealt_anew_end_no_epoch() -> None:
+    """In the history that was, the first had the second's index; in the one that is, the second has it."""
+    market = Market(*[Party(number) for number in range(5)])
+    market.until_decided(market.order(0, 1), market.order(1, 2))
+    paid = [provider for provider in market.core.state.providers.values() if provider.held or provider.final]
+    one, two = paid[0], paid[1]
+    market.send(ev.ChainReorganised(BlockNumber(0)))
+    again = ev.ProviderRegistered(two.owner, one.index, two.operator_key, two.payout, two.network)
+    _advanced(market, again)
+    assert market.core.state.providers[two.owner].index == one.index
+    leaves = {leaf.account: leaf for leaf in next_epoch(market, 1)}
+    assert leaves[one.owner].index != leaves[two.owner].index
+    assert all(leaves[owner.owner].final + leaves[owner.owner].held > 0 for owner in (one, two)), "both are paid"
+    _advanced(market, ev.ProviderRegistered(one.owner, 77, one.operator_key, one.payout, one.network))
+    assert market.core.state.providers[one.owner].index == 77
+
+
+def next_epoch(market: Market, number: int) -> tuple[Leaf, ...]:
+    """Lets time pass until an epoch is built; its leaves."""
+    for _ in range(60):
+        record = market.core.state.epochs.get(number)
+        if record is not None:
+            return record.leaves
+        market.beat()
+    raise AssertionError("no epoch is due")
+
+
+def _newest_post(market: Market) -> PostEpoch:
+    return [effect for effect in market.chain if isinstance(effect, PostEpoch)][-1]
+
+
+def test_a_posting_whose_log_never_comes_is_found_by_asking() -> None:
+    market = Market(*[Party(number) for number in range(5)])
+    market.until_decided(market.order(0, 1))
+    next_epoch(market, 1)
+    first = _newest_post(market)
+    client = market.clients[0].address
+    assert market.core.state.clients[client].posted == 0
+    market.send(ev.ChainAsked((ev.NewestEpoch(1, first.root.hash),)))
+    assert market.core.state.epochs[1].is_posted and market.core.state.clients[client].posted > 0
+    market.until_decided(market.order(1, 2))
+    next_epoch(market, 2)
+
+
+def test_a_posting_that_a_reorganisation_took_away_is_made_again() -> None:
+    market = Market(*[Party(number) for number in range(5)])
+    market.until_decided(market.order(0, 1))
+    next_epoch(market, 1)
+    first, client = _newest_post(market), market.clients[0].address
+    _advanced(market, ev.EpochPosted(1, first.root.hash))
+    market.until_decided(market.order(1, 2))
+    next_epoch(market, 2)
+    second = _newest_post(market)
+    # The chain forgets the first, refuses the second for its number, and is asked what stands.
+    asked = ev.AllocationChanged(client, Amount(50_000_000), posted=Amount(0))
+    market.send(ev.ChainAsked((asked, ev.NewestEpoch(0, ZERO_HASH))))
+    market.send(ev.TransactionRefused(second.key, "epoch"))
+    assert market.core.state.own.epoch == 0
+    next_epoch(market, 1)
+    again = _newest_post(market)
+    assert again.number == 1 and again.root.final == second.root.final and len(again.vouchers) == 2, "with all vouchers again"
+    assert again.key != first.key, "one transaction a purpose: a new one"
+
+
+def test_an_invented_posting_is_forgotten_by_asking() -> None:
+    """A node that lies once about a number of ours must not have us skip numbers for ever."""
+    market = Market(*[Party(number) for number in range(5)])
+    market.until_decided(market.order(0, 1))
+    _advanced(market, ev.EpochPosted(2**40, Hash32(b"\x07" * 32)))
+    next_epoch(market, 2**40 + 1)
+    refused = _newest_post(market)
+    market.send(ev.ChainAsked((ev.NewestEpoch(0, ZERO_HASH),)))
+    market.send(ev.TransactionRefused(refused.key, "epoch"))
+    next_epoch(market, 1)
+
+
+def test_an_allocation_that_a_reorganisation_took_away_stops_nobodys_epoch() -> None:
+    market = Market(*[Party(number) for number in range(5)])
+    market.until_decided(market.order(0, 1), market.order(1, 2))
+    next_epoch(market, 1)
+    refused, client = _newest_post(market), market.clients[0].address
+    market.send(ev.ChainAsked((ev.AllocationChanged(client, Amount(0), posted=Amount(0)), ev.NewestEpoch(0, ZERO_HASH))))
+    market.send(ev.TransactionRefused(refused.key, "allocation"))
+    market.clients, market.sessions = market.clients[1:], market.sessions[1:]
+    next_epoch(market, 1)
+    assert [item.voucher.message.client for item in _newest_post(market).vouchers] == [market.clients[0].address]

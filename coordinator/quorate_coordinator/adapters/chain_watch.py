@@ -1,23 +1,24 @@
 """Follows the contracts and tells the core what is. Allocations are read as they stand, so that repeating a note is harmless."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from quorate_contracts.bindings import events as logs
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.adapters.standing import RETRY_SECONDS, allocation_of, backers, everything
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Effect
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Amount, BlockNumber, Nonce, UnixSeconds
+from quorate_protocol.units import Address, BlockNumber, Nonce, UnixSeconds
 from quorate_runtime.actor import Actor
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.follower import Checkpoint, Cursor, LogBatch, LogFollower, Reorganised
 
 log = logging.getLogger(__name__)
-RETRY_SECONDS = 2.0
 
 
 @dataclass(slots=True)
@@ -41,23 +42,28 @@ class ChainWatch:
         follower = LogFollower(self.client, self.clock, addresses, cursor=Cursor(trail), start=start, poll_seconds=0.3)
         async for item in follower.batches():
             if isinstance(item, Reorganised):
-                await self.actor.submit(ev.ChainReorganised(item.kept or BlockNumber(0)))
+                await self._until_taken(partial(self._reorganised, item), f"what stands after block {item.kept}")
             else:
                 first = item.head.number if first is None else first
                 if item.head.number > first:
                     self.witness(item.head.time)
-                await self._until_taken(item)
+                await self._until_taken(partial(self._batch, item), f"blocks {item.first} to {item.last.number}")
 
-    async def _until_taken(self, batch: LogBatch) -> None:
+    async def _until_taken(self, take: Callable[[], Awaitable[None]], what: str) -> None:
         """A node that is out of order, or answers nonsense, is asked again: nothing is skipped, and nothing ends for it."""
         while True:
             try:
-                await self._batch(batch)
+                await take()
             except (Refused, Unavailable) as error:
-                log.warning("blocks %d to %d wait for the chain: %s", batch.first, batch.last.number, error)
+                log.warning("%s: waits for the chain: %s", what, error)
                 await self.clock.sleep(error.retry_after if isinstance(error, Unavailable) else RETRY_SECONDS)
             else:
                 return
+
+    async def _reorganised(self, notice: Reorganised) -> None:
+        await self.actor.submit(ev.ChainReorganised(notice.kept or BlockNumber(0)))
+        asked = await everything(self.client, self.contracts, self.coordinator, backers(self.core.state))
+        await self.actor.submit(asked)
 
     async def _batch(self, batch: LogBatch) -> None:
         notes: list[ev.ChainNote] = []
@@ -80,17 +86,6 @@ class ChainWatch:
         query = self.contracts.stakes.key_range(event.account, event.key)
         since, _ = query.decode(await self.client.call(query.to, query.data))
         return ev.KeyRotated(event.account, event.key, since)
-
-
-async def allocation_of(chain: ChainClient, contracts: Contracts, client: Address, coordinator: Address) -> ev.AllocationChanged:
-    """What a client has allocated, as it stands. `Unavailable` when the node answers nonsense."""
-    query = contracts.escrow.allocation(client, coordinator)
-    held = query.decode(await chain.call(query.to, query.data))
-    free = max(0, held.allocated - held.releasing)
-    if held.allocated >= 2**128 or held.release_at >= 2**64:
-        said = f"allocated {hex(held.allocated)[:40]}, releasing at {hex(held.release_at)[:40]}"
-        raise Unavailable(f"the chain node says of 0x{client.hex()}: {said}", RETRY_SECONDS)
-    return ev.AllocationChanged(client, Amount(free), Amount(held.allocated), held.release_at)
 
 
 def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:

@@ -10,7 +10,10 @@ from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.adapters.documents import Documents
 from quorate_coordinator.adapters.registration import ask
+from quorate_coordinator.adapters.standing import backers, everything, newest_epoch
+from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import ArchiveRuns, Effect, Evidence, OpenCase, PostEpoch, Send, StoreReceipt, StoreSpec
+from quorate_coordinator.core.state import State
 from quorate_protocol import wire
 from quorate_protocol.limits import Limits
 from quorate_protocol.ports import Clock, Peers
@@ -39,6 +42,8 @@ class Performer:
     sender: Sender
     clock: Clock
     archivist: Callable[[ArchiveRuns], Awaitable[None]]
+    submit: Callable[[ev.Event], Awaitable[object]]
+    state: State
 
     async def __call__(self, effect: Effect) -> None:
         """Performs one effect; harmless to repeat."""
@@ -75,7 +80,15 @@ class Performer:
         # A session that the chain has proven once need not be shown and checked again: 7,000 gas a voucher.
         clients = [item.voucher.message.client for item in effect.vouchers]
         known = {client: await ask(self.client, epochs.session(self.coordinator, client)) for client in clients}
-        await self._transact(effect.key, epochs.post(self.coordinator, effect.number, effect.root, vouchers, known))
+        call = epochs.post(self.coordinator, effect.number, effect.root, vouchers, known)
+        try:
+            await self._transact(effect.key, call)
+        except Refused:
+            # What is known here differs from what stands there: before the next is built, all that it rests on is asked for.
+            await self.submit(await everything(self.client, self.contracts, self.coordinator, backers(self.state)))
+            raise
+        # Its log may be kept back; who waits for it would wait with everybody's money.
+        await self.submit(ev.ChainAsked((await newest_epoch(self.client, self.contracts, self.coordinator),)))
 
     async def _open_case(self, effect: OpenCase) -> None:
         executions = [_execution(item) for item in effect.executions]

@@ -9,11 +9,13 @@ from quorate_coordinator.core.events import (
     CaseDecided,
     CaseOpened,
     ChainAdvanced,
+    ChainAsked,
     ChainNote,
     ChainReorganised,
     EpochPosted,
     JuryDrawn,
     KeyRotated,
+    NewestEpoch,
     PayoutChanged,
     ProviderRegistered,
     ProviderSlashed,
@@ -29,6 +31,7 @@ from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
+PLACES_MAX = 1 << 20  # of one host class's list: a node that names a later one is out of order
 
 
 def on_block(turn: Turn, event: ChainAdvanced) -> None:
@@ -50,16 +53,20 @@ def on_reorganised(turn: Turn, event: ChainReorganised) -> None:
     turn.books(block=event.kept)
 
 
+def on_asked(turn: Turn, event: ChainAsked) -> None:
+    """Takes what stands now; the block up to which logs were read stays."""
+    for note in event.notes:
+        _apply(turn, note)
+
+
 def _apply(turn: Turn, note: ChainNote) -> None:
     match note:
         case ProviderRegistered():
             _register(turn, note)
         case SlotOpened():
             _open_slot(turn, note)
-        case SlotClosed(host_class, index, until):
-            slots = list((turn.state.hosts.get(host_class) or HostList()).slots)
-            slots[index] = replace(slots[index], active_until=until)
-            turn.state.hosts[host_class] = HostList(tuple(slots))
+        case SlotClosed():
+            _close_slot(turn, note)
         case KeyRotated():
             _rotate(turn, note)
         case PayoutChanged(owner, payout):
@@ -72,6 +79,8 @@ def _apply(turn: Turn, note: ChainNote) -> None:
             _allocate(turn, note)
         case EpochPosted(number, root):
             epochs.on_posted(turn, number, root)
+        case NewestEpoch(number, root):
+            epochs.on_newest(turn, number, root)
         case CaseOpened():
             _case_opened(turn, note)
         case JuryDrawn(case_id, jurors):
@@ -86,7 +95,9 @@ def _allocate(turn: Turn, note: AllocationChanged) -> None:
     """Who took everything back without ever having ordered leaves: else one deposit, handed on, would fill the table."""
     account, escrowed = note.client, note.allocation if note.escrowed is None else note.escrowed
     client = turn.state.clients.get(account) or Client(account)
-    turn.state.clients[account] = replace(client, allocation=note.allocation, escrowed=escrowed, release_at=note.release_at)
+    posted = client.posted if note.posted is None else note.posted
+    fresh = replace(client, allocation=note.allocation, escrowed=escrowed, release_at=note.release_at, posted=posted)
+    turn.state.clients[account] = fresh
     ledger.reconsider(turn, account)
     if not escrowed and not client.charged and account not in turn.state.nonces:
         del turn.state.clients[account]
@@ -97,7 +108,7 @@ def _register(turn: Turn, note: ProviderRegistered) -> None:
     fresh = Provider(note.owner, note.index, note.operator_key, note.payout, note.network)
     if known is not None:
         key = known.operator_key if known.past_keys else note.operator_key  # told again, it says the first one
-        fresh = replace(known, operator_key=key, payout=note.payout, network=note.network)
+        fresh = replace(known, index=note.index, operator_key=key, payout=note.payout, network=note.network)
     turn.state.providers[note.owner] = fresh
     turn.state.indices[note.owner] = note.index
 
@@ -136,7 +147,7 @@ def _slashed(turn: Turn, note: ProviderSlashed) -> None:
 
 def _open_slot(turn: Turn, note: SlotOpened) -> None:
     provider = turn.state.providers.get(note.owner)
-    if provider is None:
+    if provider is None or note.index >= PLACES_MAX:
         return  # a slot without a registration cannot be; Stakes refuses it
     slots = list((turn.state.hosts.get(note.host_class) or HostList()).slots)
     while len(slots) <= note.index:
@@ -145,6 +156,14 @@ def _open_slot(turn: Turn, note: SlotOpened) -> None:
     if provider.is_frozen and all(case.is_convicted is not None for case in turn.state.cases.values() if case.accused == note.owner):
         _freeze(turn, note.owner, is_frozen=False)  # it staked anew
     turn.state.hosts[note.host_class] = HostList(tuple(slots))
+
+
+def _close_slot(turn: Turn, note: SlotClosed) -> None:
+    """A place whose opening the chain node has not told is open to nobody here."""
+    slots = list((turn.state.hosts.get(note.host_class) or HostList()).slots)
+    if note.index < len(slots):
+        slots[note.index] = replace(slots[note.index], active_until=note.active_until)
+        turn.state.hosts[note.host_class] = HostList(tuple(slots))
 
 
 def _case_opened(turn: Turn, note: CaseOpened) -> None:

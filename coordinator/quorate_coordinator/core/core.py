@@ -97,6 +97,8 @@ class Coordinator:
                 chain_notes.on_block(turn, event)
             case ev.ChainReorganised():
                 chain_notes.on_reorganised(turn, event)
+            case ev.ChainAsked():
+                chain_notes.on_asked(turn, event)
             case ev.SessionReceived(session):
                 orders.on_session(turn, session)
             case ev.TransactionRefused():

@@ -12,6 +12,7 @@ from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSecon
 VOUCHERS_PER_EPOCH_MAX = 50
 FULL_EPOCHS = 24  # at most so many in one period: the chain keeps 32 and refuses one that overtakes the challenge of the others
 EPOCHS_KEPT = 8
+INDICES = 1 << 32  # the registry has no more
 
 
 def build_if_due(turn: Turn) -> None:
@@ -65,7 +66,22 @@ def leaves_of(turn: Turn) -> tuple[trees.Leaf, ...]:
         leaves.append(trees.Leaf(index, turn.rules.coordinator, own.fee, own.fee_held, ZERO_HASH))
     if own.fund or own.fund_held:
         leaves.append(trees.Leaf(0, Address(bytes(20)), own.fund, own.fund_held, ZERO_HASH))
-    return tuple(sorted(leaves, key=lambda leaf: leaf.index))
+    return tuple(sorted(_told_apart(leaves), key=lambda leaf: leaf.index))
+
+
+def _told_apart(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
+    """Two accounts have one index when a reorganisation gave it to another and the first did not register again. The contract pays the
+    account whatever its index is, so the later one stands where no registration comes to be.
+    """
+    taken: set[int] = set()
+    apart = []
+    for leaf in leaves:
+        index = leaf.index
+        while index in taken:
+            index += INDICES
+        taken.add(index)
+        apart.append(leaf if index == leaf.index else replace(leaf, index=index))
+    return apart
 
 
 def _vouchers(turn: Turn) -> tuple[PaidVoucher, ...]:
@@ -98,6 +114,21 @@ def on_posted(turn: Turn, number: int, root: Hash32) -> None:
             client = turn.state.clients[item.voucher.message.client]
             posted = Amount(max(client.posted, item.voucher.message.cumulative))
             turn.state.clients[client.account] = replace(client, posted=posted)
+
+
+def on_newest(turn: Turn, number: int, root: Hash32) -> None:
+    """The chain was asked what stands. A posting of ours that it no longer has was taken away by a reorganisation, and one that we have not
+    heard of stands all the same: else every later number would be refused, or waited for, for ever.
+    """
+    if number >= turn.state.own.epoch:
+        if number:
+            on_posted(turn, number, root)
+        return
+    if turn.state.own.epoch == number + 1 and _in_flight(turn):
+        return
+    for later in [item for item in turn.state.epochs if item > number]:
+        del turn.state.epochs[later]
+    turn.books(epoch=number, is_dirty=True)
 
 
 def on_refused(turn: Turn, purpose: str) -> None:

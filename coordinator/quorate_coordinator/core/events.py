@@ -156,6 +156,7 @@ class AllocationChanged:
     allocation: Amount
     escrowed: Amount | None = None  # all that the chain holds until a release is finished; None = `allocation`
     release_at: UnixSeconds = UnixSeconds(0)  # from when on, in the chain's time, an announced release may be finished; 0 = none
+    posted: Amount | None = None  # what vouchers have charged on the chain; None = what is known of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,14 @@ class ProviderSlashed:
 @dataclass(frozen=True, slots=True)
 class EpochPosted:
     """From `Epochs`: our root stands on chain."""
+
+    number: int
+    root: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class NewestEpoch:
+    """From `Epochs`, asked and not logged: our newest posting that stands; number 0 and root zero before the first."""
 
     number: int
     root: Hash32
@@ -228,6 +237,7 @@ ChainNote = (
     | AccountIndexed
     | AllocationChanged
     | EpochPosted
+    | NewestEpoch
     | CaseOpened
     | JuryDrawn
     | CaseDecided
@@ -249,6 +259,13 @@ class ChainReorganised:
     """The chain changed its mind: blocks above `kept` are read anew. Notes say what is, not what changed, so repeating them is harmless."""
 
     kept: BlockNumber
+
+
+@dataclass(frozen=True, slots=True)
+class ChainAsked:
+    """What the chain answered when it was asked, apart from its blocks: logs do not say what a reorganisation took away."""
+
+    notes: tuple[ChainNote, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +314,7 @@ Event = (
     | RoundAppeared
     | ChainAdvanced
     | ChainReorganised
+    | ChainAsked
     | SessionReceived
     | TransactionRefused
     | RunsArchived
