@@ -16,7 +16,7 @@ from quorate_protocol.epoch import Leaf
 from quorate_protocol.messages import Session, Voucher
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.settlement import SIGNABLE_MAX
-from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Hash32, Nonce, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Hash32, Nonce, UnixSeconds
 from scripted_market import COORDINATOR, DOMAIN, HOST, Market, Party
 
 RICH = 2**70  # where everybody mints, anybody has it
@@ -171,3 +171,28 @@ def test_an_allocation_that_a_reorganisation_took_away_stops_nobodys_epoch() -> 
     market.clients, market.sessions = market.clients[1:], market.sessions[1:]
     next_epoch(market, 1)
     assert [item.voucher.message.client for item in _newest_post(market).vouchers] == [market.clients[0].address]
+
+
+def test_an_account_that_is_provider_and_client_has_one_leaf() -> None:
+    """It has one index and one claim: two leaves ended the coordinator, and of two the chain pays the larger only."""
+    market = Market(*[Party(number) for number in range(5)])
+    market.until_decided(market.order(0, 1))
+    state = market.core.state
+    both = next(provider for provider in state.providers.values() if provider.final or provider.held)
+    with state.transaction():
+        state.indices[both.owner] = both.index
+        state.clients[both.owner] = _with_refund(both.owner, 30)
+        state.indices[COORDINATOR.address] = 1
+        state.clients[COORDINATOR.address] = _with_refund(COORDINATOR.address, 20)
+    leaves = next_epoch(market, 1)
+    mine = [leaf for leaf in leaves if leaf.account == both.owner]
+    assert [leaf.final + leaf.held for leaf in mine] == [both.final + both.held + 30]
+    assert mine[0].receipts_root == state.providers[both.owner].credits.root() and mine[0].index == both.index
+    assert len([leaf for leaf in leaves if leaf.account == COORDINATOR.address]) == 1
+    assert sum(leaf.final + leaf.held for leaf in leaves) == sum(client.charged for client in state.clients.values())
+
+
+def _with_refund(account: Address, amount: int) -> Client:
+    """A client whose held pay came back, covered by its voucher."""
+    much = Amount(amount)
+    return Client(account, allocation=much, escrowed=much, charged=much, vouched=much, posted=much, refund=much)

@@ -70,18 +70,23 @@ def leaves_of(turn: Turn) -> tuple[trees.Leaf, ...]:
 
 
 def _told_apart(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
-    """Two accounts have one index when a reorganisation gave it to another and the first did not register again. The contract pays the
-    account whatever its index is, so the later one stands where no registration comes to be.
+    """One leaf an account, for it has one claim: a provider that is a client too gets both in one. And one account an index: two have the
+    same when a reorganisation gave it to another and the first did not register again. The contract pays the account whatever its index
+    is, so the later one stands where no registration comes to be.
     """
-    taken: set[int] = set()
-    apart = []
+    owed: dict[Address, trees.Leaf] = {}
     for leaf in leaves:
+        one = owed.get(leaf.account)
+        if one is not None:  # the provider's, with its root: it came first
+            leaf = replace(one, final=Amount(one.final + leaf.final), held=Amount(one.held + leaf.held))
+        owed[leaf.account] = leaf
+    apart: dict[int, trees.Leaf] = {}
+    for leaf in owed.values():
         index = leaf.index
-        while index in taken:
+        while index in apart:
             index += INDICES
-        taken.add(index)
-        apart.append(leaf if index == leaf.index else replace(leaf, index=index))
-    return apart
+        apart[index] = replace(leaf, index=index)
+    return list(apart.values())
 
 
 def _vouchers(turn: Turn) -> tuple[PaidVoucher, ...]:
