@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from subprocess import SubprocessError
 from typing import assert_never
 
 from quorate_node.coordinator import Coordinator
@@ -28,6 +29,7 @@ SEND_SECONDS = Seconds(10)
 LOG_SECONDS = Seconds(5)
 LOG_TAIL_SECONDS = 2.0
 FETCH_RETRY_SECONDS = 1.0
+MACHINE_RETRY_SECONDS = 2.0
 LOG_CHUNK_BYTES = wire.LOG_TEXT_MAX // 4
 
 _logger = logging.getLogger(__name__)
@@ -54,7 +56,14 @@ class Performer:
         await self._actor.submit(event)
 
     async def perform(self, effect: effects.Effect) -> None:
-        """Does one effect. Unavailable: again later. Refused: `refused` is told."""
+        """Does one effect. Unavailable: again later, also when this machine itself fails. Refused: `refused` is told."""
+        try:
+            await self._perform(effect)
+        except (OSError, SubprocessError) as error:
+            # No disk, no descriptors, no processes: a job's doing or not, the daemon must outlive it. A lease lapses by its own date.
+            raise Unavailable(f"this machine: {error}", MACHINE_RETRY_SECONDS) from error
+
+    async def _perform(self, effect: effects.Effect) -> None:
         match effect:
             case effects.SendOffer():
                 await self._herald.send_offer(effect.seq, effect.expires, self._core.facts.offer_seq)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import stat
 import tarfile
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from image_support import Member, entry, image_entries, tar
 from quorate_content.image_archive import ImageInfo, read_archive
 from quorate_node.adapters.rootfs import IMAGES_MAX, RootfsCache, Tree, unpack
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.refusals import Code, Refused, Unavailable
 
 LINK, HARD, FOLDER, FIFO = tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE
 
@@ -142,3 +143,31 @@ def test_cache_unpacks_once_and_keeps_what_is_used(tmp_path: Path) -> None:
     assert (first / "number").read_text() == "0"
     (root / "mark").touch()
     assert (cache.ensure(path, info) / "mark").exists()
+
+
+def test_cache_holds_so_many_bytes_and_the_longest_unused_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: set[str] = set()
+    cache = RootfsCache(tmp_path / "cache", lambda: frozenset(used), bytes_max=3 << 20)
+    roots = []
+    for number in range(3):
+        path, info = archive(tmp_path, [entry("data", bytes([number]) * (1 << 20))])
+        roots.append(cache.ensure(path, info))
+        os.utime(roots[-1], (number, number))
+    assert [root.is_dir() for root in roots] == [False, True, True]
+    path, info = archive(tmp_path, [entry("data", b"x" * (4 << 20))])
+    with pytest.raises(Refused, match="have room for"):
+        cache.ensure(path, info)
+    path, info = archive(tmp_path, [entry("data", b"y" * (1 << 20))])
+    used.update(root.name for root in roots)
+    with pytest.raises(Unavailable, match="no room for an image"):
+        cache.ensure(path, info)
+    used.clear()
+    free = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: free._replace(free=0 if roots[2].exists() else free.free))
+    assert (cache.ensure(path, info) / "data").stat().st_size == 1 << 20, "a full disk is no reason to keep what nobody uses"
+    assert not roots[2].exists()
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: free._replace(free=0))
+    path, info = archive(tmp_path, [entry("data", b"z")])
+    with pytest.raises(Unavailable, match="no room to unpack"):
+        cache.ensure(path, info)
+    assert len(list((tmp_path / "cache").iterdir())) == 1, "what was asked for just now is about to be started"

@@ -14,12 +14,14 @@ from quorate_content.tree import cid_of_path
 from quorate_node.adapters.noop import NoopExecutor
 from quorate_node.core import effects, events
 from quorate_node.core.jury import Repeating
+from quorate_node.core.phases import Starting
 from quorate_node.core.provider import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, unwanted_pins
 from quorate_node.courtroom import Courtroom
+from quorate_node.performer import Performer
 from quorate_node.workbench import Workbench
 from quorate_protocol.job import Input as JobInput
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32, Nonce, UnixSeconds
 from quorate_runtime.actor_codec import CanonicalCodec
 
@@ -84,6 +86,19 @@ async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(tmp_path: Path,
     await court.perform(effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), heard.submit)
     assert heard.events == ([events.Reexecuted(CASE, 0, ZERO_HASH)] if lacks == "an input" else [])
     assert await bench.pinned() == ()
+
+
+async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(tmp_path: Path, store: ContentStore) -> None:
+    """No disk, no descriptors, no processes: whatever a job does to them, the daemon goes on, and the lease lapses by its own date."""
+    bench, driver = make_bench(tmp_path, store), Driver(ProviderCore(make_terms()))
+    (tmp_path / "noop").write_text("no folder")
+    lease = driver.assign()
+    driver.advance(lease, Starting)
+    performer = Performer(driver.core, bench, {}, {}, None, None, None, RealClock())  # type: ignore[arg-type]  # nothing is signed
+    due = driver.core.resume()
+    assert [type(item) for item in due] == [effects.StartTask]
+    with pytest.raises(Unavailable, match="Not a directory"):
+        await performer.perform(due[0])
 
 
 def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:

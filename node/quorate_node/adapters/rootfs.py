@@ -12,8 +12,10 @@ import os
 import posixpath
 import shutil
 import stat
+import subprocess
 import tarfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,6 +24,8 @@ from quorate_node.adapters.outputs import delete_tree
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 IMAGES_MAX = 16
+BYTES_MAX = 64 << 30  # of all unpacked images, as an engine's
+START_SECONDS = 60  # an image that was asked for just now is about to be started, although no lease names it yet
 MOUNT_POINTS = ("proc", "dev", "tmp", "scratch", "inputs", "outputs")
 _FILES = {  # what an engine puts into every container
     "etc/hosts": "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tjob\n",
@@ -33,42 +37,71 @@ _COPY_BYTES = 1 << 20
 _USER = 65534
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _SPARE_BYTES = 512 << 20
+_SPARE_INODES = 1 << 16
 _WORLD_FAILS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM})
 
 
 class RootfsCache:
-    """Unpacked images below `home`, one folder per config digest. Blocking; one unpacking at a time."""
+    """Unpacked images below `home`, one folder per config digest, `bytes_max` of them. Blocking; one unpacking at a time."""
 
-    def __init__(self, home: Path, in_use: Callable[[], frozenset[str]]) -> None:
+    def __init__(self, home: Path, in_use: Callable[[], frozenset[str]], bytes_max: int = BYTES_MAX) -> None:
         self._home = home
         self._in_use = in_use  # names of folders that leases still need
+        self._bytes_max = bytes_max
         self._lock = threading.Lock()
 
     def ensure(self, archive: Path, info: ImageInfo) -> Path:
-        """The root of the image. Refused(MALFORMED | UNSUPPORTED) for what cannot be unpacked, Unavailable when there is no room."""
+        """The root of the image. Refused(MALFORMED | UNSUPPORTED | OVERSIZE) for what cannot be unpacked, Unavailable without room."""
         with self._lock:
             root = self._home / info.config_digest
             if not root.is_dir():
                 self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._evict()
-                fresh = root.with_suffix(".partial")
-                delete_tree(fresh)
-                try:
-                    unpack(archive, info, fresh)
-                    os.sync()  # a folder that is there after a power cut is complete
-                    fresh.rename(root)
-                finally:
-                    delete_tree(fresh)
+                self._make_room(info.unpacked_bytes)
+                self._unpack(archive, info, root)
             os.utime(root)
             return root
 
-    def _evict(self) -> None:
-        """Makes room for one more: the longest unused go first."""
-        kept = self._in_use()
-        roots = sorted((path for path in self._home.iterdir() if path.suffix == ""), key=lambda path: path.stat().st_mtime)
-        excess = max(0, len(roots) - IMAGES_MAX + 1)
-        for root in [path for path in roots if path.name not in kept][:excess]:
-            delete_tree(root)
+    def _unpack(self, archive: Path, info: ImageInfo, root: Path) -> None:
+        """When the disk has no room the longest unused image goes, and it is tried again: full of images, nothing could run for ever."""
+        fresh = root.with_suffix(".partial")
+        while not root.is_dir():
+            delete_tree(fresh)
+            try:
+                unpack(archive, info, fresh)
+                os.sync()  # a folder that is there after a power cut is complete
+                fresh.rename(root)
+            except Unavailable:
+                if not self._drop_oldest():
+                    raise
+            finally:
+                delete_tree(fresh)
+
+    def _make_room(self, size: int) -> None:
+        """For one more: the longest unused go first."""
+        if size > self._bytes_max:
+            raise Refused(Code.OVERSIZE, f"image: it has {size} bytes unpacked, all images together have room for {self._bytes_max}")
+        while len(self._roots()) >= IMAGES_MAX and self._drop_oldest():
+            pass
+        while (held := _disk_bytes(self._roots())) + size > self._bytes_max:
+            if not self._drop_oldest():
+                raise Unavailable(f"no room for an image of {size} bytes: the images in use have {held} of {self._bytes_max}", 30.0)
+
+    def _drop_oldest(self) -> bool:
+        """Removes the image that no lease needs and nobody used for longest; False when there is none."""
+        kept, used = self._in_use(), {root: root.stat().st_mtime for root in self._roots()}
+        idle = [root for root in used if root.name not in kept and time.time() - used[root] > START_SECONDS]
+        if idle:
+            delete_tree(min(idle, key=used.__getitem__))
+        return bool(idle)
+
+    def _roots(self) -> list[Path]:
+        return [path for path in self._home.iterdir() if path.suffix == ""]
+
+
+def _disk_bytes(roots: Sequence[Path]) -> int:
+    """What these trees take on the disk. Not kept anywhere: looking costs less than the unpacking that follows."""
+    done = subprocess.run(["du", "-sxB1", "--", *map(str, roots)], check=False, capture_output=True) if roots else None
+    return sum(int(line.split(b"\t")[0]) for line in done.stdout.splitlines()) if done else 0
 
 
 def unpack(archive: Path, info: ImageInfo, root: Path) -> None:
@@ -79,8 +112,11 @@ def unpack(archive: Path, info: ImageInfo, root: Path) -> None:
             _check_room(root.parent, sum(_verified_bytes(layer) for layer in layers))
             root.mkdir(mode=0o755)
             for layer in layers:
+                entries = 0
                 for _, entry in layer.entries():
+                    entries += 1
                     tree.white_out(entry)
+                _check_inodes(root, entries)
                 for content, entry in layer.entries():
                     tree.place(content, entry)
         tree.finish()
@@ -113,6 +149,13 @@ def _check_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed + needed // 2 + _SPARE_BYTES:
         raise Unavailable(f"no room to unpack an image of {needed} bytes: {free} bytes are free in {folder}", 60.0)
+
+
+def _check_inodes(folder: Path, needed: int) -> None:
+    """An image of empty files has few bytes; file systems that make inodes as they are needed count none."""
+    found = os.statvfs(folder)
+    if found.f_files and found.f_favail < needed + _SPARE_INODES:
+        raise Unavailable(f"no room to unpack {needed} files: {found.f_favail} inodes are free in {folder}", 60.0)
 
 
 class Tree:
