@@ -147,24 +147,24 @@ class Index:
 
     def find(self, cid: str) -> Entry | None:
         """The object's row."""
-        with self._guard:
+        with self._told():
             row = self._base.execute("select cid, size, stored from object where cid = ?", (cid,)).fetchone()
         return None if row is None else Entry(*row)
 
     def find_digest(self, digest: bytes) -> str | None:
         """CID text of an object whose root block has this sha2-256."""
-        with self._guard:
+        with self._told():
             row = self._base.execute("select cid from object where digest = ?", (digest,)).fetchone()
         return None if row is None else str(row[0])
 
     def all_cids(self) -> list[str]:
         """Every object."""
-        with self._guard:
+        with self._told():
             return [str(row[0]) for row in self._base.execute("select cid from object")]
 
     def touch(self, cid: str) -> None:
         """Notes a use."""
-        with self._guard:
+        with self._told():
             self._base.execute("update object set used_at = ? where cid = ?", (self._now(), cid))
 
     def add(self, cid: str, digest: bytes, size: int, stored: int, reservation: str) -> None:
@@ -208,7 +208,7 @@ class Index:
 
     def unpin(self, cid: str, owner: str) -> None:
         """Removes one owner's pin; others' stay."""
-        with self._guard:
+        with self._told():
             self._base.execute("delete from pin where cid = ? and owner = ?", (cid, owner))
 
     def unpin_all(self, owner: str) -> None:
@@ -218,7 +218,7 @@ class Index:
 
     def is_pinned(self, cid: str) -> bool:
         """Whether any pin is live."""
-        with self._guard:
+        with self._told():
             return self._base.execute("select 1 from pin where cid = ? and until > ?", (cid, self._now())).fetchone() is not None
 
     def prolong(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
@@ -279,7 +279,7 @@ class Index:
 
     def used(self) -> int:
         """Bytes of all objects and reservations."""
-        with self._guard:
+        with self._told():
             return self._used()
 
     def reserve(self, work: str, owner: Owner, size: int, quota: int, owner_quota: int) -> int | None:
@@ -302,12 +302,12 @@ class Index:
 
     def release(self, work: str) -> None:
         """Ends a reservation."""
-        with self._guard:
+        with self._told():
             self._base.execute("delete from reservation where id = ?", (work,))
 
     def reservations(self) -> list[str]:
         """Ids of all work in progress or left behind."""
-        with self._guard:
+        with self._told():
             return [str(row[0]) for row in self._base.execute("select id from reservation")]
 
     # ----------------------------------------------------------------------------------------------------------- owners
@@ -343,17 +343,24 @@ class Index:
                 self._base.execute("alter table pin add column counted integer not null default 0")
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _told(self) -> Iterator[None]:
+        """One thread at a time; Unavailable where the database fails: a full disk, or held too long by another process."""
         with self._guard:
+            try:
+                yield
+            except sqlite3.OperationalError as error:
+                raise Unavailable(f"the store's index: {error}", RETRY_SECONDS) from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._told():
             try:
                 self._base.execute("begin immediate")
                 yield
                 self._base.execute("commit")
-            except BaseException as error:
+            except BaseException:
                 if self._base.in_transaction:
                     self._base.execute("rollback")
-                if isinstance(error, sqlite3.OperationalError):  # a full disk, or held too long by another process
-                    raise Unavailable(f"the store's index: {error}", RETRY_SECONDS) from error
                 raise
 
 

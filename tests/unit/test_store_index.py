@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from quorate_content.index import OBJECT_BYTES_MIN, Index, Need, Owner
+from quorate_protocol.refusals import Unavailable
 
 KIB, MIB = 1024, 1 << 20
 QUOTA = 8 * MIB
@@ -184,4 +185,21 @@ def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
     index.close()
     index = Index(path, clock)
     assert index.owned() == {"a": 1_000_000 + OBJECT_BYTES_MIN, "b": 7}
+    index.close()
+
+
+def test_a_database_that_fails_is_the_world(tmp_path: Path) -> None:
+    """A full disk shows in any statement: whoever asks has to be told so in the one way that is tried again."""
+    index = Index(tmp_path / "index.sqlite", Clock())
+    base = sqlite3.connect(tmp_path / "index.sqlite")
+    for table in ("pin", "object", "reservation"):
+        base.execute(f"drop table {table}")
+    base.commit()
+    base.close()
+    for call in (
+        lambda: index.touch("x"), lambda: index.find("x"), lambda: index.unpin("x", "a"), lambda: index.unpin_all("a"),
+        lambda: index.release("x"), lambda: index.is_pinned("x"), lambda: index.pin("x", Owner("a"), None, 1),
+    ):  # fmt: skip
+        with pytest.raises(Unavailable, match="the store's index"):
+            call()
     index.close()
