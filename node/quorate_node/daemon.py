@@ -177,7 +177,7 @@ class _Parts:
         actor = Actor(core, journal, clock, codec, performer.perform, SecretStream(), on_refused=performer.refused)
         performer.attach(actor)
         for address, item in coordinators.items():
-            inbox = Inbox(actor, address, terms.domain, recover, partial(ring.may_take_work, address))
+            inbox = Inbox(actor, address, terms.domain, recover, partial(ring.may_take_work, address), store.room_bytes)
             url = item.url.replace("http", "ws", 1) + "/v1/peers"
             dialers[address] = WsDialer(
                 url, address, keys.account, Speaker(ring, address), inbox.handle, clock, retry_max=terms.limits.heartbeat_every

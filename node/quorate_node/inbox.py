@@ -1,6 +1,7 @@
 """Frames of coordinators become events: signatures are recovered here, decided upon in the core."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Protocol
 
 from quorate_node.core import events
@@ -22,15 +23,22 @@ class Inbox:
     """Handler of one coordinator's frames. Every answer means: taken note of durably."""
 
     def __init__(
-        self, actor: Submits, coordinator: Address, domain: Domain, recover: Recover, may_take_work: Callable[[], bool] = lambda: True
-    ) -> None:
-        """`may_take_work`: no while this coordinator and this provider may differ over the operator key (`Keyring.may_take_work`)."""
+        self, actor: Submits, coordinator: Address, domain: Domain, recover: Recover, may_take_work: Callable[[], bool] = lambda: True,
+        store_room: Callable[[], Awaitable[int]] | None = None,
+    ) -> None:  # fmt: skip
+        """`may_take_work`: no while this coordinator and this provider may differ over the operator key (`Keyring.may_take_work`).
+
+        `store_room`: bytes that the content store can take; None = not asked.
+        """
         self._actor, self._coordinator, self._domain, self._recover = actor, coordinator, domain, recover
-        self._may_take_work = may_take_work
+        self._may_take_work, self._store_room = may_take_work, store_room
 
     async def handle(self, sender: str, data: bytes) -> bytes:
         """`ports.Handler`: raises Refused as the rules do. The connection is this coordinator's, so `sender` adds nothing."""
-        await self._actor.submit(self.event(wire.decode(data)))
+        event = self.event(wire.decode(data))
+        if isinstance(event, events.AssignmentArrived) and self._store_room is not None:
+            event = replace(event, store_room=await self._store_room())
+        await self._actor.submit(event)
         return wire.encode(wire.Ok())
 
     def event(self, frame: wire.Frame) -> events.Event:

@@ -209,6 +209,12 @@ class Shelf:
             finally:
                 lock.release()
 
+    def room(self) -> int:
+        """Bytes that could be brought in and kept now. What several owners keep counts for each: rather too little than too much."""
+        kept, disk = sum(self.index.owned().values()), os.statvfs(self.root)
+        idle = max(0, self.index.used() - kept)
+        return max(0, min(self._quota - kept, disk.f_bavail * disk.f_frsize + idle - self._spare))
+
     def _check_disk(self, size: int) -> None:
         found = os.statvfs(self.root)
         if found.f_bavail * found.f_frsize < size + self._spare:

@@ -180,6 +180,10 @@ class ContentStore:
         """Bytes of all objects and of work in progress."""
         return await in_thread(self._threads, self._shelf.index.used)
 
+    async def room_bytes(self) -> int:
+        """Bytes that could be brought in and kept now: of the quota, and of the disk, of which idle content would yield."""
+        return await in_thread(self._threads, self._shelf.room)
+
     async def gc(self, target_bytes: int) -> int:
         """Evicts idle content, least recently used first, until at most `target_bytes` are used; bytes freed."""
         used = await self.used_bytes()

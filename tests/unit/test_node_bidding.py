@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from node_world import COORDINATOR, NOW, PROVIDER, STATEMENT_KEY, Driver, make_assignment, make_spec, make_terms, signed_assignment
+from quorate_content.cid import raw_cid
 from quorate_node.core import bidding, events
 from quorate_node.core.bidding import Bid, decide
 from quorate_node.core.effects import SendAccept, SendDecline
@@ -150,3 +151,23 @@ def test_a_repeated_assignment_is_answered_the_same() -> None:
     first, again = driver.do(full), driver.do(full, after=1)
     assert first == again and isinstance(first[0], SendDecline)
     assert first[0].coordinator == COORDINATOR
+
+
+def test_a_store_full_of_what_was_paid_takes_no_job_whose_output_it_could_not_keep() -> None:
+    """It would run for nothing and lapse: outputs are kept for two weeks, and a few cents buy many of four gigabytes."""
+    spec = replace(make_spec(), image=str(raw_cid(b"image")), image_bytes=1 * GIB, resources=replace(Resources(), output_bytes=GIB))
+    driver = Driver(ProviderCore(make_terms(3)))
+
+    def answer(number: int, room: int) -> type:
+        arrived = events.AssignmentArrived(signed_assignment(spec, number), spec, (), STATEMENT_KEY.address, store_room=room)
+        return type(driver.do(arrived)[0])
+
+    assert answer(1, 2 * GIB - 1) is SendDecline
+    assert answer(2, 2 * GIB) is SendAccept
+    assert answer(3, 4 * GIB - 1) is SendDecline, "the image that is being fetched and the output that comes count too"
+    lease = next(iter(driver.core.live())).hash
+    driver.do(events.AcceptDelivered(lease))
+    driver.do(events.Fetched(lease))
+    driver.do(events.Started(lease))
+    assert answer(4, 3 * GIB - 1) is SendDecline
+    assert answer(5, 3 * GIB) is SendAccept

@@ -101,6 +101,17 @@ async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(tmp_pat
         await performer.perform(due[0])
 
 
+async def test_what_the_store_has_room_for(store: ContentStore) -> None:
+    """Kept content takes from it, idle content does not."""
+    before = await store.room_bytes()
+    assert before == 1 << 24
+    stat = await store.put(b"x" * (1 << 20), "sealed", None)
+    assert await store.room_bytes() == before - (1 << 20)
+    await store.unpin_all("sealed")
+    assert await store.stat(stat.cid) is not None
+    assert await store.room_bytes() == before
+
+
 def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign().hex()

@@ -3,12 +3,28 @@
 from collections.abc import Iterable
 
 from quorate_node.core.jury import Duty
-from quorate_node.core.phases import Execution, Running
+from quorate_node.core.phases import PREPARING, Execution, Running
 from quorate_node.core.terms import Terms
+from quorate_protocol.job import JobSpec
 from quorate_protocol.messages import FreeSlots
 from quorate_protocol.units import Hash32, Small, UnixSeconds
 
 RECENT_RUNS = 16
+
+
+def store_bytes(spec: JobSpec, executions: Iterable[Execution]) -> int:
+    """Bytes that the content store must still take for a job and for those that run: outputs are kept for two weeks after the pay.
+
+    One whose output finds no room has run for nothing, and has lapsed in the eyes of its coordinator.
+    """
+    running = [item for item in executions if item.occupies_slot]
+    inputs = sum(_input_bytes(item.spec) for item in running if isinstance(item.phase, PREPARING))
+    outputs = sum(item.spec.resources.output_bytes for item in running)
+    return _input_bytes(spec) + spec.resources.output_bytes + inputs + outputs
+
+
+def _input_bytes(spec: JobSpec) -> int:
+    return spec.image_bytes + sum(item.size_bytes for item in spec.inputs)
 
 
 def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[Duty]) -> int:

@@ -27,18 +27,24 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 
+STORE_ROOM_UNKNOWN = 1 << 62  # bytes
+
 # ------------------------------------------------------------------------------------------------------ from coordinators
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentArrived:
-    """Run this. `is_rotating`: the operator key is being changed, so a new one could not be answered under one key to the end."""
+    """Run this. `is_rotating`: the operator key is being changed, so a new one could not be answered under one key to the end.
+
+    `store_room`: bytes that the content store can take in and keep.
+    """
 
     assignment: Envelope[Assignment]
     spec: JobSpec
     sources: tuple[str, ...]
     signer: Address
     is_rotating: bool = False
+    store_room: int = STORE_ROOM_UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,8 +221,10 @@ class ProviderCore(Tables):
             return bidding.No(DeclineReason.DRAINING, "the operator key is being changed: work is taken again in a moment"), never
         no = bidding.decide(bidding.Bid(assignment, event.spec, self.terms))
         live = self.live()
-        if no is not None or capacity.free(self.terms, assignment.host_class, live, self.jury.values()) > 0:
+        if no is not None:
             return no, never
+        if capacity.free(self.terms, assignment.host_class, live, self.jury.values()) > 0:
+            return _no_room(event, live), never
         start_by = capacity.slot_frees_at(self.terms, assignment.host_class, live, quoted_run, at)
         return bidding.No(DeclineReason.BUSY, f"every run slot is taken until about {start_by}"), start_by
 
@@ -352,6 +354,14 @@ class ProviderCore(Tables):
             raise Refused(Code.BAD_AMOUNT, f"statement: final fell from {before.message.final} to {message.final}")
         self.statements[event.coordinator] = event.statement
         return ()
+
+
+def _no_room(event: events.AssignmentArrived, live: tuple[Execution, ...]) -> bidding.No | None:
+    asked = capacity.store_bytes(event.spec, live)
+    if asked <= event.store_room:
+        return None
+    why = f"the content store needs {asked} bytes for it and has room for {event.store_room}: what was paid is kept for two weeks"
+    return bidding.No(DeclineReason.RESOURCES, why)
 
 
 def _due_first(table: Table[Hash32, UnixSeconds], at: UnixSeconds) -> list[Hash32]:
