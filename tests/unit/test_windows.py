@@ -143,3 +143,19 @@ def test_nothing_is_lost_between_two_ticks_and_over_a_restart(market: LargeMarke
             on_tick(turn, core.queue, passing)
         assert not any(job_id in core.state.held for job_id in left)
     assert market.core.snapshot() == again.snapshot()
+
+
+def test_an_order_of_another_tier_ends_no_stretch() -> None:
+    """W of a critical order is none: it let its client begin its share anew."""
+    market = LargeMarket()
+    market.until_decided(market.order(0, 1))
+    job = next(iter(market.core.state.jobs.values()))
+    order = replace(job.submission.order, message=replace(job.submission.order.message, verify_tier=VerifyTier.CRITICAL))
+    critical = replace(job, submission=replace(job.submission, order=order))
+    primary = market.core.state.leases[job.batches[0].members[0]]
+    turn = Turn(market.core.state, replace(market.core.rules, limits=MAINNET), UnixSeconds(market.at), ZERO_HASH)
+    with market.core.state.transaction():
+        for _ in range(3):
+            windows.advance(turn, critical, primary)
+    window = market.core.state.windows[primary.provider].by_class[orders.trust_class_of(job)]
+    assert window.served >= 3 and window.shares

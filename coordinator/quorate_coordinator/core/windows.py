@@ -8,7 +8,7 @@ from quorate_coordinator.core.orders import trust_class_of
 from quorate_coordinator.core.state import Hold, Job, Median, State, Windows
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.lease import Lease
-from quorate_protocol.units import PPM_ONE, Address, Hash32, Price, UnixSeconds
+from quorate_protocol.units import PPM_ONE, Address, Hash32, Price, UnixSeconds, VerifyTier
 from quorate_protocol.window import Window, after_job, window_jobs
 
 MEDIAN_SECONDS = 600  # a class's median price is looked up so often; it is of all its offers
@@ -20,7 +20,8 @@ def advance(turn: Turn, job: Job, primary: Lease) -> None:
     known = turn.state.windows.get(primary.provider) or Windows()
     window = known.by_class.get(trust_class) or Window()
     median = _median(turn, job.ack.message.host_class)
-    length = window_jobs(order.verify_tier, turn.rules.limits)
+    # Shares are counted over stretches of one length, whatever tiers the clients choose: an order of another would end the stretch.
+    length = window_jobs(VerifyTier.STANDARD, turn.rules.limits)
     further = after_job(window, order.client, primary.assignment.message.price_per_hour, median, length)
     turn.state.windows[primary.provider] = Windows({**known.by_class, trust_class: further})
 
