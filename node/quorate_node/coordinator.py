@@ -18,7 +18,7 @@ from quorate_node.keyring import Keyring, under_any
 from quorate_protocol import codec
 from quorate_protocol.bearer import Bearer, make_token
 from quorate_protocol.epoch import Leaf, Proof
-from quorate_protocol.limits import BY_NAME
+from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Seconds, UnixSeconds
@@ -118,9 +118,11 @@ class Coordinator:
         return Source(f"{self.url}/v1/content", tuple(self.headers(self._ring.for_today(self.address)[0]).items()))
 
     def sources(self, named: tuple[str, ...]) -> tuple[Source, ...]:
-        """The gateways an assignment names, and its own store; only the latter gets the token."""
-        own = self.source()
-        return (own, *(Source(url) for url in named if url.rstrip("/") != own.url))
+        """The gateways an assignment names, and its own store; only the latter gets the token, and may stand in the owner's own network,
+        but for a devnet, all of which stands there.
+        """
+        own, is_devnet = self.source(), self.info.limits == DEVNET.name
+        return (own, *(Source(url, may_be_private=is_devnet) for url in named if url.rstrip("/") != own.url))
 
     async def upload(self, store: ContentStore, cid: Cid) -> None:
         """Puts one stored file into its staging store."""

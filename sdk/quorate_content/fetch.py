@@ -7,12 +7,13 @@ Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/.
 """
 
 import http.client
+import socket
 import ssl
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from quorate_content.bounds import BadSource, Bounds, Cut, DiskFull
 from quorate_content.car import Progress, read_car
@@ -22,20 +23,26 @@ from quorate_content.threads import Stop
 from quorate_content.tree import TreeWriter
 from quorate_content.walk import Walk
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.networks import address_of, is_public
 
 CAR_TYPE = "application/vnd.ipld.car"
 STALL_SECONDS = 30.0
 TRIES_WITHOUT_PROGRESS = 3
 RETRY_AFTER_MAX = 30.0
+PATH_SAFE = "/%:@!$&'()*+,;=~"
 BUSY = {408, 425, 429, 500, 502, 503, 504}
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A trustless gateway: `GET <url>/<cid>?format=car`. For example `http://host:port/ipfs`; headers for private content."""
+    """A trustless gateway: `GET <url>/<cid>?format=car`. For example `http://host:port/ipfs`; headers for private content.
+
+    `may_be_private`: whoever names it may send us into our own network. Where not, nothing is said to an address in there.
+    """
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
+    may_be_private: bool = True
 
 
 @dataclass(slots=True)
@@ -76,13 +83,13 @@ def fetch(
             turns.rotate(-1)
             turn.tries_left = TRIES_WITHOUT_PROGRESS if walk.blocks_done > before else turn.tries_left - 1
             turn.pause_seconds = min(error.retry_after if isinstance(error, Unavailable) else 0.2, RETRY_AFTER_MAX)
-            reasons.append(f"{turn.source.url}: {error}")
+            reasons.append(f"{turn.source.url[:200]}: {error}")
             if turn.tries_left == 0:
                 turns.remove(turn)
         except BadSource as error:
             # Not re-raised: what this source sent is wrong; what was verified before stays, and the others may be right.
             turns.remove(turn)
-            reasons.append(f"{turn.source.url}: {error.detail}")
+            reasons.append(f"{turn.source.url[:200]}: {error.detail}")
 
 
 @contextmanager
@@ -90,21 +97,42 @@ def _asked(
     source: Source, root: Cid, walk: Walk, stop: Stop, stall_seconds: float, may_drip: bool
 ) -> Iterator[http.client.HTTPResponse]:
     """The answer of a source, its body unread. Redirects are answers like any other: nobody is sent anywhere."""
-    place = urlsplit(source.url)
-    if place.scheme not in ("http", "https") or place.hostname is None:
-        raise BadSource("a source is an http or https URL")
-    connection = _connection(place.scheme, place.hostname, place.port, min(stall_seconds, max(0.1, stop.left_seconds())))
+    place, port = _place(source.url)
+    connection = _connection(place.scheme, place.hostname or "", port, min(stall_seconds, max(0.1, stop.left_seconds())))
     try:
-        connection.connect()
+        try:
+            connection.connect()
+        except UnicodeError as error:
+            raise BadSource("its host is no name") from error
         stop.attach(connection.sock)
+        _check_peer(source, connection.sock)
         paced = PacedSocket(connection.sock, stop, stall_seconds, may_drip)
         connection.sock = paced
-        connection.request("GET", _target(place.path, root, walk), headers=_headers(source))
+        connection.request("GET", _target(quote(place.path, PATH_SAFE, errors="replace"), root, walk), headers=_headers(source))
         with connection.getresponse() as response:
             paced.is_head = False
             yield response
     finally:
         connection.close()
+
+
+def _place(url: str) -> tuple[SplitResult, int | None]:
+    """The URL's parts and its port; BadSource for what is none."""
+    try:
+        place = urlsplit(url)
+        port = place.port
+    except ValueError as error:
+        raise BadSource(f"it is no URL: {error}") from error
+    if place.scheme not in ("http", "https") or place.hostname is None:
+        raise BadSource("a source is an http or https URL")
+    return place, port
+
+
+def _check_peer(source: Source, connection: socket.socket) -> None:
+    """Looked at once connected: asking for the name before might have given another address."""
+    address = address_of(f"[{connection.getpeername()[0]}]")
+    if not source.may_be_private and (address is None or not is_public(address)):
+        raise BadSource("it leads into this machine's own network")
 
 
 def receive(

@@ -18,7 +18,7 @@ from aiohttp import web
 from quorate_content import fetch as fetching
 from quorate_content.car import frame_head, header
 from quorate_content.cid import Cid, raw_cid
-from quorate_content.fetch import CAR_TYPE
+from quorate_content.fetch import CAR_TYPE, Source
 from quorate_content.gateway import add_gateway_routes
 from quorate_content.store import ContentStore
 from quorate_content.unixfs import V1_2025, build_directory, build_file
@@ -198,3 +198,41 @@ async def test_declared_sizes_and_repeated_names_cost_nothing(tmp_path: Path, st
             async with await store.get(root.cid, [url], 100, 5.0, "a"):
                 pass
     assert await store.used_bytes() == 0
+
+
+@pytest.mark.parametrize("url", [
+    "http://h:99999/x", "http://[bad/x", "http://a..b/x", f"http://{'a' * 70}/x", "http://127.0.0.1:-1/", "http://exa\u2100mple/", "file:///etc/passwd",
+    "http://ho st/", "http:///x", "",
+])  # fmt: skip
+async def test_what_is_no_url_is_a_source_like_any_other_that_has_nothing(url: str, store: ContentStore) -> None:
+    """A coordinator names sources: none of its texts may end the daemon."""
+    with pytest.raises(Unavailable, match="no source had"):
+        await store.get(raw_cid(b"x"), [url], 100, 5.0, "a")
+
+
+async def test_a_path_of_any_letters_is_asked_for(tmp_path: Path, store: ContentStore) -> None:
+    cid, car, origin = await a_car(tmp_path)
+    await origin.close()
+
+    async def talk(writer: asyncio.StreamWriter, data: bytes) -> None:
+        writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(data) + data)
+
+    async with listening(talk, car) as url, await store.get(cid, [f"{url}/größe %41\ud800"], 16 * MIB, 5.0, "a") as lease:
+        assert lease.size == MIB + 50_000
+
+
+async def test_nothing_is_said_to_an_address_in_the_owners_own_network(store: ContentStore) -> None:
+    """Its requests would come from behind the owner's firewall, to a path that a stranger chose."""
+    heard: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        for host in ("127.0.0.1", "localhost"):
+            source = Source(f"http://{host}:{server.sockets[0].getsockname()[1]}/admin/reboot", may_be_private=False)
+            with pytest.raises(Unavailable, match="own network"):
+                await store.get(raw_cid(b"x"), [source], 100, 5.0, "a")
+    assert b"".join(heard) == b""

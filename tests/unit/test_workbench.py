@@ -7,22 +7,27 @@ from pathlib import Path
 import pytest
 
 from executor_support import RealClock
-from node_world import HOST, NOW, PROVIDER, Driver, make_spec, make_terms
+from node_world import COORDINATOR, GENESIS, HOST, NOW, OPERATOR, PROVIDER, STATEMENT_KEY, Driver, make_spec, make_terms
 from quorate_content.cid import raw_cid
 from quorate_content.store import ContentStore
 from quorate_content.tree import cid_of_path
 from quorate_node.adapters.noop import NoopExecutor
+from quorate_node.coordinator import Coordinator
 from quorate_node.core import effects, events
 from quorate_node.core.jury import Repeating
 from quorate_node.core.phases import Starting
 from quorate_node.core.provider import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, unwanted_pins
 from quorate_node.courtroom import Courtroom
+from quorate_node.keyring import Keyring
+from quorate_node.keys import ProviderKeys
 from quorate_node.performer import Performer
 from quorate_node.workbench import Workbench
 from quorate_protocol.job import Input as JobInput
+from quorate_protocol.limits import DEVNET, MAINNET, Limits
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32, Nonce, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Bps, ExitStatus, Hash32, Nonce, Seconds, UnixSeconds
+from quorate_protocol.views import BeaconView, InfoView
 from quorate_runtime.actor_codec import CanonicalCodec
 
 LEASE = "ab" * 32
@@ -121,6 +126,18 @@ def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:
     core = driver.core
     unwanted = unwanted_pins(core.live(), core.jury.values(), (lease, "ff" * 32, repeated))
     assert set(unwanted) == {"ff" * 32, repeated}, "the juror has no free slot, so it has not begun"
+
+
+@pytest.mark.parametrize(("limits", "may_be_private"), [(MAINNET, False), (DEVNET, True)])
+def test_only_a_coordinators_own_store_may_stand_in_the_owners_network(limits: Limits, may_be_private: bool) -> None:
+    """What it names beside that is any text; on a devnet everything stands there."""
+    beacon = BeaconView("", bytes(96), Seconds(2), GENESIS)
+    info = InfoView(COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), limits.name, "0")
+    ring = Keyring(ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, None))
+    coordinator = Coordinator("http://10.0.0.7:1", info, None, PROVIDER, ring, RealClock())  # type: ignore[arg-type]  # nothing is asked
+    own, other = coordinator.sources(("http://10.0.0.7:1/v1/content/", "http://10.0.0.7:2/reboot"))
+    assert (own.url, own.may_be_private, bool(own.headers)) == ("http://10.0.0.7:1/v1/content", True, True)
+    assert (other.url, other.may_be_private, bool(other.headers)) == ("http://10.0.0.7:2/reboot", may_be_private, False)
 
 
 def test_names_that_are_no_text_can_be_journaled() -> None:
