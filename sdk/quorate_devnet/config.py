@@ -12,6 +12,7 @@ from quorate_protocol.units import Amount, Price
 from quorate_runtime.crash import CRASH_VARIABLE
 
 MARKER = "devnet.json"
+PASSWORD = "password"  # the file that opens every key of a devnet
 PASSPHRASE = "devnet"  # keys of a devnet are worthless elsewhere
 HONEST_PRICE = Price(3_600_000)  # micro-USD per slot-hour: a thousandth of a dollar a second
 LIAR_PRICE = Price(2_400_000)  # cheaper than everybody, so that a primary is a liar
@@ -20,7 +21,7 @@ BONDS = Amount(1_000 * USD)  # of the posting key, for cases
 DEFAULT_PORTS = (8545, 8546, 7700)
 PROVIDERS_MAX = 24
 CLIENTS_MAX = 8
-OURS = ("beacon", "chain", "client", "coordinator", "logs", "provider", "ready", MARKER, "password")
+OURS = ("beacon", "chain", "client", "coordinator", "logs", "provider", "ready", MARKER, PASSWORD)
 
 
 class ChainKind(StrEnum):
@@ -103,7 +104,7 @@ class DevnetConfig:
     @property
     def password_file(self) -> Path:
         """Opens every key here."""
-        return self.folder / "password"
+        return self.folder / PASSWORD
 
     def price(self, index: int) -> Price:
         """What a provider asks: liars bid lowest."""
@@ -123,13 +124,28 @@ class DevnetConfig:
 
 
 def clear_folder(folder: Path) -> None:
-    """Makes the folder, without what an earlier devnet left in it. ValueError when it holds something else."""
+    """Makes the folder, without what an earlier devnet left in it. ValueError when it holds something else.
+
+    The names alone do not tell: somebody's own `logs`, or the keys of a real provider, are called the same. So a folder that is not
+    empty is a devnet's only with its `devnet.json`, or with the password that every devnet writes before anything else.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    strangers = [path.name for path in folder.iterdir() if not path.name.startswith(OURS)]
+    held = sorted(path.name for path in folder.iterdir())
+    strangers = [name for name in held if not name.startswith(OURS)] or ([] if _is_devnets(folder) else held)
     if strangers:
         raise ValueError(f"{folder} holds {strangers[0]!r}, which no devnet wrote; name another folder with --dir")
-    for path in folder.iterdir():
-        if path.is_dir():
+    for path in sorted(folder.iterdir(), key=lambda path: path.name in (MARKER, PASSWORD)):  # what tells whose it is goes last
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def _is_devnets(folder: Path) -> bool:
+    if (folder / MARKER).exists():
+        return True
+    try:
+        with (folder / PASSWORD).open("rb") as file:
+            return file.read(64).strip() == PASSPHRASE.encode()
+    except OSError:
+        return False  # there is none that could be read: whoever made the folder, it was no devnet

@@ -89,6 +89,7 @@ async def running(config: DevnetConfig, notice: Notice = lambda sentence: None) 
     """A devnet for as long as the block lasts. Unavailable says which part did not start, with the end of its log."""
     with Lock(config.folder):
         clear_folder(config.folder)
+        write_private(config.password_file, PASSPHRASE + "\n")  # first of all: it is how the next devnet knows the folder
         family = Family(config.folder / "logs")
         family.open()
         try:
@@ -117,7 +118,6 @@ class _Start:
         """All of it."""
         config, ready = self.config, self.config.folder / "ready"
         ready.mkdir()
-        write_private(config.password_file, PASSPHRASE + "\n")
         self._start_children()
         executor = await asyncio.to_thread(resolve_executor, config.executor)
         self._tell_reaper(executor)

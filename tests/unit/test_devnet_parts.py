@@ -95,12 +95,28 @@ def test_impossible_devnets_are_refused(tmp_path: Path, providers: int, liars: i
 
 def test_only_a_devnets_own_files_are_cleared(tmp_path: Path) -> None:
     (tmp_path / "provider-0").mkdir()
+    (tmp_path / "logs").symlink_to(tmp_path)
     (tmp_path / "devnet.json").write_text("{}")
+    clear_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "ready").mkdir()
+    (tmp_path / "password").write_text("devnet\n")  # one that ended early
     clear_folder(tmp_path)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"notes\.txt"):
         clear_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["logs", "provider-1", "coordinator", "password"])
+def test_a_folder_is_not_a_devnets_because_of_its_names(tmp_path: Path, name: str) -> None:
+    """Somebody's logs, or the keys of a real provider, were emptied away by `quorate devnet up --dir` of the folder that held them."""
+    precious = tmp_path / name if name == "password" else tmp_path / name / "keys.json"
+    precious.parent.mkdir(exist_ok=True)
+    precious.write_text("precious")
+    with pytest.raises(ValueError, match=f"holds '{name}', which no devnet wrote"):
+        clear_folder(tmp_path)
+    assert precious.read_text() == "precious"
 
 
 def test_a_devnet_asks_for_its_sandbox_by_name() -> None:
