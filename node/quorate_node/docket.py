@@ -12,7 +12,7 @@ from quorate_node.core import events
 from quorate_node.inbox import Submits
 from quorate_protocol import codec
 from quorate_protocol.ports import Clock
-from quorate_protocol.refusals import Unavailable
+from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, BlockNumber, Nonce
 from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower
 
@@ -46,13 +46,13 @@ class DocketFollower:
         self._client, self._contracts, self._actor, self._clock, self._file = client, contracts, actor, clock, cursor_file
 
     async def run(self) -> None:
-        """Until cancelled; a chain node that is away is waited for."""
+        """Until cancelled; a chain node that is away, or a disk that is full, is waited for."""
         while True:
             try:
                 await self._follow()
-            except Unavailable as error:
+            except (Unavailable, OSError) as error:
                 _logger.warning("the court cannot be followed: %s", error)
-                await self._clock.sleep(max(RETRY_SECONDS, error.retry_after))
+                await self._clock.sleep(max(RETRY_SECONDS, error.retry_after if isinstance(error, Unavailable) else 0.0))
 
     async def _follow(self) -> None:
         head = await self._client.head()
@@ -72,7 +72,12 @@ class DocketFollower:
                 saved_at = self._clock.now()
 
     def _read_cursor(self) -> Cursor | None:
-        return codec.decode(Cursor, self._file.read_bytes()) if self._file.exists() else None
+        try:
+            return codec.decode(Cursor, self._file.read_bytes()) if self._file.exists() else None
+        except Refused as refused:
+            # Not re-raised: a power cut may empty a file, and what is looked at twice changes nothing.
+            _logger.warning("%s is damaged (%s): the court's last %d blocks are looked at again", self._file, refused, LOOK_BACK_BLOCKS)
+            return None
 
     def _save_cursor(self, cursor: Cursor) -> None:
         part = self._file.with_suffix(".part")

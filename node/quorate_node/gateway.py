@@ -20,6 +20,7 @@ from quorate_runtime.http_answers import failures, mark_started
 
 TOKEN_HEADER = "X-Quorate-Token"
 TOKEN_FILE = "control-token"
+TOKEN_CHARACTERS = 64
 DOOR = DoorBounds(connections_max=1_024, address_connections_max=128)
 
 
@@ -72,10 +73,14 @@ class Gateway:
 
 
 def control_token(home: Path) -> str:
-    """The token that lets its owner's commands in; made once, mode 0600."""
-    path = home / TOKEN_FILE
-    if not path.exists():
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """The token that lets its owner's commands in; made once, mode 0600. Never an empty one, which anybody would have."""
+    path, part = home / TOKEN_FILE, home / f"{TOKEN_FILE}.part"
+    if not path.exists() or len(path.read_text()) < TOKEN_CHARACTERS:  # cut by a full disk or a power cut
+        part.unlink(missing_ok=True)
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:
-            file.write(secrets.token_hex(32))
+            file.write(secrets.token_hex(TOKEN_CHARACTERS // 2))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
     return path.read_text()

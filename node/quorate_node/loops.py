@@ -49,7 +49,11 @@ async def advertise(core: ProviderCore, actor: Submits, clock: Clock) -> None:
 async def write_status(write: Callable[[], None], clock: Clock) -> None:
     """The status file, for people and scripts that read it while the daemon is busy."""
     while True:
-        write()
+        try:
+            write()
+        except OSError as error:
+            # Not re-raised: a full disk may be over in a moment, and nothing that counts stands in this file.
+            _logger.warning("the status file cannot be written: %s", error)
         await clock.sleep(STATUS_SECONDS)
 
 

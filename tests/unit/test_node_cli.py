@@ -159,4 +159,6 @@ def test_status_round_trips(tmp_path: Path) -> None:
     assert read_status(tmp_path / "status.json") == status and status.free_slots == (1,)
     assert read_status(tmp_path / "nothing.json") is None
     assert control_token(tmp_path) == control_token(tmp_path)
+    (tmp_path / "control-token").write_text("")  # as a full disk leaves it
+    assert len(control_token(tmp_path)) == 64, "with an empty one anybody could give the owner's commands"
     assert (tmp_path / "control-token").stat().st_mode & 0o077 == 0

@@ -1,5 +1,7 @@
 """The provider's hands: outputs that content addressing cannot take, and pins that nothing may leave behind."""
 
+import asyncio
+import errno
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +21,10 @@ from quorate_node.core.phases import Starting
 from quorate_node.core.provider import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, unwanted_pins
 from quorate_node.courtroom import Courtroom
+from quorate_node.docket import DocketFollower
 from quorate_node.keyring import Keyring
 from quorate_node.keys import ProviderKeys
+from quorate_node.loops import write_status
 from quorate_node.performer import Performer
 from quorate_node.workbench import Workbench
 from quorate_protocol.job import Input as JobInput
@@ -29,6 +33,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Bps, ExitStatus, Hash32, Nonce, Seconds, UnixSeconds
 from quorate_protocol.views import BeaconView, InfoView
 from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.clock import VirtualClock
 
 LEASE = "ab" * 32
 CASE = Nonce(7)
@@ -115,6 +120,24 @@ async def test_what_the_store_has_room_for(store: ContentStore) -> None:
     await store.unpin_all("sealed")
     assert await store.stat(stat.cid) is not None
     assert await store.room_bytes() == before
+
+
+async def test_files_that_count_for_nothing_do_not_end_the_daemon(tmp_path: Path) -> None:
+    """A status file on a full disk, and the court's place in the chain after a power cut."""
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        written += 1
+        if written == 3:
+            raise asyncio.CancelledError
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(asyncio.CancelledError):
+        await write_status(write, VirtualClock())
+    (tmp_path / "court.json").write_bytes(b"")
+    docket = DocketFollower(None, None, Heard(), VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]  # no chain is asked
+    assert docket._read_cursor() is None
 
 
 def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:

@@ -167,7 +167,9 @@ def is_locked(folder: Path) -> bool:
 
 def spawn_supervisor(folder: Path, plan: Mapping[str, object]) -> None:
     """Starts the supervisor in a session of its own, holding the lock from before its first instruction; returns once it is detached."""
-    (folder / "plan.json").write_text(json.dumps(plan))
+    fresh = folder / "plan.json.new"
+    fresh.write_text(json.dumps(plan))
+    fresh.rename(folder / "plan.json")  # whole for whoever reads it meanwhile: which images are in use is asked for other leases
     crash_point("container.after-create")
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
