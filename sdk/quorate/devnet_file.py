@@ -38,7 +38,8 @@ def read_devnet(path: Path) -> tuple[DevnetClient, ...]:
     except FileNotFoundError as error:
         raise ProfileError(f"{path} is not there; start a devnet with `quorate devnet up`") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ProfileError(f"{path} is no devnet.json: {error!r}") from error
+        cause = error.strerror if isinstance(error, OSError) else "not JSON" if isinstance(error, ValueError) else "it names no clients"
+        raise ProfileError(f"{path} is no devnet.json ({cause}); `quorate devnet up` writes one, such as devnet/devnet.json") from error
     if not clients:
         raise ProfileError(f"{path}: it names no clients")
     return clients

@@ -44,6 +44,7 @@ class Agreement:
     charged: Amount
     receipt: bytes  # the canonical file {body, cid}
     cid: str
+    is_stopped: bool  # our own Stop ended it before it had a result
 
 
 def judge(known: Known, data: bytes, told: Envelope[Verdict]) -> Agreement:
@@ -56,7 +57,7 @@ def judge(known: Known, data: bytes, told: Envelope[Verdict]) -> Agreement:
     _check_rule(ack, known.order)
     group = _group(known, found)
     paid = group if decided.outcome is Outcome.ACCEPTED else _paid_stopped(found) or _paid_unresolved(found)
-    return Agreement(decided, ack.rule, tuple(group), _charge(known, ack, paid), canonical, found.cid())
+    return Agreement(decided, ack.rule, tuple(group), _charge(known, ack, paid), canonical, found.cid(), _is_stopped(found))
 
 
 def _read(known: Known, data: bytes) -> tuple[Receipt, bytes]:
@@ -114,9 +115,12 @@ def _group(known: Known, found: Receipt) -> list[ExecutionEvidence]:
 
 def _paid_stopped(found: Receipt) -> list[ExecutionEvidence]:
     """Our own Stop cut it short: the one execution is paid its elapsed time, and nothing is claimed of its result (I4)."""
-    if found.verdict.message.outcome is not Outcome.LAPSED or found.stop is None:
-        return []  # without a Stop that our session key signed (the receipt's check has verified it) a lapse costs nothing
-    return [item for item in found.executions if item.reveal is not None][:1]
+    # Without a Stop that our session key signed (the receipt's check has verified it) a lapse costs nothing.
+    return [item for item in found.executions if item.reveal is not None][:1] if _is_stopped(found) else []
+
+
+def _is_stopped(found: Receipt) -> bool:
+    return found.verdict.message.outcome is Outcome.LAPSED and found.stop is not None
 
 
 def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:

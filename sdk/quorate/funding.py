@@ -1,5 +1,6 @@
 """Putting money where orders can use it: approve, deposit, allocate. Three transactions of the client's account, once for many jobs."""
 
+import shlex
 
 from quorate.errors import translated
 from quorate.pins import Pins
@@ -45,7 +46,7 @@ async def fund(profile: Profile, pins: Pins, chain_url: str, amount: Amount, pur
 async def _lack(client: ChainClient, token: Token, profile: Profile, amount: Amount, needed: int) -> str:
     """What the account has too little of, and what to do about it; "" when it is neither gas nor tokens."""
     account = f"0x{profile.account.address.hex()}"
-    faucet = f"on a devnet: quorate devnet fund {profile.home}"
+    faucet = f"on a devnet: quorate devnet fund {shlex.quote(str(profile.home))}"
     if await client.balance(profile.account.address) < GAS_MIN * (await client.fees()).base_fee_wei:
         return f"{account} cannot pay for gas: send coins of the chain to it; {faucet}"
     asked = token.balance_of(profile.account.address)

@@ -36,7 +36,7 @@ class InputModel(BaseModel):
     model_config = _STRICT
     mount: Text | None = None
     cid: Text | None = None
-    path: Text | None = None
+    path: Text | None = Field(default=None, min_length=1)  # an empty one would be the job file's whole folder
     size: Quantity | None = None
 
 
@@ -115,6 +115,10 @@ def _sentence(kind: str, loc: tuple[int | str, ...], message: str, given: Any) -
     where = ".".join(plain) or "job file"
     if kind == "missing":
         return f"{where}: is missing"
+    if where == "inputs" and kind == "list_type":
+        return "inputs: it is a list, such as [{path: ./table.csv, mount: /inputs/table.csv}]"
+    if kind == "model_type":
+        return f"{where}: it is a mapping of {', '.join(_MODELS[plain[0]].model_fields)}, not {str(given)[:64]!r}"
     return f"{where}: {message[:1].lower() + message[1:]}, not {str(given)[:64]!r}"
 
 

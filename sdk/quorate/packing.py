@@ -46,7 +46,7 @@ class Packed:
 
 def cids_named(job: Job) -> tuple[str, ...]:
     """CIDs that the job names itself: the store may know their sizes."""
-    named = [str(value) for value in job.inputs.values() if not is_path(value)]
+    named = [_named_input(mount, value) for mount, value in job.inputs.items() if not is_path(value)]
     if isinstance(job.image, str) and not is_path(job.image):
         _named_image(job.image, {})  # whatever is no image is told before the store is asked for it
         if jobs.is_image_cid(job.image):
@@ -118,12 +118,18 @@ def _input(job: Job, mount: str, value: str | Path, sizes: Mapping[str, int], up
     if is_path(value):
         item = _measure(Path(value).expanduser(), f"inputs.{mount}", uploads)
         return Input(item.cid, mount, item.size_bytes)
+    cid = _named_input(mount, value)
+    size = parse_size(bound, f"inputs.{mount}.size") if bound is not None else sizes.get(cid, CID_INPUT_BYTES)
+    return Input(cid, mount, size)
+
+
+def _named_input(mount: str, value: str | Path) -> str:
+    """The CID that an input is; whatever is none is told before the store is asked for it."""
     try:
         cids.cid_parts(str(value))
     except Refused as refused:
-        raise UsageError(f"inputs.{mount}: {str(value)[:80]!r} is not a CID; write a path as ./name") from refused
-    size = parse_size(bound, f"inputs.{mount}.size") if bound is not None else sizes.get(str(value), CID_INPUT_BYTES)
-    return Input(str(value), mount, size)
+        raise UsageError(f"inputs.{mount}: {str(value)[:80]!r} is not a CID, nor a file here; write a path as ./name") from refused
+    return str(value)
 
 
 def _measure(path: Path, field: str, uploads: dict[str, Upload]) -> Upload:

@@ -86,15 +86,15 @@ def open_profile(home: Path, passphrase: str) -> Profile:
         raise ProfileError(str(error)) from error
 
 
-def read_settings(home: Path) -> dict[str, str]:
-    """Coordinator URL and limits of `client.json`, without opening a key."""
+def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") -> dict[str, str]:
+    """Coordinator URL and limits of `client.json`, without opening a key. `remedy` is the command that would make it."""
     path = home / "client.json"
     try:
         tree = json.loads(path.read_bytes()[:FILE_BYTES_MAX])
     except FileNotFoundError as error:
-        raise ProfileError(f"no profile in {home}; make one with `quorate init --coordinator URL`") from error
+        raise ProfileError(f"no profile in {home}; make one with `{remedy}`") from error
     except (OSError, ValueError) as error:
-        raise ProfileError(f"{path} cannot be read: {error}") from error
+        raise ProfileError(f"{path} cannot be read: {error}; see `ls -ld {home}`, or name another folder with --home") from error
     settings = {key: str(tree.get(key, "")) for key in ("coordinator", "limits")} if isinstance(tree, dict) else {}
     if not settings.get("coordinator") or settings.get("limits") not in BY_NAME:
         raise ProfileError(f"{path}: coordinator (a URL) and limits ({', '.join(BY_NAME)}) are needed")

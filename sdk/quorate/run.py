@@ -6,8 +6,9 @@ from pathlib import Path
 
 from quorate.attendance import RECONNECT_SECONDS, Attendance, is_over
 from quorate.desk import Desk
-from quorate.errors import EvidenceError, NotVerifiedError, UnavailableError
+from quorate.errors import CancelledError, EvidenceError, NotVerifiedError, QuorateError, UnavailableError
 from quorate.evidence import Agreement
+from quorate.quantities import format_amount
 from quorate.result import Result
 from quorate.transfer import Progress, fetch_output, no_progress
 from quorate_protocol import job
@@ -100,8 +101,9 @@ class Run:
     async def result(self, destination: Path | None = None, progress: Progress = no_progress) -> Result:
         """Waits, checks every claim, downloads and opens the output.
 
-        NotVerifiedError when the run ended without an accepted result, EvidenceError when a claim does not hold. `destination`
-        must not exist; by default a folder of the profile, which a second call finds filled.
+        NotVerifiedError when the run ended without an accepted result, CancelledError when this client's own stop ended it,
+        EvidenceError when a claim does not hold. `destination` must not exist; by default a folder of the profile, which a second
+        call finds filled.
         """
         view = await self.wait()
         if view.verdict is None:
@@ -110,8 +112,7 @@ class Run:
         agreement = await self._attendance.settle(view)
         receipt = await asyncio.to_thread(self._keep_receipt, agreement)
         if agreement.verdict.outcome is not Outcome.ACCEPTED:
-            outcome = agreement.verdict.outcome.name.lower().replace("_", "-")
-            raise NotVerifiedError(f"run {self.id[:14]}: {outcome}: no result was accepted (receipt: {receipt})")
+            raise self._without_result(agreement, receipt)
         output = destination or self._desk.profile.outputs / self.job_id.hex()
         status, folder = await self._output(agreement, output, destination is None, progress)
         providers = tuple(item.assignment.message.provider for item in agreement.group)
@@ -119,6 +120,13 @@ class Run:
             job_id=self.job_id, exit_status=status, output=folder, verdict=agreement.verdict, rule=agreement.rule, providers=providers,
             charged=agreement.charged, receipt=receipt, receipt_cid=agreement.cid,
         )  # fmt: skip
+
+    def _without_result(self, agreement: Agreement, receipt: Path) -> QuorateError:
+        run = self.id[:14]
+        if agreement.is_stopped:
+            return CancelledError(f"run {run}: you stopped it; its time cost {format_amount(agreement.charged)} (receipt: {receipt})")
+        outcome = agreement.verdict.outcome.name.lower().replace("_", "-")
+        return NotVerifiedError(f"run {run}: {outcome}: no result was accepted; see `quorate events {run}` (receipt: {receipt})")
 
     async def _output(self, agreement: Agreement, folder: Path, is_ours: bool, progress: Progress) -> tuple[ExitStatus, Path]:
         reveal = agreement.group[0].reveal

@@ -22,6 +22,7 @@ from quorate_content.walk import Block, Expected, Role, Sink, TreePath, Walk, ch
 from quorate_protocol.units import Hash32
 
 FILE_MODE, DIRECTORY_MODE = 0o444, 0o555
+ENTRY_BYTES = 16 * 1024  # what an entry of a directory takes at least: file systems commonly make one inode for so many bytes
 LOCATED_MAX = 1 << 16  # leaves whose place is remembered for CARs that leave repeated blocks out
 Nodes = dict[Hash32, bytes]
 """dag-pb nodes by digest; bounded by `Bounds.node_bytes_max`."""
@@ -44,12 +45,13 @@ class TreeWriter:
         self._bounds, self._reserve, self._resume = bounds, reserve, resume
         self._directories: list[int] = []
         self._file: int | None = None
-        self.total = self._node_bytes = 0
+        self.total = self.booked = self._node_bytes = 0  # `booked`: of the disk, where empty files are not for nothing
         self._located: dict[Hash32, Expected] = {}
         self._blocks = LocalBlocks(target, self.nodes)
 
     def enter(self, path: TreePath) -> None:
         """Makes the directory and opens it."""
+        self._book(path, 0)
         try:
             os.mkdir(path[-1] if path else self.target, 0o755, dir_fd=self._parent(path))
         except FileExistsError as error:
@@ -72,8 +74,7 @@ class TreeWriter:
         Not by fallocate, which on a tmpfs costs as much as writing the file.
         """
         self.total += size
-        if self._reserve is not None:
-            self._reserve(self.total)
+        self._book(path, size)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (0 if self._resume and not path else os.O_EXCL)
         try:
             self._file = os.open(path[-1] if path else self.target, flags, 0o600, dir_fd=self._parent(path))
@@ -139,8 +140,18 @@ class TreeWriter:
         while self._directories:
             os.close(self._directories.pop())
 
+    def _book(self, path: TreePath, size: int) -> None:
+        self.booked += entry_bytes(path != (), size)
+        if self._reserve is not None:
+            self._reserve(self.booked)
+
     def _parent(self, path: TreePath) -> int | None:
         return self._directories[-1] if path else None
+
+
+def entry_bytes(is_inside: bool, size: int) -> int:
+    """What a file or directory counts as on the disk; `is_inside` a directory. Else a few megabytes of empty files would use up all inodes."""
+    return max(size, ENTRY_BYTES) if is_inside else size
 
 
 class LocalBlocks:
@@ -269,6 +280,8 @@ class _Scan:
         try:
             return os.open(path[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
         except OSError as error:
+            if error.errno == errno.ELOOP:  # the system's own sentence for it is about a loop
+                raise malformed(f"{_shown(path)} is a symbolic link; copy what it points to (cp -rL)") from error
             raise malformed(f"{_shown(path)} cannot be read as a file or directory: {error.strerror}") from error
 
     def _file(self, descriptor: int, path: TreePath) -> Built:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import shlex
+import shutil
 import signal
 from enum import StrEnum
 from pathlib import Path
@@ -51,6 +53,8 @@ def up(
         )  # fmt: skip
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
+    if config.chain is ChainKind.ANVIL and shutil.which("anvil") is None:
+        raise _fail("--chain anvil: anvil is not on PATH; install Foundry, or leave --chain away for the devnet's own", EXIT_UNAVAILABLE)
     if detach:
         words = ["--providers", str(providers), "--liars", str(liars), "--clients", str(clients), "--executor", executor, "--chain", chain]
         words += ["--colluding"] * colluding + ["--default-ports"] * default_ports
@@ -157,7 +161,7 @@ def _facts(folder: Path) -> dict[str, Any]:
     try:
         facts: dict[str, Any] = json.loads((folder / MARKER).read_text())
     except (OSError, ValueError) as error:
-        remedy = f"start one: quorate devnet up --dir {folder}"
+        remedy = f"start one: quorate devnet up --dir {shlex.quote(str(folder))}"
         raise _fail(f"no devnet is up in {folder} ({_reason(error)}); {remedy}", EXIT_UNAVAILABLE) from error
     return facts
 
@@ -177,7 +181,7 @@ def _start_detached(words: list[str], folder: Path, as_json: bool) -> int:
     if ended:
         return ended
     facts = _facts(folder)
-    for line in [json.dumps(facts, sort_keys=True)] if as_json else [*_lines(facts, folder), "quorate devnet down ends all of it"]:
+    for line in [json.dumps(facts, sort_keys=True)] if as_json else [*_lines(facts, folder), f"{_down(folder)} ends all of it"]:
         typer.echo(line)
     return 0
 
@@ -204,14 +208,19 @@ async def _serve(config: "DevnetConfig", as_json: bool) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Cancelled wherever it is, also in the middle of the start: what was started is ended on the way out.
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    is_up = False
     try:
         async with running(config, lambda sentence: typer.echo(sentence, err=True)) as devnet:
+            is_up = True
             _show(devnet, as_json)
             ended = await devnet.family.one_ended()
             typer.echo(f"devnet: {ended.name} ended with status {ended.process.returncode}:\n{ended.tail()}", err=True)
             return EXIT_FAILED
     except asyncio.CancelledError:
-        return 0  # asked for by a signal
+        # Not raised again: a signal asked for it. Whoever waits for a devnet has to hear that there never was one.
+        if not is_up:
+            typer.echo("devnet: interrupted before it was up; what had been started has ended", err=True)
+        return 0 if is_up else EXIT_FAILED
 
 
 def _show(devnet: "Devnet", as_json: bool) -> None:
@@ -233,8 +242,12 @@ def _lines(facts: dict[str, Any], folder: Path) -> list[str]:
         f"beacon       {facts['beaconUrl']}",
         f"coordinator  {facts['coordinator']['url']}",
         f"providers    {len(facts['providers'])} ({liars} of them lie), executor {facts['executor']}",
-        f"clients      {clients}: quorate --devnet {folder / 'devnet.json'} offers",
+        f"clients      {clients}: quorate --devnet {shlex.quote(str(folder / MARKER_NAME))} offers",
     ]
+
+
+def _down(folder: Path) -> str:
+    return "quorate devnet down" + ("" if folder == DEFAULT_FOLDER else f" --dir {shlex.quote(str(folder))}")
 
 
 def _fail(message: str, status: int) -> typer.Exit:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -71,7 +72,7 @@ def stop(folder: Path) -> None:
 
 def _process_of(folder: Path) -> int:
     """A descriptor of the devnet's process. Its lock is looked at last: while it is held, the number is still that process's."""
-    remedy = f"start one: quorate devnet up --detach --dir {folder}"
+    remedy = f"start one: quorate devnet up --detach --dir {shlex.quote(str(folder))}"
     try:
         descriptor = os.pidfd_open(json.loads((folder / MARKER).read_text())["pid"])
     except (OSError, ValueError, KeyError) as error:

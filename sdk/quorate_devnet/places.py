@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shlex
 import socket
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +27,7 @@ class Lock:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._handle)
-            remedy = f"end it: quorate devnet down --dir {self._folder}; or name another folder with --dir"
+            remedy = f"end it: quorate devnet down --dir {shlex.quote(str(self._folder))}; or name another folder with --dir"
             raise ValueError(f"another devnet runs in {self._folder}; {remedy}") from error
         return self
 

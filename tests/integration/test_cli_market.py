@@ -86,10 +86,11 @@ async def test_a_flipped_byte_of_a_receipt_is_named(call: Call, tmp_path: Path) 
     assert any(item["name"].startswith("signature:") for item in tree["failed"])
 
 
-async def test_a_program_that_fails_ends_the_command_with_one(call: Call, fake: FakeMarket) -> None:
+async def test_a_program_that_fails_ends_the_command_with_one(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
     fake.cheat = Cheat(exit_status=3)
-    code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "false")
+    code, out, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "false")
     assert code == 1 and "exited 3" in out
+    assert f"quorate --devnet {tmp_path / 'devnet.json'} logs 0x" in err
     fake.cheat = Cheat(exit_status=512)
     code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "sleep")
     assert code == 1 and "longer than max_duration" in out
@@ -132,6 +133,8 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(call: Call, fa
     code, out, _ = await call("events", run, "--json")
     names = [json.loads(line)["name"] for line in out.splitlines()]
     assert names[0] == "acked" and "verdict" in names
+    code, _, err = await call("stop", run)
+    assert code == 0 and "has ended already" in err and len(fake.stops) == 1
     assert (await call("logs", "tile"))[1] == "hello from the job\n"
     code, out, _ = await call("describe", run)
     assert code == 0 and run in out
@@ -145,6 +148,11 @@ async def test_offers_and_their_filters(call: Call) -> None:
     assert code == 0 and "0.30 spot 0.30" in out
     code, out, _ = await call("offer", "--max-price", "0.20", "--json")
     assert code == 0 and json.loads(out)["offers"] == []
+
+
+async def test_an_input_that_is_not_there_is_told_before_anything_is_asked(call: Call, fake: FakeMarket) -> None:
+    code, _, err = await call("run", IMAGE, "--max-price", "0.5", "-i", "data=table.csv", "--", "true")
+    assert code == 2 and "inputs./inputs/data: 'table.csv' is not a CID, nor a file here" in err and not fake.jobs
 
 
 async def test_an_unknown_run_is_a_usage_error(call: Call) -> None:

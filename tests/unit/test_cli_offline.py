@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
 
+from quorate.cli.context import from_environment
 from quorate.cli.main import run_main
 from quorate.exits import MEANING, ExitCode
 
@@ -37,7 +39,8 @@ def test_init_makes_a_profile_once(tmp_path: Path, password: Path, capsys: pytes
 def test_a_wrong_passphrase_and_a_missing_profile(tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = ["--home", str(tmp_path / "home"), "--password-file", str(password)]
     assert run_main([*home, "ps"]) == ExitCode.NO_PROFILE
-    assert "quorate init" in capsys.readouterr().err
+    remedy = f"`quorate --home {tmp_path / 'home'} --password-file {password} init --coordinator URL`"
+    assert remedy in capsys.readouterr().err
     assert run_main([*home, "init", "--limits", "devnet"]) == ExitCode.OK
     password.write_text("other\n")
     assert run_main([*home, "ps"]) == ExitCode.NO_PROFILE
@@ -67,6 +70,46 @@ def test_wrong_options_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> N
     capsys.readouterr()
 
 
+def test_two_profiles_at_once_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--home` was passed over, and the devnet's client paid."""
+    assert run_main(["--home", str(tmp_path), "--devnet", "devnet.json", "ps"]) == ExitCode.USAGE
+    assert "give one of the two" in capsys.readouterr().err
+    assert run_main(["--home", str(tmp_path), "--client", "client-1", "ps"]) == ExitCode.USAGE
+    assert "--devnet" in capsys.readouterr().err
+
+
+def test_a_command_to_type_names_the_profile_that_flags_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUORATE_PASSWORD_FILE", "secret")
+    assert from_environment(Path("my home"), None, "", None).command("ps") == "quorate --home 'my home' ps"
+    assert from_environment(None, Path("d.json"), "b", Path("pw")).command("ps") == "quorate --devnet d.json --client b --password-file pw ps"
+    monkeypatch.setenv("QUORATE_DEVNET", "d.json")
+    assert from_environment(None, None, "", None).command("ps") == "quorate ps"
+
+
+def test_an_empty_input_is_not_the_folder_we_stand_in(capsys: pytest.CaptureFixture[str]) -> None:
+    """`-i data=$UNSET` sent all of the working directory to strangers."""
+    words = ["run", f"python@sha256:{'0' * 64}", "--max-price", "1", "-i", "data=", "--", "true"]
+    assert run_main(words) == ExitCode.USAGE
+    assert "'data=' names nothing" in capsys.readouterr().err
+
+
+def test_an_interrupt_while_packages_load_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    class Interrupt(MetaPathFinder):
+        def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+            if fullname == "quorate.cli.app":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "quorate.cli.app")
+    monkeypatch.setattr(sys, "meta_path", [Interrupt(), *sys.meta_path])
+    assert run_main(["ps"]) == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err == "quorate: interrupted; submitted runs go on\n"
+
+
+def test_closed_standard_output_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run_main(["exit-codes"]) == ExitCode.OK
+
+
 def test_verify_of_garbage_is_invalid_not_a_crash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "r.json"
     path.write_bytes(b"\xff\x00{")
@@ -84,7 +127,7 @@ def test_help_lists_commands_even_when_other_programs_are_missing(capsys: pytest
 def test_importing_the_client_is_quick_and_light() -> None:
     script = (
         "import sys, time; t = time.process_time(); import quorate; first = time.process_time() - t;"
-        "import quorate.market, quorate.cli.main;"
+        "import quorate.market, quorate.cli.app;"
         f"print(first, [name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)

@@ -14,7 +14,7 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from quorate.cli.main import app
+from quorate.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = ("design.md",)  # names what is to come, too

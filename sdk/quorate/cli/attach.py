@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from quorate.cli import show
-from quorate.cli.context import emit, note
+from quorate.cli.context import Context, emit, note
 from quorate.cli.text import plain
 from quorate.errors import RefusedError
 from quorate.exits import ExitCode
@@ -41,6 +41,11 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
     show.table(["PLAN", ""], show.plan_rows(plan.packed, view, plan.upload_bytes, plan.worst_charge, plan.budget, job.max_fee_bps))
     if view.nearest:
         note(f"nothing fits: {plain(view.nearest)}")
+    elif view.offers < view.executions_priced:
+        note(
+            f"only {view.offers} of the {view.executions_priced} executions find an offer now; without another owner the run ends"
+            " unresolved: raise max_price or ask for less (`quorate offers` shows what there is)"
+        )
 
 
 @contextmanager
@@ -65,7 +70,7 @@ def progress(is_json: bool) -> Iterator[Progress]:
         yield report
 
 
-async def follow(run: Run, destination: Path | None, is_json: bool) -> None:
+async def follow(context: Context, run: Run, destination: Path | None, is_json: bool) -> None:
     """Events as they come, then the checked result. Ends the command with 1 when the program itself failed."""
     teller = asyncio.create_task(_tell(run)) if not is_json else None
     try:
@@ -81,6 +86,8 @@ async def follow(run: Run, destination: Path | None, is_json: bool) -> None:
         for line in show.result_lines(result):
             typer.echo(line)
     if not result.is_success:
+        if not is_json:
+            note(f"what it printed: {context.command(f'logs {run.id[:14]}')}")
         raise typer.Exit(int(ExitCode.JOB_FAILED))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import sys
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,16 @@ class Context:
     environment: Mapping[str, str] = field(default_factory=dict)
     is_json: bool = False
 
+    def command(self, words: str) -> str:
+        """`quorate WORDS` as this person has to type it: with the profile that was named by flags, not by the environment."""
+        known = self.environment.get
+        named = (
+            ("--home", self.home, None), ("--devnet", self.devnet, known("QUORATE_DEVNET")), ("--client", self.client, None),
+            ("--password-file", self.password_file, known("QUORATE_PASSWORD_FILE")),
+        )  # fmt: skip
+        flags = [f"{flag} {shlex.quote(str(value))} " for flag, value, environment in named if value and str(value) != environment]
+        return f"quorate {''.join(flags)}{words}"
+
     def profile_home(self) -> Path:
         """The folder of the profile."""
         from quorate.profile import default_home
@@ -47,7 +58,7 @@ class Context:
         if self.devnet is not None:
             return self._devnet_profile(self.devnet)
         home = self.profile_home()
-        read_settings(home)
+        read_settings(home, self.command("init --coordinator URL"))
         return open_profile(home, self.passphrase(f"Passphrase of {home}"))
 
     def passphrase(self, prompt: str, is_new: bool = False) -> str:

@@ -112,8 +112,8 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
             else:
                 typer.echo(handle.id)
             return
-        note(f"run {handle.id[:14]} ({handle.name}); it goes on if you leave: quorate get {handle.id[:14]}")
-        await attach.follow(handle, job.outputs, is_json)
+        note(f"run {handle.id[:14]} ({handle.name}); it goes on if you leave: {context.command(f'get {handle.id[:14]}')}")
+        await attach.follow(context, handle, job.outputs, is_json)
 
 
 def _confirm() -> bool:
@@ -130,6 +130,8 @@ def _inputs(pairs: list[str]) -> dict[str, str | Path]:
         mount = name if name.startswith("/") else f"/inputs/{name}"
         if mount in found:
             raise UsageError(f"--input: {mount} stands twice")
+        if not value:  # an empty path would be the folder we stand in, and all of it would be sent
+            raise UsageError(f"--input: {item[:80]!r} names nothing; write NAME=PATH or NAME=CID")
         path = Path(value).expanduser()
         found[mount] = path if path.exists() or "/" in value else value
     return found

@@ -54,7 +54,7 @@ def events(
     ctx: typer.Context,
     name: Name,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run is decided.")] = False,
-    json: JsonFlag = False,
+    json: Annotated[bool, typer.Option("--json", help="Print each event as one JSON document on a line of its own.")] = False,
 ) -> None:
     """Prints a run's history, one event a line."""
     from quorate.cli import show
@@ -121,20 +121,25 @@ def get(
         async with context_of(ctx).market() as market:
             run = await market.run(name)
             wanted = directory or next(entry.outputs for entry in market.entries() if entry.job_id == run.job_id)
-            await attach.follow(run, None if wanted is None or wanted.exists() else wanted, json)
+            await attach.follow(context_of(ctx), run, None if wanted is None or wanted.exists() else wanted, json)
 
     run_async(work())
 
 
 def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
     """Ends a run now; elapsed time is paid."""
+    from quorate.attendance import is_over
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
             run = await market.run(name)
-            await run.stop()
+            ended = is_over(await run.status())
+            if not ended:
+                await run.stop()
         if json:
-            emit({"jobId": run.id, "stopped": True})
+            emit({"jobId": run.id, "stopped": not ended})
+        elif ended:
+            note(f"run {run.id[:14]} has ended already: {context_of(ctx).command(f'get {run.id[:14]}')}")
         else:
             note(f"run {run.id[:14]} is being stopped")
 

@@ -32,7 +32,8 @@ def init(
         emit({"account": address, "home": str(home), "coordinator": profile.coordinator_url})
         return
     typer.echo(f"account  {address}\nprofile  {home}")
-    note("Next: send stablecoin to the account, then `quorate deposit AMOUNT`. Back the profile up: its keys are your money.")
+    then = context.command("deposit AMOUNT")
+    note(f"Next: send stablecoin and coins for gas to the account, then `{then}`. Back the profile up: its keys are your money.")
 
 
 def deposit(
@@ -54,7 +55,8 @@ def deposit(
         profile = context_of(ctx).profile()
         async with Market(profile) as market:
             chain_url, pins = market.info.chain_url, check_pins(profile.pins_path, market.info)
-        note(f"sending 3 transactions; if this is interrupted: quorate deposit {amount} --again {purpose}")
+        repeat = context_of(ctx).command(f"deposit {amount} --again {purpose}")
+        note(f"sending 3 transactions; if this is interrupted: {repeat}")
         return await fund(profile, pins, chain_url, wanted, purpose, SystemClock())
 
     gas = run_async(work())

@@ -1,0 +1,95 @@
+"""`quorate`: options, commands, and the one place where errors become sentences and exit codes."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from quorate.cli import jobs, runs, setup
+from quorate.cli.context import Context, emit, from_environment, note
+from quorate.cli.plugins import PluginGroup
+from quorate.cli.world import sentence_of
+from quorate.errors import QuorateError, RefusedError, UsageError
+from quorate.exits import ExitCode
+
+app = typer.Typer(
+    cls=PluginGroup, help="Decentralised GPU compute: verified results, receipts that anyone can recheck.", no_args_is_help=True,
+    add_completion=False, pretty_exceptions_enable=False,
+)  # fmt: skip
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    home: Annotated[Path | None, typer.Option(help="Folder of the client profile.", rich_help_panel="Profile")] = None,
+    devnet: Annotated[Path | None, typer.Option(help="devnet.json of a running devnet.", rich_help_panel="Profile")] = None,
+    client: Annotated[str, typer.Option(help="Which client of the devnet; default the first.", rich_help_panel="Profile")] = "",
+    password_file: Annotated[Path | None, typer.Option(help="Passphrase on its first line.", rich_help_panel="Profile")] = None,
+) -> None:
+    """Global options."""
+    if devnet is not None and home is not None:
+        raise UsageError("--home names a profile and --devnet another one; give one of the two")
+    ctx.obj = from_environment(home, devnet, client, password_file)
+    if client and ctx.obj.devnet is None:
+        raise UsageError("--client names a client of a devnet; give --devnet devnet/devnet.json too")
+
+
+for _name, _command in (
+    ("init", setup.init), ("deposit", setup.deposit), ("apply", jobs.apply), ("run", jobs.run), ("plan", jobs.plan),
+    ("validate", jobs.validate), ("ps", runs.ps), ("logs", runs.logs), ("events", runs.events), ("describe", runs.describe),
+    ("get", runs.get), ("stop", runs.stop), ("spend", runs.spend), ("offers", setup.offers), ("verify", setup.verify),
+    ("exit-codes", setup.exit_codes),
+):  # fmt: skip
+    app.command(_name)(_command)
+app.command("offer", hidden=True)(setup.offers)
+app.add_typer(setup.image_app, name="image")
+
+
+def answer(words: list[str]) -> int:
+    """Exit code of one command line. KeyboardInterrupt, and what is a bug, are raised."""
+    is_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
+    try:
+        returned: Any = app(args=words, prog_name="quorate", standalone_mode=False)
+    except QuorateError as error:
+        return _report(error, is_json)
+    except BrokenPipeError:  # whoever read our output has gone, which is no failure of ours
+        return ExitCode.OK
+    except Exception as error:  # noqa: BLE001 - sorted below; whatever is not the parser's or a refusal is raised again
+        return _foreign(error)
+    return returned if isinstance(returned, int) else ExitCode.OK
+
+
+def _report(error: QuorateError, is_json: bool) -> int:
+    if is_json:
+        code = error.code if isinstance(error, RefusedError) else error.exit_code.name.lower().replace("_", "-")
+        emit({"error": {"code": code, "message": str(error)}, "exitCode": int(error.exit_code)})
+    note(f"quorate: {error}")
+    return error.exit_code
+
+
+def _foreign(error: Exception) -> int:
+    """Errors of the command line parser, and refusals of groups that other programs added. Anything else is a bug and stays one."""
+    from quorate.errors import from_refused
+    from quorate_protocol.refusals import Refused, Unavailable
+
+    show, exit_code = getattr(error, "show", None), getattr(error, "exit_code", None)
+    if isinstance(error, Refused):
+        return _report(from_refused(error), False)
+    if isinstance(error, Unavailable):
+        note(f"quorate: {error}")
+        return ExitCode.UNAVAILABLE
+    if type(error).__name__ == "Abort":
+        return ExitCode.CANCELLED
+    said = sentence_of(error)
+    if said:
+        note(f"quorate: {said}")
+        return ExitCode.UNAVAILABLE
+    if callable(show) and isinstance(exit_code, int):
+        show()
+        return exit_code
+    if isinstance(exit_code, int):
+        return exit_code
+    raise error
+
+
+__all__ = ["Context", "answer", "app"]
