@@ -23,6 +23,7 @@ from quorate_protocol.order import Submission
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.step import Input
 from quorate_protocol.units import (
+    KILLED,
     ZERO_HASH,
     Address,
     Amount,
@@ -63,6 +64,7 @@ class Party:
     is_mute: bool = False
     is_deaf: bool = False
     tale: int = 0
+    status: ExitStatus = ExitStatus(0)  # how its runs end; 512 and 513 give the empty directory
     owner: Address = field(init=False)
     key: KeySigner = field(init=False)
     commits: dict[Hash32, Reveal] = field(default_factory=dict)
@@ -165,11 +167,12 @@ class Market:
             ev.AcceptReceived(seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.key.sign), party.key.address)
         )
         output = sha256(spec.encode() + (bytes([party.tale or party.number]) if party.lies else b""))
+        output = sha256(b"the empty directory") if party.status in KILLED else output
         salt = hash_tuple("salt", party.owner, hashed)
-        reveal = Reveal(hashed, party.owner, ExitStatus(0), output, salt)
+        reveal = Reveal(hashed, party.owner, party.status, output, salt)
         party.commits[hashed] = reveal
         class_id = determinism_class(assignment.host_class, job.image_digest(spec.image), HOST.environment())
-        value = commitment(hashed, party.owner, salt, result_digest(ExitStatus(0), output))
+        value = commitment(hashed, party.owner, salt, result_digest(party.status, output))
         commit = Commit(hashed, class_id, value, sha256(salt + output), Milliseconds(36_000), Round(round_at(INFO, self.at) + 3))
         self.send(ev.CommitReceived(seal(DOMAIN, commit, party.key.sign), party.key.address, is_stored=True))
 

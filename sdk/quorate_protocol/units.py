@@ -54,6 +54,7 @@ BPS_ONE = 10_000
 EXIT_SIGNAL_BASE = 256  # 256 + signal number
 EXIT_TIMEOUT = ExitStatus(512)
 EXIT_MEMORY_KILL = ExitStatus(513)
+KILLED = (EXIT_TIMEOUT, EXIT_MEMORY_KILL)  # what anybody can claim who did not run anything, and what may differ between honest machines
 
 
 class VerifyTier(IntEnum):

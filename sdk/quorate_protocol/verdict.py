@@ -22,6 +22,7 @@ class Execution:
     provider: Address
     result: Hash32 | None
     suspicion_ppm: int = 200_000
+    is_killed: bool = False  # by the time limit or for its memory
 
 
 quicken(Execution)
@@ -60,6 +61,8 @@ def decide(rule: Label, tier: VerifyTier, executions: Sequence[Execution], cap: 
         inside = set(best)
         # A batch of one that is not revealed lapses before it comes here; in a larger batch silence is a fault.
         return Accepted(best, tuple(i for i in range(len(executions)) if i not in inside))
+    if rule is Label.ADAPTIVE and len(executions) == 1:
+        cap = max(cap, 2)  # a kill that is not audited yet: whatever the client allows for disagreement, it is looked at once
     if len(executions) >= min(cap, EXECUTIONS_MAX) or is_exhausted:
         different = {execution.result for execution in executions if execution.result is not None}
         return Unresolved(is_clients_doing=len(different) >= 3)
@@ -96,7 +99,8 @@ def _suffices(
 
 def _adaptive_suffices(tier: VerifyTier, executions: Sequence[Execution], groups: list[tuple[int, ...]], best: tuple[int, ...]) -> bool:
     if len(executions) == 1:
-        return bool(best)  # not audited: provisional
+        # Not audited: provisional. But a time-out or a memory kill can be claimed without running anything: it is always audited.
+        return bool(best) and not executions[0].is_killed
     if len(best) < 2:
         return False  # an auditor that says nothing has checked nothing, however trusted the primary is
     rivals = [group for group in groups if group != best]

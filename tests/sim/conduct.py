@@ -41,6 +41,7 @@ class Conduct:
     block_time: int = 0  # of the newest block that the coordinator has heard of
     passed: dict[Address, int] = field(default_factory=dict)
     strikes: dict[Address, int] = field(default_factory=dict)
+    kills: Counter[Address] = field(default_factory=Counter)  # outvoted time-outs and memory kills
     fresh: int = 0  # verdicts on records since those were compared
 
     # ---------------------------------------------------------------------------------------------------- deadlines
@@ -161,6 +162,8 @@ class Conduct:
         if digest(DOMAIN, body.executions[0].assignment.message) in verdict.group:
             self.served[primary] += 1
         if verdict.label is Label.ADAPTIVE and len(body.executions) == 1:
+            reveal = body.executions[0].reveal
+            assert reveal and reveal.exit_status not in (EXIT_TIMEOUT, EXIT_MEMORY_KILL), "I4: a kill is paid that nobody else has seen"
             self.holds[body.ack.message.job_id] = (verdict.time + self.limits.max_hold, primary, self.served[primary])
             return
         self.holds.pop(body.ack.message.job_id, None)
@@ -171,6 +174,10 @@ class Conduct:
                 self.passed[owner] = min(1000, self.passed.get(owner, 0) + 1)
             elif item.reveal is None or item.reveal.exit_status not in (EXIT_TIMEOUT, EXIT_MEMORY_KILL):
                 self.passed[owner], self.strikes[owner] = 0, self.strikes.get(owner, 0) + 1
+            else:
+                self.kills[owner] += 1
+                if self.kills[owner] % 3 == 0:  # no run lasts for 90 days
+                    self.passed[owner], self.strikes[owner] = 0, self.strikes.get(owner, 0) + 1
 
     def compare_records(self, core: Coordinator) -> None:
         """I10: after a whole step, for one tick may judge several jobs: its state holds them all, each of its receipts only one."""

@@ -199,7 +199,7 @@ def _one_fault_makes_a_case(patch: Patch) -> None:
 
 
 def _killed_runs_are_faults(patch: Patch) -> None:
-    patch.setattr(faults, "_is_killed", lambda lease: False)
+    patch.setattr(faults, "is_killed", lambda lease: False)
 
 
 def _lapses_are_faults(patch: Patch) -> None:

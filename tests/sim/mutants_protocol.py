@@ -154,6 +154,15 @@ def _faults_leave_no_strike(patch: Patch) -> None:
     patch.setattr(trust, "after_audit", lambda known, passed, now: replace(known, passed=known.passed + 1) if passed else known)
 
 
+def _kills_are_believed(patch: Patch) -> None:
+    suffices = verdict._adaptive_suffices
+
+    def believing(tier, executions, groups, best):  # type: ignore[no-untyped-def]
+        return suffices(tier, [replace(item, is_killed=False) for item in executions], groups, best)
+
+    patch.setattr(verdict, "_adaptive_suffices", believing)
+
+
 def _passes_count_twice(patch: Patch) -> None:
     after = trust.after_audit
 
@@ -185,5 +194,6 @@ MUTANTS = (
     Mutant("tries need not be shown", "I9", _tries_need_not_be_shown),
     Mutant("auditors are not who their slots are", "I9", _parties_are_not_their_slots),
     Mutant("faults leave no strike", "I10", _faults_leave_no_strike, only(lambda plan: Behaviour.LIAR in plan.behaviours)),
+    Mutant("a time-out needs no audit", "I4", _kills_are_believed, only(lambda plan: plan.market is Market.LARGE)),
     Mutant("a passed audit counts twice", "I10", _passes_count_twice),
 )

@@ -4,16 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from archiving_market import ArchivingMarket
+from large_market import LargeMarket
 from quorate_coordinator.core import orders, windows
 from quorate_coordinator.core.core import Coordinator, on_tick
-from quorate_coordinator.core.state import Decided, Job, Trusts
+from quorate_coordinator.core.state import Decided
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.limits import DEVNET, MAINNET
-from quorate_protocol.trust import Trust
-from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Amount, Hash32, Label, Ppm, Price, UnixSeconds, VerifyTier
+from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Label, Price, UnixSeconds, VerifyTier
 from quorate_protocol.window import Window, after_job, window_jobs
-from scripted_market import Party
 
 CLIENTS = [Address(bytes([number]) * 20) for number in range(1, 9)]
 MEDIAN = Price(100)
@@ -49,26 +47,6 @@ def test_one_client_is_at_most_a_quarter_once_four_were_served() -> None:
 def test_w_is_the_tiers_or_the_deployments() -> None:
     assert [window_jobs(tier, MAINNET) for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT)] == [400, 200, 400]
     assert window_jobs(VerifyTier.LEAN, DEVNET) == 5
-
-
-class LargeMarket(ArchivingMarket):
-    """Eight owners with a record, and the rule of large markets: most jobs are not audited, and their pay is held."""
-
-    slots = 8
-
-    def __init__(self) -> None:
-        super().__init__(*[Party(number) for number in range(9)])
-        self.core.rules = replace(self.core.rules, limits=replace(DEVNET, name="mainnet", max_hold=MAINNET.max_hold))
-        self.core._check = None  # the fund is a gift here
-
-    def trust_all(self, job: Job) -> None:
-        """A record as of a thousand audits, and a fund that can pay more of them."""
-        with self.core.state.transaction():
-            trusts = Trusts({orders.trust_class_of(job): Trust(1000, Ppm(100))})
-            for owner in self.parties:
-                self.core.state.trust[owner] = trusts
-            turn = Turn(self.core.state, self.core.rules, UnixSeconds(self.at), ZERO_HASH)
-            turn.books(fund=Amount(1_000_000))
 
 
 def run_until_held(market: LargeMarket, number: int) -> Hash32 | None:

@@ -136,7 +136,9 @@ def decide(turn: Turn, job: Job, is_exhausted: bool) -> None:
     order = job.submission.order.message
     members = committed_leases(turn, job)
     executions = [
-        verdicts.Execution(lease.hash, lease.provider, _result_of(lease), trust_of(turn, job, lease.provider).suspicion_ppm())
+        verdicts.Execution(
+            lease.hash, lease.provider, _result_of(lease), trust_of(turn, job, lease.provider).suspicion_ppm(), faults.is_killed(lease)
+        )
         for lease in members
     ]
     if job.held_verdict is not None and len(members) == 1:

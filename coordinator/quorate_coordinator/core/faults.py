@@ -9,9 +9,10 @@ from quorate_protocol import trust as trusts
 from quorate_protocol.lease import Lease, Revealed
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULTS_FOR_CASE
 from quorate_protocol.quick import replace
-from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Comparator, Hash32, UnixSeconds
+from quorate_protocol.units import KILLED, Address, Comparator, Hash32, UnixSeconds
 
 FAULTS_KEPT = 64
+KILLS_FOR_STRIKE = 3
 CASES_KEPT = 256
 CASE_SECONDS = 10  # what opening a case takes, so that the court does not find its evidence too old
 
@@ -21,8 +22,9 @@ def judge(turn: Turn, job: Job, passed: list[Lease], faulted: list[Lease]) -> No
     for lease in passed:
         _record(turn, job, lease.provider, has_passed=True)
     for lease in faulted:
-        if _is_killed(lease):
-            continue  # a time-out or memory kill that was outvoted is unpaid, never part of a case
+        if is_killed(lease):
+            _outvoted_kill(turn, job, lease.provider)  # unpaid, and never part of a case
+            continue
         _record(turn, job, lease.provider, has_passed=False)
         fault = Fault(lease.hash, job.id, job.submission.order.message.client, turn.at)
         known = turn.state.faults.get(lease.provider) or ()
@@ -32,14 +34,26 @@ def judge(turn: Turn, job: Job, passed: list[Lease], faulted: list[Lease]) -> No
         open_case_if_due(turn, lease.provider)
 
 
-def _is_killed(lease: Lease) -> bool:
-    return isinstance(lease.phase, Revealed) and lease.phase.reveal.exit_status in (EXIT_TIMEOUT, EXIT_MEMORY_KILL)
+def is_killed(lease: Lease) -> bool:
+    """Whether it was opened as a time-out or a memory kill."""
+    return isinstance(lease.phase, Revealed) and lease.phase.reveal.exit_status in KILLED
+
+
+def _outvoted_kill(turn: Turn, job: Job, owner: Address) -> None:
+    """A slow or small machine may be honest; every third one in 90 days is a strike all the same."""
+    known = turn.state.trust.get(owner) or Trusts()
+    kills = (*(at for at in known.kills if turn.at - at < trusts.STRIKE_SECONDS), turn.at)
+    is_strike = len(kills) >= KILLS_FOR_STRIKE
+    turn.state.trust[owner] = replace(known, kills=() if is_strike else kills)
+    if is_strike:
+        _record(turn, job, owner, has_passed=False)
+        turn.note(job, "faulted", f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike for 90 days")
 
 
 def _record(turn: Turn, job: Job, owner: Address, has_passed: bool) -> None:
     after = trusts.after_audit(trust_of(turn, job, owner), has_passed, turn.at)
     known = turn.state.trust.get(owner) or Trusts()
-    turn.state.trust[owner] = Trusts({**known.by_class, trust_class_of(job): after})
+    turn.state.trust[owner] = replace(known, by_class={**known.by_class, trust_class_of(job): after})
 
 
 def open_case_if_due(turn: Turn, accused: Address) -> None:

@@ -323,6 +323,7 @@ class Trusts:
     """Trust of one provider by job class."""
 
     by_class: dict[Hash32, Trust] = field(default_factory=dict)
+    kills: tuple[UnixSeconds, ...] = ()  # its outvoted time-outs and memory kills since the last strike for them
 
 
 @dataclass(frozen=True, slots=True)
