@@ -81,7 +81,8 @@ def test_two_profiles_at_once_are_refused(tmp_path: Path, capsys: pytest.Capture
 def test_a_command_to_type_names_the_profile_that_flags_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUORATE_PASSWORD_FILE", "secret")
     assert from_environment(Path("my home"), None, "", None).command("ps") == "quorate --home 'my home' ps"
-    assert from_environment(None, Path("d.json"), "b", Path("pw")).command("ps") == "quorate --devnet d.json --client b --password-file pw ps"
+    typed = from_environment(None, Path("d.json"), "b", Path("pw")).command("ps")
+    assert typed == "quorate --devnet d.json --client b --password-file pw ps"
     monkeypatch.setenv("QUORATE_DEVNET", "d.json")
     assert from_environment(None, None, "", None).command("ps") == "quorate ps"
 
