@@ -196,3 +196,15 @@ def _with_refund(account: Address, amount: int) -> Client:
     """A client whose held pay came back, covered by its voucher."""
     much = Amount(amount)
     return Client(account, allocation=much, escrowed=much, charged=much, vouched=much, posted=much, refund=much)
+
+
+@pytest.mark.parametrize("is_second_over", [False, True])
+def test_a_case_that_ends_frees_nobody_from_another(is_second_over: bool) -> None:
+    market = Market(Party(0))
+    owner = next(iter(market.parties))
+    _advanced(market, ev.CaseOpened(Nonce(1), owner, ()), ev.CaseOpened(Nonce(2), owner, ()))
+    _advanced(market, ev.CaseDecided(Nonce(1), False, Amount(0)))
+    assert market.core.state.providers[owner].is_frozen
+    if is_second_over:
+        _advanced(market, ev.CaseDecided(Nonce(2), False, Amount(0)))
+        assert not market.core.state.providers[owner].is_frozen

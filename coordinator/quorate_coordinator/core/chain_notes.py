@@ -153,8 +153,8 @@ def _open_slot(turn: Turn, note: SlotOpened) -> None:
     while len(slots) <= note.index:
         slots.append(StakeSlot(len(slots), ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH, FOREVER, BlockNumber(0)))
     slots[note.index] = StakeSlot(note.index, note.owner, provider.operator_key, provider.payout, provider.network, note.active_from)
-    if provider.is_frozen and all(case.is_convicted is not None for case in turn.state.cases.values() if case.accused == note.owner):
-        _freeze(turn, note.owner, is_frozen=False)  # it staked anew
+    if provider.is_frozen:
+        _thaw(turn, note.owner)  # it staked anew
     turn.state.hosts[note.host_class] = HostList(tuple(slots))
 
 
@@ -187,7 +187,7 @@ def _case_decided(turn: Turn, note: CaseDecided) -> None:
     if case is None:
         return
     if not note.is_convicted:
-        _freeze(turn, case.accused, is_frozen=False)
+        _thaw(turn, case.accused)
     for job_id in case.jobs:
         result = f"convicted, {note.slashed} micro-USD slashed" if note.is_convicted else "not convicted"
         job = turn.state.jobs.get(job_id)
@@ -211,6 +211,12 @@ def _freeze(turn: Turn, owner: Address, is_frozen: bool) -> None:
         turn.state.providers[provider.owner] = replace(provider, is_frozen=is_frozen)
 
 
+def _thaw(turn: Turn, owner: Address) -> None:
+    """Unless another case against it is open."""
+    if all(case.is_convicted is not None for case in turn.state.cases.values() if case.accused == owner):
+        _freeze(turn, owner, is_frozen=False)
+
+
 def on_refused(turn: Turn, event: TransactionRefused) -> None:
     """A transaction will never go through: an epoch is built anew, a case is given up and its provider stays struck."""
     if event.purpose.startswith("epoch-"):
@@ -218,4 +224,4 @@ def on_refused(turn: Turn, event: TransactionRefused) -> None:
     case = turn.state.cases.get(event.purpose)
     if case is not None and case.case_id is None and case.is_convicted is None:  # told once: a newer case may be open by now
         turn.state.cases[case.key] = replace(case, phase=f"refused: {event.reason[:200]}", is_convicted=False)
-        _freeze(turn, case.accused, is_frozen=False)
+        _thaw(turn, case.accused)
