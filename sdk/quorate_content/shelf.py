@@ -22,6 +22,7 @@ from quorate_content.tree import (
     DIRECTORY_MODE,
     Nodes,
     dump_nodes,
+    entry_bytes,
     load_nodes,
     remove_tree,
     sync_directory,
@@ -96,8 +97,8 @@ class Shelf:
     def _over(self, owner: Owner, what: str) -> Refused:
         return Refused(Code.QUOTA, f"{what} more than {owner.name} may keep here ({self._quota_of(owner)} bytes); {owner.remedy}")
 
-    def publish(self, cid: Cid, work: str, nodes: Nodes, size: int) -> None:
-        """Makes the finished `tmp/<work>/tree` the object. The caller holds the CID's exclusive lock."""
+    def publish(self, cid: Cid, work: str, nodes: Nodes, size: int, booked: int) -> None:
+        """Makes the finished `tmp/<work>/tree` the object; `booked` bytes of the disk. The caller holds the CID's exclusive lock."""
         folder, target, target_nodes = self.work(work), self.path(cid), self._nodes_path(cid)
         raw = dump_nodes(nodes)
         (folder / "nodes").write_bytes(raw)
@@ -109,7 +110,7 @@ class Shelf:
             sync_directory(place.parent)
         if target.is_dir():
             target.chmod(DIRECTORY_MODE)
-        self.index.add(str(cid.as_v1()), cid.digest, size, size + len(raw), work)
+        self.index.add(str(cid.as_v1()), cid.digest, size, booked + len(raw), work)
         self.discard(work)
 
     def discard(self, work: str) -> None:
@@ -188,8 +189,8 @@ class Shelf:
         if self.index.find(name) is not None:
             return
         if nodes.exists():  # published before the object and removed before it
-            size = _tree_bytes(path)
-            self.index.add(name, cid.digest, size, size + nodes.stat().st_size, name)
+            size, booked = _tree_bytes(path)
+            self.index.add(name, cid.digest, size, booked + nodes.stat().st_size, name)
         else:
             remove_tree(path)
 
@@ -232,5 +233,9 @@ def remove_tree_in(folder: Path, name: str) -> None:
         remove_tree(path)
 
 
-def _tree_bytes(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else sum(found.stat().st_size for found in path.rglob("*") if found.is_file())
+def _tree_bytes(path: Path) -> tuple[int, int]:
+    """(bytes of its files, bytes that it counts as on the disk)."""
+    if path.is_file():
+        return path.stat().st_size, path.stat().st_size
+    sizes = [found.stat().st_size if found.is_file() else 0 for found in path.rglob("*")]
+    return sum(sizes), sum(entry_bytes(True, size) for size in sizes)

@@ -279,10 +279,11 @@ class _Finished:
 
     cid: Cid
     size: int
+    booked: int  # bytes of the disk
     nodes: Nodes
 
     def publish(self, shelf: Shelf, work: str) -> None:
-        shelf.publish(self.cid, work, self.nodes, self.size)
+        shelf.publish(self.cid, work, self.nodes, self.size, self.booked)
 
 
 class _Put:
@@ -298,7 +299,7 @@ class _Put:
             built = build_path(source, V1_2025, keep_nodes(nodes), writer, self._bounds)
         finally:
             writer.abandon()
-        return _Finished(built.cid, writer.total, nodes)
+        return _Finished(built.cid, writer.total, writer.booked, nodes)
 
     def read(self, reader: StreamReader) -> _Finished:
         nodes: Nodes = {}
@@ -306,7 +307,7 @@ class _Put:
         with open(target, "xb", buffering=0) as file:
             built = self._copy(reader, file.write, FileBuilder(V1_2025, keep_nodes(nodes)))
         target.chmod(0o444)
-        return _Finished(built.cid, built.size, nodes)
+        return _Finished(built.cid, built.size, built.size, nodes)
 
     def read_car(self, reader: StreamReader, root: Cid) -> _Finished:
         writer = self._writer()
@@ -315,7 +316,7 @@ class _Put:
             read_car(reader, walk, self._bounds, writer.known, writer.seen, lambda _: self._stop.check())
         finally:
             writer.abandon()
-        return _Finished(root, walk.bytes_opened, writer.nodes)
+        return _Finished(root, walk.bytes_opened, writer.booked, writer.nodes)
 
     def _copy(self, reader: StreamReader, write: Callable[[memoryview], int | None], builder: FileBuilder) -> Built:
         buffer, total = memoryview(bytearray(V1_2025.chunk_bytes)), 0
@@ -359,7 +360,7 @@ class _Get:
                 raise
             finally:
                 writer.abandon()
-        self._shelf.publish(root, self._work, writer.nodes, walk.bytes_opened)
+        self._shelf.publish(root, self._work, writer.nodes, walk.bytes_opened, writer.booked)
 
     def _resume(self, walk: Walk, writer: TreeWriter, folder: Path, nodes: Nodes) -> None:
         """Verifies what is there again, without a journal of its own: a file in place, a directory by copying it to a new one."""

@@ -22,7 +22,7 @@ from quorate_content.walk import Block, Expected, Role, Sink, TreePath, Walk, ch
 from quorate_protocol.units import Hash32
 
 FILE_MODE, DIRECTORY_MODE = 0o444, 0o555
-ENTRY_BYTES = 16 * 1024  # what an entry of a directory takes at least: file systems commonly make one inode for so many bytes
+ENTRY_BYTES = 8 * 1024  # of the disk, at least, for an entry of a directory: its block and its inode, of which there is one for 16 KiB
 LOCATED_MAX = 1 << 16  # leaves whose place is remembered for CARs that leave repeated blocks out
 Nodes = dict[Hash32, bytes]
 """dag-pb nodes by digest; bounded by `Bounds.node_bytes_max`."""
@@ -150,7 +150,7 @@ class TreeWriter:
 
 
 def entry_bytes(is_inside: bool, size: int) -> int:
-    """What a file or directory counts as on the disk; `is_inside` a directory. Else a few megabytes of empty files would use up all inodes."""
+    """What a file or directory counts as on the disk; `is_inside` a directory. Else megabytes of empty files would use up all inodes."""
     return max(size, ENTRY_BYTES) if is_inside else size
 
 

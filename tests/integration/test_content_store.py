@@ -222,3 +222,34 @@ async def test_full_disk_is_unavailable_before_anything_is_written(tmp_path: Pat
         await store.put(os.urandom(MIB), "a")
     assert await store.used_bytes() == 0
     await store.close()
+
+
+async def test_empty_files_and_folders_count_for_the_inodes_they_take(tmp_path: Path) -> None:
+    """Fifty bytes for each would let some megabytes of a stranger's folders use up all inodes of an owner's disk."""
+    store = ContentStore(tmp_path / "store", 2 * MIB)
+    for number in range(100):
+        (tmp_path / "tree" / f"folder-{number}").mkdir(parents=True)
+        (tmp_path / "tree" / f"folder-{number}" / "empty").touch()
+    stat = await store.put(tmp_path / "tree", "a")
+    assert stat.size == 0
+    used = await store.used_bytes()
+    assert used >= 200 * 8192
+    raw = await joined(store.export_car(stat.cid))
+    await store.close()
+    for damaged in (tmp_path / "store").glob("index.sqlite*"):
+        damaged.unlink()
+    store = ContentStore(tmp_path / "store", 2 * MIB)
+    assert await store.used_bytes() == used, "an index that is made anew counts the same"
+    await store.close()
+    for number in range(100):
+        (tmp_path / "tree" / f"more-{number}").touch()
+    store, small = ContentStore(tmp_path / "other", 2 * MIB), ContentStore(tmp_path / "small", MIB)
+    with pytest.raises(Refused) as refused:
+        await store.put(tmp_path / "tree", "a")
+    assert refused.value.code is Code.QUOTA
+    with pytest.raises(Refused) as refused:
+        await small.import_car(pieces(raw), 2 * MIB, "a", stat.cid)
+    assert refused.value.code is Code.QUOTA
+    assert await store.used_bytes() == await small.used_bytes() == 0
+    await store.close()
+    await small.close()
