@@ -8,7 +8,7 @@ import pytest
 
 import quorate_node.adapters
 from executor_support import MIB, python_task
-from quorate_node.adapters.docker_profile import EngineFacts, ImageFacts, Places, check_targets, container_request
+from quorate_node.adapters.docker_profile import EngineFacts, ImageFacts, Places, check_targets, container_request, program_env
 from quorate_node.adapters.exit_status import exit_status
 from quorate_protocol.ports import Task
 from quorate_protocol.refusals import Code, Refused
@@ -119,3 +119,9 @@ def test_system_call_list() -> None:
 )  # fmt: skip
 def test_exit_status(code: int, wall_ms: int, is_memory_kill: bool, status: int) -> None:
     assert exit_status(code, Milliseconds(wall_ms), Seconds(10), is_memory_kill) == status
+
+
+def test_what_an_image_calls_a_variable_and_is_none() -> None:
+    """Bubblewrap makes no sandbox with a variable that has no name; engines pass such words on, and no program sees a variable."""
+    plain = program_env(python_task("x", ""), ())
+    assert program_env(python_task("x", ""), ("=x", "", "BARE", "A=1", "B=", "C==")) == {**plain, "A": "1", "B": "", "C": "="}

@@ -156,7 +156,7 @@ def standard_env(inputs: str = "/inputs", outputs: str = "/outputs", scratch: st
 
 def program_env(task: Task, image_env: Sequence[str]) -> dict[str, str]:
     """What the program sees in the end, by whatever way it gets there: the image's variables, ours, the job's."""
-    named = dict(item.partition("=")[::2] for item in image_env)
+    named = dict(item.partition("=")[::2] for item in image_env if "=" in item[1:])  # the rest are no variables, whatever an image says
     wanted = {name: value for name, value in {**named, **standard_env(), **task.env}.items() if name not in _GPU_CONTROLS}
     wanted["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
     if not task.gpus:
