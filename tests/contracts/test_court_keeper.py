@@ -1,24 +1,21 @@
 """The coordinator moves its cases along on the real contracts: to their end, whatever jurors and the beacon keep back (I7)."""
 
-from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
 
-from contracts.evm import Evm, Reverted
-from contracts.market import ACCUSER, SECRET, key, peopled
+from contracts.evm_node import EvmNode
+from contracts.market import key, peopled
 from contracts.trial import TRUTH, Trial
-from quorate_contracts.bindings.call import Call, Query
 from quorate_contracts.bindings.court import CaseOutcome, Phase
 from quorate_coordinator.adapters.court_keeper import CourtKeeper
 from quorate_coordinator.core.core import Coordinator
 from quorate_coordinator.core.effects import Evidence
 from quorate_coordinator.core.state import Case
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconRound, Clock
-from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Nonce, Round
-from quorate_runtime.bls import beacon_round
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Nonce
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender
 from scripted_market import Market as ScriptedMarket
@@ -26,43 +23,9 @@ from scripted_market import Market as ScriptedMarket
 ACCUSED = key("owner0").address
 
 
-@dataclass
-class Node:
-    """The contract tests' machine as the keeper's chain, sender and beacon; a purpose is executed once, as the real sender does."""
-
-    evm: Evm
-    address: Address = ACCUSER.address
-    is_silent: bool = False  # the beacon
-    ended: dict[str, Refused | None] = field(default_factory=dict)
-
-    async def call(self, to: Address, data: bytes) -> bytes:
-        return self.evm.ask(Query(to, data, lambda found: found))
-
-    async def head(self) -> "Node":
-        return self
-
-    @property
-    def time(self) -> int:
-        return self.evm.now
-
-    async def send(self, purpose: str, to: Address, data: bytes, *, gas: int, deadline_seconds: float) -> None:
-        if purpose not in self.ended:
-            try:
-                self.evm.send(self.address, Call(to, data, gas))
-                self.ended[purpose] = None
-            except Reverted as reverted:
-                self.ended[purpose] = Refused(Code.CHAIN, str(reverted))
-        refusal = self.ended[purpose]
-        if refusal is not None:
-            raise refusal
-
-    async def round(self, number: Round) -> BeaconRound | None:
-        return None if self.is_silent else beacon_round(SECRET, number)
-
-
-def _kept(trial: Trial) -> tuple[CourtKeeper, Node]:
+def _kept(trial: Trial) -> tuple[CourtKeeper, EvmNode]:
     """A keeper of one case."""
-    node, core = Node(trial.market.evm), Coordinator(ScriptedMarket().core.rules)
+    node, core = EvmNode(trial.market.evm), Coordinator(ScriptedMarket().core.rules)
     shown = [
         Evidence(s.order, s.session, s.index, s.blind, s.assignment, s.commit, each.reveal) for each in trial.evidence for s in [each.shown]
     ]
@@ -93,7 +56,7 @@ async def test_jurors_that_keep_their_reveals_back_hold_up_no_case(silent: int) 
     assert trial.now.phase is Phase.DECIDED
     assert trial.now.outcome is (CaseOutcome.CONVICTED if silent < 3 else CaseOutcome.ACQUITTED)
     assert trial.market.evm.ask(trial.market.contracts.stakes.frozen(ACCUSED)) == 0
-    assert all(refusal is None for refusal in node.ended.values()), node.ended
+    assert not any(isinstance(ended, Refused) for ended in node.ended.values()), node.ended
 
 
 async def test_a_beacon_that_falls_silent_before_a_redraw_leaves_it_to_those_who_voted() -> None:

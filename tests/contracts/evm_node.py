@@ -1,0 +1,48 @@
+"""The contract tests' machine as what daemons ask and send through: a chain client, a sender and a beacon."""
+
+from dataclasses import dataclass, field
+
+from contracts.evm import Evm, Reverted
+from contracts.market import ACCUSER, SECRET
+from quorate_contracts.bindings.call import Call, Query
+from quorate_protocol.ports import BeaconRound
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Round
+from quorate_runtime.bls import beacon_round
+from quorate_runtime.chain.types import Receipt
+
+
+@dataclass
+class EvmNode:
+    """A purpose is executed once, as the real sender does."""
+
+    evm: Evm
+    address: Address = ACCUSER.address
+    is_silent: bool = False  # the beacon
+    ended: dict[str, Receipt | Refused] = field(default_factory=dict)
+
+    async def call(self, to: Address, data: bytes) -> bytes:
+        return self.evm.ask(Query(to, data, lambda found: found))
+
+    async def head(self) -> "EvmNode":
+        return self
+
+    @property
+    def time(self) -> int:
+        return self.evm.now
+
+    async def send(self, purpose: str, to: Address, data: bytes, *, gas: int, deadline_seconds: float) -> Receipt:
+        if purpose not in self.ended:
+            try:
+                used = self.evm.send(self.address, Call(to, data, gas)).gas
+                block = BlockNumber(self.evm.number - 1)
+                self.ended[purpose] = Receipt(ZERO_HASH, block, ZERO_HASH, True, used, 0, None, (), None)
+            except Reverted as reverted:
+                self.ended[purpose] = Refused(Code.CHAIN, str(reverted))
+        ended = self.ended[purpose]
+        if isinstance(ended, Refused):
+            raise ended
+        return ended
+
+    async def round(self, number: Round) -> BeaconRound | None:
+        return None if self.is_silent else beacon_round(SECRET, number)

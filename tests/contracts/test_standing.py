@@ -1,0 +1,68 @@
+"""What stands on the chain is asked on the real contracts, and told to the core around every posting (PROTOCOL §6)."""
+
+from typing import cast
+
+import pytest
+
+from contracts.evm_node import EvmNode
+from contracts.market import COORDINATOR, POSTER, Market, key, peopled
+from quorate_coordinator.adapters.documents import Documents
+from quorate_coordinator.adapters.perform import Performer
+from quorate_coordinator.adapters.standing import everything
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
+from quorate_coordinator.core.state import Client, State
+from quorate_protocol.epoch import Leaf, build
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.ports import Clock, Peers
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import ZERO_HASH, Amount
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.sender import Sender
+
+CLIENTS = [key("client0"), key("client1")]
+
+
+def _performer(world: Market, told: list[ev.Event]) -> Performer:
+    """With nothing but a chain: it posts."""
+    node, state = EvmNode(world.evm, POSTER.address), State()
+    with state.transaction():
+        for client in CLIENTS:
+            state.clients[client.address] = Client(client.address, escrowed=Amount(50 * USD))
+
+    async def submit(event: ev.Event) -> object:
+        told.append(event)
+        return None
+
+    chain, sender, nothing = cast(ChainClient, node), cast(Sender, node), None
+    return Performer(
+        COORDINATOR.address, world.contracts, chain, DEVNET, cast(Peers, nothing), cast(Documents, nothing), sender, cast(Clock, nothing),
+        submit, submit, state,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def _post(world: Market, number: int, owed: int) -> PostEpoch:
+    signed = world.voucher(CLIENTS[0], owed)
+    leaf = Leaf(1, COORDINATOR.address, Amount(owed), Amount(0), ZERO_HASH)
+    return PostEpoch(f"epoch-{number}-{world.evm.now}", number, build([leaf]), (PaidVoucher(signed.voucher, signed.session),))
+
+
+async def test_a_posting_tells_that_it_stands_and_a_refused_one_what_does() -> None:
+    world, told = peopled(), list[ev.Event]()
+    performer = _performer(world, told)
+    first = _post(world, 1, 3 * USD)
+    await performer(first)
+    assert told == [ev.ChainAsked((ev.NewestEpoch(1, first.root.hash),))]
+    world.evm.send(CLIENTS[0].address, world.contracts.escrow.request_release(COORDINATOR.address, Amount(10 * USD)))
+    ready = world.evm.now + DEVNET.allocation_release
+    with pytest.raises(Refused, match="epoch"):
+        await performer(_post(world, 3, 5 * USD))
+    one = ev.AllocationChanged(CLIENTS[0].address, Amount(40 * USD), Amount(50 * USD), ready, Amount(3 * USD))
+    two = ev.AllocationChanged(CLIENTS[1].address, Amount(50 * USD), Amount(50 * USD), posted=Amount(0))
+    assert told[1:] == [ev.ChainAsked((one, two, ev.NewestEpoch(1, first.root.hash)))], "number 2 is to come"
+
+
+async def test_before_the_first_posting_none_stands() -> None:
+    world = peopled()
+    asked = await everything(cast(ChainClient, EvmNode(world.evm)), world.contracts, COORDINATOR.address, [])
+    assert asked == ev.ChainAsked((ev.NewestEpoch(0, ZERO_HASH),))
