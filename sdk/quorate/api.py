@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import aiohttp
 
-from quorate.errors import EvidenceError, QuorateError, UnavailableError, from_answer
+from quorate.errors import EvidenceError, QuorateError, UnavailableError, UsageError, from_answer
 from quorate.sse import server_events
 from quorate_protocol import codec, envelope
 from quorate_protocol.envelope import Envelope
@@ -201,6 +201,8 @@ class Api:
                     progress(done)
 
     def _headers(self) -> dict[str, str]:
+        if self._session.closed:
+            raise UsageError("this Market is closed; ask it and its runs inside of `async with Market(profile) as market:`")
         token = self._token()
         return {"Authorization": token} if token else {}
 

@@ -67,6 +67,7 @@ class Market:
         self._stack = AsyncExitStack()
         self._attending: asyncio.Task[None] | None = None
         self._account_nonce = Nonce(0)
+        self._opened: Desk | None = None
         self.info: InfoView
 
     @staticmethod
@@ -88,7 +89,7 @@ class Market:
             ledger = Ledger(self._profile.ledger_path)
             self._stack.callback(ledger.close)
             api = Api(self._url, session, lambda: self._desk.token())  # noqa: PLW0108 - the desk is made of the API
-            self._desk = Desk(api, self._profile, ledger, self._clock, self._notice)
+            self._opened = Desk(api, self._profile, ledger, self._clock, self._notice)
             self.info = await api.info()
             self._desk.pins = check_pins(self._profile.pins_path, self.info)
             self._attendance = Attendance(self._desk)
@@ -102,6 +103,7 @@ class Market:
         if self._attending is not None:
             self._attending.cancel()
             await asyncio.gather(self._attending, return_exceptions=True)
+        self._opened = None
         await self._stack.aclose()
 
     async def attach(self) -> None:
@@ -171,6 +173,12 @@ class Market:
     def entries(self) -> list[Entry]:
         """This profile's own record of its orders here, newest first."""
         return self._desk.ledger.entries(self._desk.pins.coordinator)
+
+    @property
+    def _desk(self) -> Desk:
+        if self._opened is None:
+            raise UsageError("this Market is not open; use it inside of `async with Market(profile) as market:`")
+        return self._opened
 
     async def _pack(self, job: Job) -> Packed:
         tagged = parse_tagged(job.image) if isinstance(job.image, str) and not is_path(job.image) else None

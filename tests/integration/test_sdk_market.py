@@ -216,6 +216,17 @@ async def test_unresolved_jobs_are_an_error_with_a_receipt(fake: FakeMarket, pro
     assert verify(profile.receipts / f"{run.job_id.hex()}.json").valid
 
 
+async def test_a_market_that_is_not_open_says_so(fake: FakeMarket, profile: Profile) -> None:
+    with pytest.raises(UsageError, match="async with Market"):
+        await Market(profile).offers()
+    async with Market(profile) as market:
+        run = await market.submit(job())
+    with pytest.raises(UsageError, match="is closed"):
+        await run.result()
+    with pytest.raises(UsageError, match="is not open"):
+        await market.submit(job())
+
+
 async def test_stop_is_signed_by_the_session(fake: FakeMarket, profile: Profile) -> None:
     fake.auto_finish = False
     async with Market(profile) as market:

@@ -111,6 +111,11 @@ def test_closed_standard_output_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> No
     assert run_main(["exit-codes"]) == ExitCode.OK
 
 
+def test_an_image_is_not_written_over_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(["image", "build", "--python", "-o", str(tmp_path)]) == ExitCode.USAGE
+    assert f"such as {tmp_path / 'hello.tar'}" in capsys.readouterr().err
+
+
 def test_verify_of_garbage_is_invalid_not_a_crash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "r.json"
     path.write_bytes(b"\xff\x00{")

@@ -140,7 +140,9 @@ def image_build(
     from quorate_content.tree import cid_of_path
 
     if not python:
-        raise UsageError("image build: --python is the only kind there is")
+        raise UsageError("image build: --python is the only kind there is; quorate image build --python -o hello.tar")
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder; name the archive to write, such as {output / 'hello.tar'}")
     with translated():
         built = build_python_image(output, packages or ())
         cid = str(cid_of_path(built.path))
