@@ -15,8 +15,8 @@ from quorate_coordinator.core.state import Client, State
 from quorate_protocol.epoch import Leaf, build
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.ports import Clock, Peers
-from quorate_protocol.refusals import Refused
-from quorate_protocol.units import ZERO_HASH, Amount
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import ZERO_HASH, Address, Amount
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender
 
@@ -66,3 +66,23 @@ async def test_before_the_first_posting_none_stands() -> None:
     world = peopled()
     asked = await everything(cast(ChainClient, EvmNode(world.evm)), world.contracts, COORDINATOR.address, [])
     assert asked == ev.ChainAsked((ev.NewestEpoch(0, ZERO_HASH),))
+
+
+async def test_a_node_in_trouble_makes_no_refusal_of_a_posting_that_stands() -> None:
+    world, told = peopled(), list[ev.Event]()
+    performer = _performer(world, told)
+    node = cast(EvmNode, performer.client)
+    call, first = node.call, _post(world, 1, 3 * USD)
+    number = world.contracts.epochs.newest(COORDINATOR.address).data
+
+    async def confused(to: Address, data: bytes) -> bytes:
+        if data == number:
+            raise Refused(Code.CHAIN, "header not found")
+        return await call(to, data)
+
+    node.call = confused  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        await performer(first)
+    node.call = call  # type: ignore[method-assign]
+    await performer(first)
+    assert told == [ev.ChainAsked((ev.NewestEpoch(1, first.root.hash),))], "performed again, it is told"

@@ -9,8 +9,7 @@ from quorate_contracts.bindings.court import CaseExecution, case_bond
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.adapters.documents import Documents
-from quorate_coordinator.adapters.registration import ask
-from quorate_coordinator.adapters.standing import backers, everything, newest_epoch
+from quorate_coordinator.adapters.standing import backers, everything, newest_epoch, view
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import ArchiveRuns, Effect, Evidence, OpenCase, PostEpoch, Send, StoreReceipt, StoreSpec
 from quorate_coordinator.core.state import State
@@ -79,7 +78,7 @@ class Performer:
         vouchers = [SignedVoucher(item.session, item.voucher) for item in effect.vouchers]
         # A session that the chain has proven once need not be shown and checked again: 7,000 gas a voucher.
         clients = [item.voucher.message.client for item in effect.vouchers]
-        known = {client: await ask(self.client, epochs.session(self.coordinator, client)) for client in clients}
+        known = {client: await view(self.client, epochs.session(self.coordinator, client)) for client in clients}
         call = epochs.post(self.coordinator, effect.number, effect.root, vouchers, known)
         try:
             await self._transact(effect.key, call)
