@@ -83,6 +83,7 @@ class Cheat:
 
     liars: frozenset[int] = frozenset()  # indices of providers that give a wrong output
     exit_status: int = 0
+    no_files: bool = False  # the program left nothing, or its files were refused
     charge_extra: int = 0
     stale_round: bool = False  # the commit names a round that has appeared
     wrong_class: bool = False
@@ -219,10 +220,12 @@ class FakeWork:
         accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(int(self.clock.now())))
         salt = sha256(b"salt" + hashed)
         output, sealed = self.folder / f"out-{hashed.hex()}", self.folder / f"sealed-{hashed.hex()}"
-        (output / "deep").mkdir(parents=True)
+        output.mkdir(parents=True)
         lie = f" a lie of {who}" if who in self.cheat.liars else ""
-        (output / "result.txt").write_text(f"{' '.join(spec.command())}{lie}\n")
-        (output / "deep" / "empty").write_bytes(b"")
+        if not self.cheat.no_files:
+            (output / "result.txt").write_text(f"{' '.join(spec.command())}{lie}\n")
+            (output / "deep").mkdir()
+            (output / "deep" / "empty").write_bytes(b"")
         output_digest, cid, _ = await asyncio.to_thread(seal_directory, output, salt, sealed)
         if self.cheat.swap_ciphertext:
             raw = bytearray(sealed.read_bytes())

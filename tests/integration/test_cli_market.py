@@ -91,6 +91,9 @@ async def test_a_program_that_fails_ends_the_command_with_one(call: Call, fake: 
     code, out, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "false")
     assert code == 1 and "exited 3" in out
     assert f"quorate --devnet {tmp_path / 'devnet.json'} logs 0x" in err
+    fake.cheat = Cheat(no_files=True)
+    code, _, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "true")
+    assert code == 0 and "it left no files" in err and "logs 0x" in err
     fake.cheat = Cheat(exit_status=512)
     code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "sleep")
     assert code == 1 and "longer than max_duration" in out
