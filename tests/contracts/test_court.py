@@ -238,6 +238,16 @@ def test_the_jury_is_distinct_and_holds_neither_side() -> None:
     assert not {twin, key("owner3").address} <= set(trial.jurors), "one payout address has one seat"
 
 
+def test_the_accused_does_not_choose_by_its_payout_who_judges_it() -> None:
+    """Once the round is known: with another's payout address it kept that owner off its jury, and where there are few it had none (I9)."""
+    world = peopled(providers=4)
+    trial = Trial.opened(world, ACCUSED)
+    world.prove(trial.now.round)
+    world.evm.send(ACCUSED, world.contracts.stakes.change_payout(key("payout1").address))
+    trial.draw()
+    assert set(trial.jurors) == {key(f"owner{i}").address for i in range(1, 4)}
+
+
 def test_all_there_are_judge_when_there_are_few() -> None:
     world = peopled(providers=5)
     for number in range(1, 5):

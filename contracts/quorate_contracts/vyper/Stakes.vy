@@ -85,6 +85,7 @@ CLASSES_MAX: constant(uint256) = 16  # host classes in which one account has ope
 PAGE: constant(uint256) = 64
 TRIES: constant(uint256) = 64
 JURORS: constant(uint256) = 7
+SIDES: constant(uint256) = 2  # accused and accuser
 
 TOKEN: public(immutable(address))
 COURT: public(immutable(address))
@@ -375,16 +376,19 @@ def slot_page(hostClass: bytes32, start: uint256) -> DynArray[Slot, PAGE]:
 @view
 def draw(hostClass: bytes32, length: uint256, seed: bytes32, want: uint256, atBlock: uint256, openedBy: uint256, excluded: DynArray[address, 16]) -> DynArray[uint256, JURORS]:
     """
-    @notice Registration indices of up to `want` owners, distinct in owner, payout and network from each other and from `excluded`,
-            with slots active in `atBlock` and opened by `openedBy` (seconds).
+    @notice Registration indices of up to `want` owners, distinct in owner, payout and network from each other and from the jurors in
+            `excluded`, and in owner from the two sides, who come first there; with slots active in `atBlock` and opened by `openedBy`
+            (seconds).
     @dev Up to 64 places are shuffled, so that a small class gives all it has; a longer list is tried 64 times.
     """
     found: DynArray[uint256, JURORS] = []
     accounts: DynArray[address, 64] = []
     networks: DynArray[bytes32, 32] = []
-    for account: address in excluded:
+    for i: uint256 in range(len(excluded), bound=16):
+        account: address = excluded[i]
         accounts.append(account)
-        if self.payout_of[account] != empty(address):
+        # A side chooses its payout and network: by another's it would choose who does not judge it
+        if i >= SIDES and self.payout_of[account] != empty(address):
             accounts.append(self.payout_of[account])
             networks.append(self.network_of[account])
     order: uint256[TRIES] = empty(uint256[TRIES])
