@@ -138,7 +138,7 @@ class BwrapExecutor(DetachedExecutor):
                 "stage": STAGE if _is_root() else "",
                 "sources": sources,
                 "user": USER,
-                "in_memory": ["/scratch", "/tmp", "/dev/shm", *image.covered],
+                "in_memory": [str(image.root), ["/scratch", "/tmp", *(["/dev/shm"] if task.shm_bytes else []), *image.covered]],
                 "watched": str(folder / "outputs") if is_watched else "",
             },
         }

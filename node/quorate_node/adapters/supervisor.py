@@ -31,6 +31,7 @@ POLL_SECONDS = 0.1
 MEMORY_POLL_SECONDS = 0.25
 READS_MAX = 64
 SPARE_BYTES = 64 << 20  # of the disk that outputs lie on; as much as the content store leaves
+RSS = ("RssAnon", "RssFile", "RssShmem")
 INODE_BYTES = 1024  # in the kernel's memory, for a file of a memory file system
 DEPTH_MAX = 64  # of output directories, as where they are collected
 OPEN_FILES_MAX = 8192
@@ -53,8 +54,7 @@ class Supervised:
         self.is_told = False
         self.stop_at: float | None = None
         self.memory_read = 0.0
-        self.peak_bytes = 0
-        self.cpu_ms = 0
+        self.peak_bytes = self.cpu_ms = 0
         self.status = b""  # what bubblewrap says of its child, one JSON object a line
         self.init: int | None = None  # descriptor of the sandbox's first process, whose end is the end of all others there
         self.init_pid = 0
@@ -139,10 +139,11 @@ class Supervised:
             return
         self.memory_read = now
         found = members(self.process.pid, self.init_pid)
-        memory, tasks, cpu_ms = used(found)
+        tasks, cpu_ms = used(found)
         pids = [pid for pid, _ in found]
-        if self.init_pid:
-            memory += max(0, in_memory(self.init_pid, self.sandbox["in_memory"]) - shared(pids))
+        own, shared = resident(pids)
+        # What is in a memory file system and mapped as well stands in both, and is to count once.
+        memory = own + max(shared, in_memory(self.init_pid, *self.sandbox["in_memory"]) if self.init_pid else 0)
         self.peak_bytes = max(self.peak_bytes, memory)
         self.cpu_ms = max(self.cpu_ms, cpu_ms)
         if memory > self.plan["memory_bytes"]:
@@ -155,8 +156,7 @@ class Supervised:
 
     def watch_outputs(self, folder: str, pids: list[int]) -> None:
         """Ends a program that writes too much to the owner's disk; when that runs out, the lease has failed and there is no result."""
-        hidden = unlinked(pids, os.stat(folder).st_dev)
-        if exceeds(folder, self.plan["output_bytes"] - hidden, self.plan["output_inodes"]):
+        if exceeds(folder, self.plan["output_bytes"] - unlinked(pids, os.stat(folder).st_dev), self.plan["output_inodes"]):
             self.kill()
         disk = os.statvfs(folder)
         if disk.f_bavail * disk.f_frsize < SPARE_BYTES:
@@ -263,34 +263,33 @@ def members(group: int, init: int) -> list[tuple[int, list[str]]]:
     return [item for item in found if int(item[1][2]) == group or (space and namespace_of(item[0]) == space)]
 
 
-def used(found: list[tuple[int, list[str]]]) -> tuple[int, int, int]:
-    """Resident bytes, threads and CPU milliseconds of these processes together."""
-    memory = sum(int(fields[21]) for _, fields in found) * resource.getpagesize()
+def used(found: list[tuple[int, list[str]]]) -> tuple[int, int]:
+    """Threads and CPU milliseconds of these processes together."""
     ticks = sum(int(field) for _, fields in found for field in fields[11:15])
-    return memory, sum(int(fields[17]) for _, fields in found), ticks * 1000 // os.sysconf("SC_CLK_TCK")
+    return sum(int(fields[17]) for _, fields in found), ticks * 1000 // os.sysconf("SC_CLK_TCK")
 
 
-def shared(pids: list[int]) -> int:
-    """Bytes of files in memory that these processes have mapped, each as often as it is mapped: they stand in resident bytes already."""
-    total = 0
+def resident(pids: list[int]) -> tuple[int, int]:
+    """Bytes that these processes have mapped: their own and files', and shared memory. Of each process both are of one moment."""
+    own = shared = 0
     for pid in pids:
         try:
             text = Path(f"/proc/{pid}/status").read_text()
         except OSError:
             continue  # it ended while we looked
-        total += sum(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("RssShmem:"))
-    return total
+        sizes = {name: int(value.split()[0]) << 10 for name, _, value in (line.partition(":") for line in text.splitlines()) if name in RSS}
+        own, shared = own + sum(sizes.values()), shared + sizes.get("RssShmem", 0)
+    return own - shared, shared
 
 
-def in_memory(init: int, folders: list[str]) -> int:
-    """Bytes of the sandbox's memory file systems, with what the kernel needs for each file there."""
-    total = 0
-    for folder in folders:
-        try:
-            found = os.statvfs(f"/proc/{init}/root{folder}")
-        except OSError:
-            continue  # not made yet, or the sandbox has ended
-        total += (found.f_blocks - found.f_bfree) * found.f_frsize + (found.f_files - found.f_ffree) * INODE_BYTES
+def in_memory(init: int, root: str, folders: list[str]) -> int:
+    """Bytes of the sandbox's memory file systems, with what each file takes of the kernel. Before its root is `root`, they are ours."""
+    place, total = f"/proc/{init}/root", 0
+    try:
+        for found in map(os.statvfs, [place + folder for folder in folders] if os.path.samefile(place, root) else []):
+            total += (found.f_blocks - found.f_bfree) * found.f_frsize + (found.f_files - found.f_ffree) * INODE_BYTES
+    except OSError:
+        pass  # the sandbox has ended
     return total
 
 
@@ -329,7 +328,7 @@ def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
                     stack.append(opened(entry.name, handle))
                 except (FileNotFoundError, NotADirectoryError):
                     pass  # the program removed it
-        return False
+        return total > bytes_max
     except PermissionError:
         return True  # closed to us in the very moment that it was opened up: such a program hides something
     finally:
