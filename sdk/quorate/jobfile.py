@@ -81,7 +81,7 @@ def load_job(path: Path) -> Job:
         with path.open("rb") as file:
             data = file.read(512 * 1024)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+        raise UsageError(f"{path}: {error.strerror or error}; -f names a job file, such as examples/hello.yaml") from error
     return parse_job(data, path.parent)
 
 

@@ -1,6 +1,7 @@
 """A submitted job: its history, its logs, its end."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from quorate_runtime.crash import crash_point
 
 POLL_SECONDS = 5.0
 HISTORY_SECONDS = 1.0
+AWAY_SECONDS = 60.0  # longer than a coordinator takes to start again
 LAST_EVENTS = frozenset({"verdict", "ended"})
 
 
@@ -87,7 +89,7 @@ class Run:
         try:
             while True:
                 news.clear()
-                view = await self.status()
+                view = await self._status_after_all()
                 if is_over(view):
                     return view
                 try:
@@ -97,6 +99,22 @@ class Run:
                     continue
         finally:
             self._attendance.forget(self.job_id)
+
+    async def _status_after_all(self) -> RunView:
+        """The status, from a coordinator that may be starting again: the run does not end with it, so neither does waiting."""
+        away_since: float | None = None
+        for pause in itertools.chain(RECONNECT_SECONDS, itertools.repeat(RECONNECT_SECONDS[-1])):
+            try:
+                return await self.status()
+            except UnavailableError as error:
+                now = self._desk.clock.now()
+                if away_since is None:
+                    away_since = now
+                    self._desk.notice(f"run {self.id[:14]} goes on: {error}. Asking again for {AWAY_SECONDS:g} s")
+                if now - away_since > AWAY_SECONDS:
+                    raise
+                await self._desk.clock.sleep(pause)
+        raise AssertionError("the pauses do not end")
 
     async def result(self, destination: Path | None = None, progress: Progress = no_progress) -> Result:
         """Waits, checks every claim, downloads and opens the output.

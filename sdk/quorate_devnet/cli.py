@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from quorate_devnet.config import DevnetConfig
     from quorate_devnet.supervisor import Devnet
 
-app = typer.Typer(help="A whole market on this machine: for trying it, and for tests.", no_args_is_help=True)
+app = typer.Typer(help="A whole market on this machine: for trying it, and for tests.", no_args_is_help=True, add_completion=False)
 DEFAULT_FOLDER = Path("devnet")
 MARKER_NAME = "devnet.json"
 EXIT_FAILED = 1

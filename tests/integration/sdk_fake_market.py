@@ -176,6 +176,9 @@ class FakeMarket(FakeWork):
 
     async def get_run(self, request: web.Request) -> web.Response:
         """One run."""
+        if self.cheat.away:
+            self.cheat.away -= 1
+            return web.Response(status=502)
         return _answer(codec.to_json(self._view(self._job(request))))
 
     async def get_events(self, request: web.Request) -> web.StreamResponse:

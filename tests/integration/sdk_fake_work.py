@@ -93,6 +93,7 @@ class Cheat:
     ack_other_job: bool = False
     price: int = PRICE
     lapse: bool = False  # ends without a verdict
+    away: int = 0  # so many times a run's status is answered as by a proxy whose coordinator is starting again
     refuse_order: Code | None = None
     is_session_ending: bool = False  # vouchers are refused until a session is sent without an order
     drop_first_order: bool = False  # closes the connection after taking the order

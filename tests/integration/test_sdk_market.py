@@ -197,6 +197,18 @@ async def test_an_answer_lost_on_the_way_does_not_order_twice(fake: FakeMarket, 
     assert len(fake.jobs) == 1 and fake.posts["POST orders"] == 2
 
 
+async def test_waiting_outlives_a_coordinator_that_starts_again(
+    fake: FakeMarket, profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quorate.api.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("quorate.run.RECONNECT_SECONDS", (0.01,))
+    fake.cheat = Cheat(away=30)  # ten requests of three tries
+    told: list[str] = []
+    async with Market(profile, notice=told.append) as market:
+        assert (await (await market.submit(job())).result()).is_success
+    assert fake.cheat.away == 0 and any("goes on" in sentence for sentence in told)
+
+
 async def test_a_job_that_nobody_takes_costs_nothing(fake: FakeMarket, profile: Profile) -> None:
     fake.cheat = Cheat(lapse=True)
     async with Market(profile) as market:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quorate.cli.context import from_environment
-from quorate.cli.main import run_main
+from quorate.cli.main import main, run_main
 from quorate.exits import MEANING, ExitCode
 
 HEAVY = ("docker", "sqlalchemy", "numpy", "web3", "eth_tester", "libp2p", "vyper")
@@ -104,6 +104,13 @@ def test_an_interrupt_while_packages_load_leaves_no_trace(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "meta_path", [Interrupt(), *sys.meta_path])
     assert run_main(["ps"]) == ExitCode.INTERRUPTED
     assert capsys.readouterr().err == "quorate: interrupted; submitted runs go on\n"
+
+
+def test_a_bug_does_not_end_like_a_job_that_failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("quorate.cli.app.app", lambda **options: 1 / 0)
+    with pytest.raises(SystemExit) as ended:
+        main(["ps"])
+    assert ended.value.code == ExitCode.BUG and "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_closed_standard_output_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,18 @@
 import os
 import sys
 
-INTERRUPTED = 130  # ExitCode.INTERRUPTED, known before anything is imported
+BUG, INTERRUPTED = 70, 130  # as in ExitCode, known before anything is imported
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the `quorate` script: never shows a trace for an error that has a sentence."""
     words = sys.argv[1:] if arguments is None else arguments
-    sys.exit(int(run_main(words)))
+    try:
+        code = int(run_main(words))
+    except Exception:  # noqa: BLE001 - a bug, shown whole; Python's own status for it is what a job that failed ends with
+        sys.excepthook(*sys.exc_info())
+        code = BUG
+    sys.exit(code)
 
 
 def run_main(words: list[str]) -> int:

@@ -92,6 +92,8 @@ def offers(
             emit({"offers": [codec.to_json(view) for view in wanted]})
         else:
             show.table(show.OFFER_COLUMNS, show.offer_rows(wanted))
+            if not wanted:
+                note(f"none of {len(views)} offers fits these filters" if views else "no provider is on offer here now; try again later")
 
     run_async(work())
 
