@@ -1,8 +1,10 @@
 """What the supervisor believes of bubblewrap's report: whoever it names there as its child is killed in the end."""
 
+from pathlib import Path
+
 import pytest
 
-from quorate_node.adapters.supervisor import PIDS_MAX, told
+from quorate_node.adapters.supervisor import DEPTH_MAX, PIDS_MAX, exceeds, told
 
 GOOD = b'{ "child-pid": 6796, "mnt-namespace": 4026532179 }\n{ "exit-code": 0 }\n'
 
@@ -19,3 +21,20 @@ def test_numbers_of_whole_lines() -> None:
 def test_what_is_no_word_of_it_is_passed_over(line: bytes) -> None:
     assert told(line + b"\n", "child-pid") is None
     assert told(line + b"\n" + GOOD, "child-pid") == 6796
+
+
+def test_what_a_tree_of_outputs_exceeds(tmp_path: Path) -> None:
+    """Bytes on disk, entries, depth; bytes that have no name any more are taken off the bound, which may leave less than nothing."""
+    assert not exceeds(str(tmp_path), 0, 0)
+    assert exceeds(str(tmp_path), -1, 10)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(bytes(8192))
+    (tmp_path / "a" / "out").symlink_to("/")
+    assert not exceeds(str(tmp_path), 8192, 4)
+    assert exceeds(str(tmp_path), 8191, 4)
+    assert exceeds(str(tmp_path), 8192, 3)
+    deep = tmp_path.joinpath(*["d"] * DEPTH_MAX)
+    deep.mkdir(parents=True)
+    assert not exceeds(str(tmp_path), 8192, 1000)
+    (deep / "d").mkdir()
+    assert exceeds(str(tmp_path), 8192, 1000)

@@ -19,7 +19,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -309,7 +308,7 @@ def unlinked(pids: list[int], device: int) -> int:
 def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
     """Whether a tree is larger than it may be, or deeper than would be collected. Links are not followed, whatever the program swaps."""
     total = inodes = 0
-    stack: list[tuple[int, Iterator[os.DirEntry[str]]]] = []
+    stack: list[tuple[int, Any]] = []
     try:
         stack.append(opened(folder, None))
         while stack:
@@ -332,11 +331,12 @@ def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
     except PermissionError:
         return True  # closed to us in the very moment that it was opened up: such a program hides something
     finally:
-        for handle, _ in stack:
+        for handle, entries in stack:
+            entries.close()
             os.close(handle)
 
 
-def opened(name: str, parent: int | None) -> "tuple[int, Iterator[os.DirEntry[str]]]":
+def opened(name: str, parent: int | None) -> tuple[int, Any]:
     """A directory and its entries. One that the program closed to its own user, who is ours, is opened up: anything could hide there."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(name, flags | os.O_PATH, dir_fd=parent)
