@@ -21,6 +21,7 @@ from quorate_protocol.views import JobEvent, RunView, SealedOutput
 from quorate_runtime.crash import crash_point
 
 POLL_SECONDS = 5.0
+FIRST_EVENT_SECONDS = 10.0  # every run has one, and a busy coordinator needs a while for the first byte
 HISTORY_SECONDS = 1.0
 AWAY_SECONDS = 60.0  # longer than a coordinator takes to start again
 LAST_EVENTS = frozenset({"verdict", "ended"})
@@ -64,10 +65,11 @@ class Run:
 
     async def history(self) -> AsyncIterator[JobEvent]:
         """What has happened so far: the stream until it falls silent."""
-        events = self._desk.api.events(self.job_id, 0)
+        events, patience = self._desk.api.events(self.job_id, 0), FIRST_EVENT_SECONDS
         try:
             while True:
-                yield await asyncio.wait_for(anext(events), HISTORY_SECONDS)
+                yield await asyncio.wait_for(anext(events), patience)
+                patience = HISTORY_SECONDS
         except (TimeoutError, StopAsyncIteration):  # not re-raised: that was the history
             return
         finally:

@@ -146,6 +146,13 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(call: Call, fa
     assert tree["checkedMicroUsd"] == tree["vouchedMicroUsd"] == fake.charged and tree["openBudgetsMicroUsd"] == 0
 
 
+async def test_a_history_waits_for_its_first_event(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the coordinator took more than a second to answer, the history was empty, with exit code 0."""
+    run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])["jobId"]
+    monkeypatch.setattr("quorate.run.HISTORY_SECONDS", 0.0)
+    assert "acked" in (await call("events", run))[1]
+
+
 async def test_offers_and_their_filters(call: Call) -> None:
     code, out, _ = await call("offers")
     assert code == 0 and "0.30 spot 0.30" in out
