@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,11 +29,12 @@ from quorate_runtime.notify import Notifier
 from quorate_runtime.passphrase import passphrase_of
 from quorate_runtime.sqlite_whole import FileDamaged
 from quorate_runtime.stopping import serve_until_signal
+from quorate_runtime.urls import web_url
 
 if TYPE_CHECKING:
     from quorate_coordinator.service import Service
 
-app = typer.Typer(help="Run the matching service: order book, audits, settlement.", no_args_is_help=True)
+app = typer.Typer(help="Run the matching service: order book, audits, settlement.", no_args_is_help=True, add_completion=False)
 EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 4
 LEAVE_SECONDS = 5  # for what was taken to be done with
@@ -81,7 +83,7 @@ def init(
     chain_url: Annotated[str, typer.Option("--chain-url", help="[default: the devnet's, else http://127.0.0.1:8545]")] = "",
     beacon_url: Annotated[str, typer.Option("--beacon-url", help="[default: the devnet's, else http://127.0.0.1:8546]")] = "",
     host: Annotated[str, typer.Option("--host")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port")] = 7700,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535)] = 7700,
     public_url: Annotated[str, typer.Option("--public-url")] = "",
     fee_bps: Annotated[int, typer.Option("--fee-bps", min=0, max=2000)] = 200,
     trusted_proxy: Annotated[list[str] | None, typer.Option(help="Network of reverse proxies, such as 10.0.0.0/8; repeatable")] = None,
@@ -95,14 +97,18 @@ def init(
     _proxies(proxies, proxy_header)
     made, chain, beacon = _read_deployment(deployment)
     try:
+        chain_url = web_url("--chain-url", chain_url or chain or CHAIN_URL, CHAIN_URL)
+        beacon_url = web_url("--beacon-url", beacon_url or beacon or BEACON_URL, BEACON_URL)
+        public_url = web_url("--public-url", public_url, "https://market.example") if public_url else ""
         is_first = not (folder / "keys" / "account.json").exists()
         passphrase = passphrase_of(password_file, os.environ, "coordinator", is_first)
         keystore = Keystore.at(folder / "keys", passphrase, BY_NAME[made.limits])
         keys = coordinator_keys.create(keystore)
+    except Refused as error:
+        raise fail(error.detail, 2) from error
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error
-    settings = Settings(made, chain_url or chain or CHAIN_URL, beacon_url or beacon or BEACON_URL, host, port, public_url, Bps(fee_bps),
-                        proxies, proxy_header)  # fmt: skip
+    settings = Settings(made, chain_url, beacon_url, host, port, public_url, Bps(fee_bps), proxies, proxy_header)
     (folder / SETTINGS).write_bytes(codec.encode(settings))
     bond = BY_NAME[made.limits].coordinator_bond
     facts = {"home": str(folder), "account": "0x" + keys.account.address.hex(), "posting": "0x" + keys.posting.address.hex(), "bond": bond}
@@ -112,8 +118,8 @@ def init(
     typer.echo(f"Coordinator made in {folder}")
     typer.echo(f"  account 0x{keys.account.address.hex()}: needs a bond of {usd(bond)} USD and gas to register")
     typer.echo(f"  posting 0x{keys.posting.address.hex()}: needs gas, and tokens for the bonds of cases")
-    faucet = f"`quorate devnet fund {home or folder}`" if chain else "fund both"
-    typer.echo(f"Next: {faucet}, then `quorate coordinator up{'' if home is None else f' --home {home}'}`")
+    faucet = f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if chain else "fund both"
+    typer.echo(f"Next: {faucet}, then `quorate coordinator up{'' if home is None else f' --home {shlex.quote(str(home))}'}`")
 
 
 def _proxies(networks: tuple[str, ...], header: str) -> Proxies:
@@ -185,7 +191,7 @@ def up(
     try:
         asyncio.run(_serve(Service(config, keys, notifier=Notifier(os.environ))))
     except* Refused as group:
-        faucet = f". On a devnet: quorate devnet fund {folder}" if settings.deployment.limits == DEVNET.name else ""
+        faucet = f". On a devnet: quorate devnet fund {shlex.quote(str(folder))}" if settings.deployment.limits == DEVNET.name else ""
         refused = group.exceptions[0]
         assert isinstance(refused, Refused), "the group holds nothing else"
         raise fail(f"{refused.detail or refused}{faucet if refused.code is Code.NOT_REGISTERED else ''}", EXIT_REFUSED) from group

@@ -1,5 +1,6 @@
 """`node check`: what this machine offers, what its class looks like, what is missing, each failure with its fix."""
 
+import shlex
 import statistics
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -121,7 +122,7 @@ async def _money(client: ChainClient, contracts: Contracts, config: Config, keys
     found = await standing(client, contracts, keys, host.id(), config.slots)
     lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
     stake = f"{found.open_slots} of {config.slots} stake slots open, {usd(found.stake_missing)} USD to add, {usd(found.tokens)} USD held"
-    faucet = f"; on a devnet: quorate devnet fund {config.home}" if config.is_devnet else ""
+    faucet = f"; on a devnet: quorate devnet fund {shlex.quote(str(config.home))}" if config.is_devnet else ""
     registered = f"provider 0x{keys.account.hex()} is {'registered' if found.index else 'not registered yet (up does it)'}"
     lacking = (Finding("missing", False, item.what, item.remedy + faucet) for item in lacks)
     return [Finding("money", not lacks, f"{registered}; {stake}"), *lacking]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -21,6 +22,7 @@ from quorate_node.keys import ProviderKeys
 from quorate_node.settings import Settings
 from quorate_node.status import read_status
 from quorate_protocol import codec
+from quorate_protocol.job import image_digest
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -33,8 +35,9 @@ from quorate_runtime.notify import Notifier
 from quorate_runtime.passphrase import passphrase_of
 from quorate_runtime.sqlite_whole import FileDamaged
 from quorate_runtime.stopping import serve_until_signal
+from quorate_runtime.urls import web_url
 
-app = typer.Typer(help="Run the provider: check the machine, stake, execute jobs, earn.", no_args_is_help=True)
+app = typer.Typer(help="Run the provider: check the machine, stake, execute jobs, earn.", no_args_is_help=True, add_completion=False)
 EXIT_USAGE = 2
 EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 4
@@ -111,7 +114,7 @@ def init(
     region: Annotated[str, typer.Option("--region")] = "",
     executor: Annotated[ExecutorKind, typer.Option("--executor")] = ExecutorKind.AUTO,
     host: Annotated[str, typer.Option("--host", help="Where the gateway listens")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port")] = 7710,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any")] = 7710,
     public_url: Annotated[str, typer.Option("--public-url", help="How others reach the gateway")] = "",
     home: Home = None,
     password_file: PasswordFile = None,
@@ -121,20 +124,23 @@ def init(
     folder = home_of(home)
     try:
         urls, is_devnet = _market(coordinator or [], devnet, limits)
+        asked, floor = stored.usd_price(price), stored.usd_price(price_floor)
+        if asked < floor:
+            raise Refused(Code.MALFORMED, f"--price {price} is below --price-floor {price_floor}: every job would be declined")
         settings = Settings(
             coordinators=urls,
             owner=_address(owner, "--owner"),
             payout=_address(payout, "--payout"),
             slots=slots,
-            price=stored.usd_price(price),
-            price_floor=stored.usd_price(price_floor),
-            images=tuple(image or ()),
+            price=asked,
+            price_floor=floor,
+            images=tuple(_image(item) for item in image or ()),
             region=region,
             executor=executor,
             is_devnet=is_devnet,
             listen_host=host,
             listen_port=port,
-            public_url=public_url,
+            public_url=web_url("--public-url", public_url, "https://gpu.example:7710") if public_url else "",
         )
         keys = _keys(folder, settings, password_file, is_new=True)
         stored.write(folder, settings)
@@ -151,8 +157,8 @@ def init(
     typer.echo(f"Provider made in {folder}")
     typer.echo(f"  owner {_hex(keys.account)}: needs {usd(stake)} USD of stake and gas to register")
     typer.echo(f"  operator {_hex(keys.operator.address)}: signs; `up` gives it gas from the owner")
-    where = "" if home is None else f" --home {home}"
-    faucet = f"`quorate devnet fund {home or folder}`" if devnet else "fund the owner"
+    where = "" if home is None else f" --home {shlex.quote(str(home))}"
+    faucet = f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if devnet else "fund the owner"
     typer.echo(f"Next: {faucet}, then `quorate node check{where}` and `quorate node up{where}`")
 
 
@@ -161,13 +167,19 @@ def _market(coordinators: list[str], devnet: Path | None, limits: str) -> tuple[
     if limits not in (MAINNET.name, DEVNET.name):
         raise Refused(Code.MALFORMED, f"--limits {limits!r}: it is {MAINNET.name} or {DEVNET.name}")
     urls = [stored.devnet_coordinator(devnet)] if devnet else []
-    urls += [url.rstrip("/") for url in coordinators]
-    bad = next((url for url in urls if not url.startswith(("http://", "https://"))), None)
-    if bad is not None:
-        raise Refused(Code.MALFORMED, f"--coordinator {bad!r}: it is a URL, such as http://127.0.0.1:7700")
+    urls += [web_url("--coordinator", url, "http://127.0.0.1:7700") for url in coordinators]
     if not urls:
         raise Refused(Code.MALFORMED, "name the market to join: --coordinator URL, or --devnet devnet.json")
     return tuple(dict.fromkeys(urls)), devnet is not None or limits == DEVNET.name
+
+
+def _image(text: str) -> str:
+    """Jobs name images so, and only so: a tag would match none."""
+    try:
+        image_digest(text)
+    except Refused as error:
+        raise Refused(Code.MALFORMED, f"--image {text!r}: name@sha256:digest, or the CID of an archive") from error
+    return text
 
 
 def _hex(value: bytes) -> str:
@@ -202,7 +214,7 @@ def check(home: Home = None, password_file: PasswordFile = None, as_json: AsJson
 @app.command()
 def up(
     executor: Annotated[ExecutorKind | None, typer.Option("--executor", help="Overrides the setting")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Gateway port; 0 = any")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any")] = None,
     stop_on_exit: Annotated[bool, typer.Option("--stop-on-exit", help="End running jobs too (they go on otherwise)")] = False,
     noop_ms: Annotated[int, typer.Option("--noop-ms", hidden=True)] = 0,
     drain_seconds: Annotated[int, typer.Option("--drain-seconds", min=0, help="At the end wait so long for what runs")] = 0,
@@ -309,7 +321,7 @@ def rotate(home: Home = None, password_file: PasswordFile = None, as_json: AsJso
         new = keys.operator if waiting else provider_keys.add_operator(keystore)
     except (Refused, KeystoreError) as error:
         fail(error, as_json)
-    where = "" if home is None else f" --home {home}"
+    where = "" if home is None else f" --home {shlex.quote(str(home))}"
     if as_json:
         typer.echo(json.dumps({"operator": _hex(new.address), "is_new": not waiting}))
         return
@@ -322,7 +334,7 @@ def rotate(home: Home = None, password_file: PasswordFile = None, as_json: AsJso
 async def _control(home: Path, method: str, path: str) -> codec.Json:
     last = await asyncio.to_thread(read_status, home / "status.json")
     if last is None:
-        raise Unavailable(f"no provider has run in {home}; start it with `quorate node up`", 0)
+        raise Unavailable(f"no provider has run in {home}; start it with `quorate node up --home {shlex.quote(str(home))}`", 0)
     token = await asyncio.to_thread(control_token, home)
     timeout = aiohttp.ClientTimeout(total=CONTROL_SECONDS)
     try:
@@ -332,4 +344,6 @@ async def _control(home: Path, method: str, path: str) -> codec.Json:
                 raise Unavailable(f"{last.gateway} answered {response.status}: another program has that port now", 0)
             return await response.json()
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise Unavailable(f"the provider of {home} does not answer at {last.gateway}; start it with `quorate node up`", 0) from error
+        raise Unavailable(
+            f"the provider of {home} does not answer at {last.gateway}; start it with `quorate node up --home {shlex.quote(str(home))}`", 0
+        ) from error

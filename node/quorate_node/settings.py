@@ -1,5 +1,6 @@
 """What `node init` writes and every other command reads: `<home>/node.json`."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def read(home: Path) -> Settings:
     """Refused with the remedy when there is none, or it is not readable."""
     path = home / FILE
     if not path.exists():
-        raise Refused(Code.UNKNOWN, f"{path} is not there; run `quorate node init` first")
+        raise Refused(Code.UNKNOWN, f"{path} is not there; run `quorate node init --home {shlex.quote(str(home))}` first")
     settings: Settings = codec.from_json(Settings, codec.parse(path.read_bytes(), FILE_BYTES_MAX))
     return settings
 

@@ -77,3 +77,9 @@ def test_a_folder_that_another_process_uses(operator: Operator) -> None:
     with lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         operator.fails_to_start(str(lock.parent), f"in use by another process (pid {os.getpid()})", "folder of its own")
+
+
+def test_what_is_no_url_is_said_before_it_is_used(operator: Operator) -> None:
+    for flag in ("--chain-url", "--beacon-url", "--public-url"):
+        code, text = operator.type("init", "--deployment", str(operator.folder / "deployment.json"), flag, "foo")
+        assert code == 2 and f"{flag} 'foo'" in text, text

@@ -66,8 +66,12 @@ def test_an_owner_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> No
 
 
 @pytest.mark.parametrize(
-    "words", [("--price", "-1"), ("--price", "0.0000001"), ("--price", "1e3"), ("--owner", "0x12"), ("--payout", "zz")]
-)
+    "words",
+    [
+        ("--price", "-1"), ("--price", "0.0000001"), ("--price", "1e3"), ("--owner", "0x12"), ("--payout", "zz"),
+        ("--public-url", "foo"), ("--image", "python:3.11"), ("--coordinator", "foo:80"), ("--price-floor", "7"),
+    ],
+)  # fmt: skip
 def test_nonsense_is_refused_by_name(tmp_path: Path, password: str, words: tuple[str, str]) -> None:
     """Before anything is written."""
     code, text = run(tmp_path / "node", "init", "--coordinator", URL, "--limits", "devnet", "--password-file", password, "--json", *words)
