@@ -4,8 +4,10 @@ Every byte of the body is covered by a signature or hash inside it, or is marked
 by name, so that a flipped byte names the signature or hash that it breaks.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from quorate_protocol import audit, cids, codec, codec_text
 from quorate_protocol.audit import StakeSlot
@@ -15,7 +17,7 @@ from quorate_protocol.eligible import ShownSlot
 from quorate_protocol.envelope import AnyEnvelope, Envelope, Recover, check_signature_form
 from quorate_protocol.hashing import hash_list, sha256
 from quorate_protocol.job import JobSpec
-from quorate_protocol.limits import DRAW_TRIES
+from quorate_protocol.limits import DRAW_TRIES, TIERS
 from quorate_protocol.messages import (
     Accept,
     Ack,
@@ -31,7 +33,7 @@ from quorate_protocol.messages import (
 )
 from quorate_protocol.quick import quicken
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import PPM_ONE, Address, Hash32, Label, Outcome, Round
+from quorate_protocol.units import KILLED, PPM_ONE, Address, Hash32, Label, Outcome, Round
 
 RECEIPT_BYTES_MAX = 4 << 20
 VerifyRound = Callable[[bytes, int, bytes], bool]
@@ -213,8 +215,10 @@ def _orders(receipt: Receipt, domain: Domain) -> Iterator[Check]:
     if receipt.stop is not None:
         yield Check("stop:jobId", receipt.stop.message.job_id == ack.job_id, "the Stop is for this job")
     for number, batch in enumerate(receipt.batches):
-        good = secret_hash(batch.message.secret) == ack.secret_hash
-        yield Check(f"hash:secret[{number}]", good, "x against Ack.secretHash")
+        message = batch.message
+        yield Check(f"hash:secret[{number}]", secret_hash(message.secret) == ack.secret_hash, "x against Ack.secretHash")
+        # Both go into the seed of the draw: whoever may choose them may try until the beacon draws its friends.
+        yield Check(f"batch[{number}]", message.job_id == ack.job_id and message.batch == number, "this job's batches, in order from 0")
 
 
 def _executions(receipt: Receipt, domain: Domain) -> Iterator[Check]:
@@ -291,12 +295,27 @@ def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         yield Check(f"draw[{number}]", is_theirs and _are_parties(receipt, drawn), "drawn slots are the auditors")
         tries = len(set(message.slots)) == len(message.slots) and all(attempt < DRAW_TRIES for attempt in message.slots)
         yield Check(f"tries[{number}]", tries, f"distinct tries of the draw, below {DRAW_TRIES}")
-        is_rate_whole = receipt.ack.message.rule is not Label.QUORUM_2 or message.audit_ppm == PPM_ONE
-        yield Check(f"rate[{number}]", is_rate_whole and (audited or not message.slots), f"auditPpm {message.audit_ppm}")
+        is_rate = message.audit_ppm >= _least_rate(receipt) and (audited or not message.slots)
+        yield Check(f"rate[{number}]", is_rate, f"auditPpm {message.audit_ppm}, at least {_least_rate(receipt)}")
     yield from _shown(receipt, touched)
+    rounds = [batch.message.beacon_round for batch in receipt.batches]
+    yield Check("rounds", all(one < next_one for one, next_one in pairwise(rounds)), "each batch is drawn by a later round")
     if receipt.witness is not None and receipt.executions:
-        primary = digest(domain, receipt.executions[0].commit.message)
-        yield Check("witness:commit", receipt.witness.message.commit_hash == primary, "witness is for the primary's commit")
+        witness, primary = receipt.witness.message, digest(domain, receipt.executions[0].commit.message)
+        yield Check("witness:commit", witness.commit_hash == primary, "witness is for the primary's commit")
+        yield Check("witness:round", rounds[:1] in ([witness.beacon_round], [0]), "the first draw is by the round that was witnessed")
+
+
+def _least_rate(receipt: Receipt) -> int:
+    """The least auditPpm that rule, tier and witness allow, whatever trust the provider has earned."""
+    order = receipt.order.message
+    match receipt.ack.message.rule:
+        case Label.QUORUM_2:
+            return PPM_ONE
+        case Label.ADAPTIVE:
+            return TIERS[order.verify_tier].p_min if receipt.witness is not None or order.accept_unwitnessed else PPM_ONE
+        case Label.UNVERIFIED | Label.NONE:
+            return 0
 
 
 def _are_parties(receipt: Receipt, drawn: list[StakeSlot]) -> bool:
@@ -326,10 +345,29 @@ def _verdict(receipt: Receipt) -> Iterator[Check]:
     members = {item.commit.message.assignment_hash for item in receipt.executions}
     yield Check("verdict:members", set(verdict.group) | set(verdict.faulted) <= members, "group and faulted are executions")
     yield Check("verdict:label", verdict.label is receipt.ack.message.rule, "label is the Ack's rule")
+    yield Check("verdict:batches", verdict.batches == len(receipt.batches), "as many batches as the verdict rests on")
     if verdict.outcome is Outcome.ACCEPTED:
-        agreed = {results.get(item) for item in verdict.group}
-        good = len(agreed) == 1 and None not in agreed
-        outside = all(results.get(item) not in agreed for item in verdict.faulted)
-        enough = verdict.label is not Label.QUORUM_2 or len(verdict.group) >= 2
-        whole = set(verdict.group) | set(verdict.faulted) == members
-        yield Check("verdict:group", good and outside and enough and whole, "the group agrees, the faulted differ")
+        yield Check("verdict:group", _is_agreed(receipt, results), "the group agrees, the faulted differ")
+        yield Check("verdict:enough", _is_enough(receipt, results), "no other result has more executions, and the rule needs no more")
+
+
+def _is_agreed(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
+    """Whether group and faulted share the executions out by their results, each of them once and in the order of the executions."""
+    verdict = receipt.verdict.message
+    agreed = {results.get(item) for item in verdict.group}
+    outside = all(results.get(item) not in agreed for item in verdict.faulted)
+    members = [item.commit.message.assignment_hash for item in receipt.executions]
+    shared_out = [(item, item in verdict.group) for item in members]
+    named = [(item, True) for item in verdict.group] + [(item, False) for item in verdict.faulted]
+    return len(agreed) == 1 and None not in agreed and outside and sorted(shared_out, key=lambda pair: not pair[1]) == named
+
+
+def _is_enough(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
+    """What every accepted group needs, whatever is thought of its members: that depends on the coordinator's log (PROTOCOL §5 Batches)."""
+    verdict = receipt.verdict.message
+    is_outnumbered = max(Counter(results.values()).values(), default=0) > len(verdict.group)
+    if verdict.label is Label.ADAPTIVE and len(receipt.executions) == 1:
+        reveal = receipt.executions[0].reveal
+        return reveal is not None and reveal.exit_status not in KILLED  # a kill can be claimed by who ran nothing: always audited
+    least = 2 if verdict.label in (Label.QUORUM_2, Label.ADAPTIVE) else 1
+    return not is_outnumbered and len(verdict.group) >= least

@@ -14,10 +14,11 @@ from quorate_protocol.eip712 import digest, struct_hash
 from quorate_protocol.eligible import EligibleList, ShownSlot
 from quorate_protocol.envelope import seal
 from quorate_protocol.hashing import hash_list, sha256
-from quorate_protocol.limits import DRAW_TRIES
+from quorate_protocol.limits import DRAW_TRIES, TIERS
 from quorate_protocol.messages import CommitEntry
 from quorate_protocol.receipt import ExecutionEvidence, Party, Receipt
-from quorate_protocol.units import Address, BlockNumber, Hash32, Label, Outcome, Price, Seconds, Small
+from quorate_protocol.units import KILLED, Address, BlockNumber, ExitStatus, Hash32, Label, Outcome, Ppm, Price, Round, Seconds, Small
+from quorate_runtime.crypto import KeySigner
 from sim.parties import DOMAIN, key
 
 OWNERS = {key("owner", number).address: number for number in range(8)}
@@ -46,6 +47,8 @@ def forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Rece
     yield "another class", with_auditor(auditor, drawn, host_class=Hash32(b"\x0d" * 32))
     if body.ack.message.rule is Label.QUORUM_2:
         yield "nobody but the primary", _alone(body)
+    yield from _of_seeds(body, eligible)
+    yield from _of_verdicts(body)
     yield from _of_slots(body, eligible)
     yield from _of_parties(body)
 
@@ -69,6 +72,59 @@ def _of_a_friend(body: Receipt, eligible: EligibleList, friend: Address) -> Iter
     lone = EligibleList([replace(theirs, index=0)], 1)
     chain = replace(first.taken_from_chain, list_length=1)
     yield "a list of friends only", replace(first, slots=lone.show([0]), taken_from_chain=chain)
+
+
+def _of_seeds(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
+    """What goes into the seed is tried through until the beacon draws whom one wants: here whom it has drawn, by another seed."""
+    auditor, sign = body.executions[1].assignment.message.provider, key("statement").sign
+    for wrong, changes in (
+        ("a draw for another job", {"job_id": Hash32(b"\x0d" * 32)}),
+        ("a first batch that is no first", {"batch": Small(7)}),
+    ):
+        closed = replace(body.batches[0].message, **changes)  # type: ignore[arg-type]
+        moved = replace(body, batches=(seal(DOMAIN, closed, sign),))
+        wanted = [auditor] if closed.batch == 0 else [body.executions[0].assignment.message.provider, auditor]
+        tries = tuple(attempt for owner in wanted for attempt in _tries(moved, eligible, owner, 0, DRAW_TRIES))
+        yield wrong, _with_auditor(moved, eligible, auditor, tries)
+    if body.witness is not None:
+        other = replace(body.witness.message, beacon_round=Round(body.witness.message.beacon_round + 1))
+        yield "a draw by another round than was witnessed", replace(body, witness=seal(DOMAIN, other, _session_key(body).sign))
+
+
+def _of_verdicts(body: Receipt) -> Iterator[tuple[str, Receipt]]:
+    """The executions are real, and the verdict does not follow from them."""
+    sign, said = key("statement").sign, body.verdict.message
+    lies: dict[str, dict[str, object]] = {"a batch that is not shown": {"batches": Small(said.batches + 1)}}
+    if len(said.group) == 2:
+        lies["one execution counted twice"] = {"group": (said.group[0], said.group[0])}
+        lies["the auditor in the primary's place"] = {"group": said.group[::-1]}
+    for wrong, changes in lies.items():
+        yield wrong, replace(body, verdict=seal(DOMAIN, replace(said, **changes), sign))  # type: ignore[arg-type]
+    if body.ack.message.rule is Label.ADAPTIVE:
+        rarer = replace(body.batches[0].message, audit_ppm=Ppm(TIERS[body.order.message.verify_tier].p_min - 1))
+        yield "a rate below the tier's", _alone(replace(body, batches=(seal(DOMAIN, rarer, sign),)))
+        yield "a time-out that nobody looked at", _alone(_ending(body, 0, KILLED[0]))
+        apart = _ending(body, 1, ExitStatus(3))
+        said = replace(apart.verdict.message, group=apart.verdict.message.group[:1], faulted=apart.verdict.message.group[1:])
+        yield "one execution against as good a one", replace(apart, verdict=seal(DOMAIN, said, sign))
+
+
+def _ending(body: Receipt, number: int, status: ExitStatus) -> Receipt:
+    """The receipt as if one execution had been committed and opened with another exit status."""
+    old, entries = body.executions[number], list(body.batches[0].message.ordered)
+    assert old.reveal is not None
+    reveal = replace(old.reveal, exit_status=status)
+    bound = commitment(entries[number].assignment_hash, reveal.provider, reveal.salt, result_digest(status, reveal.output_digest))
+    commit = replace(old.commit.message, commitment=bound)
+    entries[number] = replace(entries[number], commit_hash=digest(DOMAIN, commit))
+    again = replace(old, commit=seal(DOMAIN, commit, key("operator", OWNERS[reveal.provider]).sign), reveal=reveal)
+    executions = tuple(again if item is old else item for item in body.executions)
+    return _signed(replace(body, witness=None), executions, tuple(entries), body.batches[0].message.blinds, body.batches[0].message.slots)
+
+
+def _session_key(body: Receipt) -> KeySigner:
+    keys = (key("session", number) for number in range(8))
+    return next(one for one in keys if one.address == body.session.message.session_key)
 
 
 def _of_slots(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
@@ -111,9 +167,9 @@ def _of_parties(body: Receipt) -> Iterator[tuple[str, Receipt]]:
 
 
 def _met(body: Receipt, slots: tuple[Small, ...], length: int) -> list[int]:
-    """Indices that the draw of batch 0 meets up to the last of these tries."""
+    """Indices that the draw of the first batch meets up to the last of these tries."""
     message = body.batches[0].message
-    seed = audit.seed(sha256(body.beacons[0].signature), message.job_id, message.secret, 0)
+    seed = audit.seed(sha256(body.beacons[0].signature), message.job_id, message.secret, message.batch)
     return audit.touched(seed, slots, length)
 
 
