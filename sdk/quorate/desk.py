@@ -113,6 +113,7 @@ class Desk:
         pins = self.pins
         return Known(
             order=entry.order,
+            ack=None if entry.ack is None else envelope.decode(entry.ack, Ack).message,
             spec=job.decode(entry.spec),
             domain=pins.domain,
             statement_key=pins.statement_key,

@@ -26,6 +26,7 @@ class Known:
     """What the client knows by itself: the order and spec it signed, and what its profile pinned."""
 
     order: Order
+    ack: Ack | None  # as the coordinator answered the order; None when that answer was lost on the way
     spec: JobSpec
     domain: Domain
     statement_key: Address
@@ -75,6 +76,8 @@ def _read(known: Known, data: bytes) -> tuple[Receipt, bytes]:
 
 def _check_pins(known: Known, found: Receipt) -> None:
     _require(found.order.message == known.order, "receipt: holds another order than ours")
+    # Of two Acks, the second could be made when the beacon is known: its secret decides who audits (PROTOCOL §3: once per job).
+    _require(known.ack in (None, found.ack.message), "receipt: holds another Ack than the one that answered our order")
     _require(Domain(found.chain_id, found.stakes) == known.domain, "receipt: of another chain or deployment")
     _require(found.coordinator_key == known.statement_key, "receipt: signed by another statement key than the profile's")
     _require(found.beacon_key == known.beacon_key, "receipt: of another beacon than the profile's")

@@ -146,6 +146,8 @@ class FakeMarket(FakeWork):
         order, spec = submission.order.message, submission.spec
         if self.cheat.refuse_order is not None:
             raise Refused(self.cheat.refuse_order, "as told")
+        if self.cheat.refuse_again is not None and self.posts["POST orders"] > 1:
+            raise Refused(self.cheat.refuse_again, "as told")
         worst = settlement.worst_charge(order, Label.QUORUM_2, spec.max_duration, FEE)
         if worst > order.budget:
             raise Refused(Code.BAD_AMOUNT, "budget")
@@ -166,6 +168,8 @@ class FakeMarket(FakeWork):
         ack = self.jobs[job_id].ack
         if self.cheat.ack_other_job:
             ack = seal(self.domain, replace(ack.message, job_id=ZERO_HASH), self.statement.sign)
+        if self.cheat.ack_twice:
+            ack = seal(self.domain, replace(ack.message, state_root=Hash32(b"\1" * 32)), self.statement.sign)
         return _answer(codec.to_json(AckView(job_id, ack)))
 
     async def get_runs(self, request: web.Request) -> web.Response:

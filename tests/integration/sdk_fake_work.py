@@ -91,10 +91,12 @@ class Cheat:
     foreign_verdict_key: bool = False
     swap_ciphertext: bool = False
     ack_other_job: bool = False
+    ack_twice: bool = False  # the receipt holds another Ack than the order was answered with
     price: int = PRICE
     lapse: bool = False  # ends without a verdict
     away: int = 0  # so many times a run's status is answered as by a proxy whose coordinator is starting again
     refuse_order: Code | None = None
+    refuse_again: Code | None = None  # every try of an order but the first
     is_session_ending: bool = False  # vouchers are refused until a session is sent without an order
     drop_first_order: bool = False  # closes the connection after taking the order
 
