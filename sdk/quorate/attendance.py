@@ -7,7 +7,7 @@ voucher is signed at the next contact.
 import asyncio
 
 from quorate.desk import Desk
-from quorate.errors import QuorateError, RefusedError, UnavailableError
+from quorate.errors import EvidenceError, QuorateError, RefusedError, UnavailableError
 from quorate.evidence import Agreement
 from quorate.witnessing import consider
 from quorate_protocol import envelope, job
@@ -40,7 +40,6 @@ class Attendance:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._after = Sequence(0)
-        self._witnessed: dict[Hash32, Hash32] = {}
         self._agreements: dict[Hash32, Agreement] = {}
         self._news: dict[Hash32, asyncio.Event] = {}
         self._books = asyncio.Lock()
@@ -155,15 +154,12 @@ class Attendance:
         ack = envelope.decode(entry.ack, Ack).message
         pins = desk.pins
         spec = job.decode(entry.spec)
-        answer = consider(commit, ack, spec, pins.beacon, desk.clock.now(), pins.domain, recover, self._witnessed)
+        answer = consider(commit, ack, spec, pins.beacon, desk.clock.now(), pins.domain, recover, desk.ledger.witnessing)
         if isinstance(answer, str):
             # Old commits of a replayed history are no news.
             if desk.clock.now() - event.at < 60:
                 desk.notice(f"run 0x{event.job_id.hex()[:12]}: commit not witnessed: {answer}")
             return
-        if len(self._witnessed) >= SETTLED_MAX:
-            self._witnessed.pop(next(iter(self._witnessed)))
-        self._witnessed[commit.message.assignment_hash] = answer.commit_hash
         try:
             crash_point("client.before-witness")
             await desk.api.witness(seal(pins.domain, answer, desk.profile.session.sign))
@@ -204,6 +200,11 @@ class Attendance:
 
     async def _resend_voucher(self) -> None:
         desk = self._desk
+        try:
+            await self._vouch()  # for what was checked and not signed for when this program was killed
+        except EvidenceError as error:
+            # Not re-raised: it is told, and runs go on being attended.
+            desk.notice(str(error))
         last = desk.ledger.last_voucher(desk.client, desk.pins.coordinator)
         if last is None:
             return

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.errors import EvidenceError, ProfileError
+from quorate.errors import EvidenceError, ProfileError, UnavailableError
 from quorate_protocol import codec
 from quorate_protocol.messages import Order, Voucher
 from quorate_protocol.units import Address, Amount, Hash32, Nonce
@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS orders (
 CREATE INDEX IF NOT EXISTS orders_by_coordinator ON orders (coordinator, submitted_at);
 CREATE TABLE IF NOT EXISTS vouchers (coordinator BLOB PRIMARY KEY, cumulative TEXT NOT NULL, nonce_floor TEXT NOT NULL);
 """
+_WITNESSED = "CREATE TABLE IF NOT EXISTS witnessed (assignment BLOB PRIMARY KEY, commit_hash BLOB NOT NULL);"  # came after the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,18 @@ class Debt:
 
 
 class Ledger:
-    """The books of one profile. Calls block briefly; every one is a transaction of its own."""
+    """The books of one profile. Calls block briefly; every one is a transaction of its own. UnavailableError when one cannot be made:
+    the disk is full, or another program keeps the file locked.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         try:
-            make_whole(path, _SCHEMA)
+            make_whole(path, _SCHEMA + _WITNESSED)
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             check_whole(path, self._db)
             self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute(_WITNESSED)
         except FileDamaged as error:
             raise ProfileError(f"the ledger cannot be used: {error}") from error
         except (OSError, sqlite3.Error) as error:
@@ -99,6 +104,16 @@ class Ledger:
         row = self._db.execute(f"{_SELECT} WHERE job_id = ?", (job_id,)).fetchone()
         return None if row is None else _entry(row)
 
+    def named(self, coordinator: Address, name: str) -> Entry | None:
+        """The newest order with a name."""
+        row = self._db.execute(f"{_SELECT} WHERE coordinator = ? AND name = ? ORDER BY rowid DESC LIMIT 1", (coordinator, name)).fetchone()
+        return None if row is None else _entry(row)
+
+    def beginning(self, coordinator: Address, digits: str) -> list[Entry]:
+        """Orders whose job id begins with these hex digits, at most two: enough to know that they name one."""
+        rows = self._db.execute(f"{_SELECT} WHERE coordinator = ? AND hex(job_id) GLOB ? LIMIT 2", (coordinator, f"{digits.upper()}*"))
+        return [_entry(row) for row in rows]
+
     def entries(self, coordinator: Address, limit: int = 1000) -> list[Entry]:
         """Newest first."""
         rows = self._db.execute(f"{_SELECT} WHERE coordinator = ? ORDER BY submitted_at DESC, rowid DESC LIMIT ?", (coordinator, limit))
@@ -114,11 +129,12 @@ class Ledger:
     def debt(self, coordinator: Address) -> Debt:
         """Sums over all orders with a coordinator."""
         charged, open_budgets, nonce_max = 0, 0, 0
-        for order, paid in self._db.execute('SELECT "order", charged FROM orders WHERE coordinator = ?', (coordinator,)):
-            message = codec.decode(Order, order)
-            nonce_max = max(nonce_max, message.nonce)
+        # Only open orders are looked into: there may be ten thousands of others, and every order asks this twice.
+        for nonce, paid in self._db.execute("SELECT nonce, charged FROM orders WHERE coordinator = ?", (coordinator,)):
+            nonce_max = max(nonce_max, int(nonce))
             charged += int(paid or 0)
-            open_budgets += message.budget if paid is None else 0
+        for (order,) in self._db.execute('SELECT "order" FROM orders WHERE coordinator = ? AND charged IS NULL', (coordinator,)):
+            open_budgets += codec.decode(Order, order).budget
         return Debt(Amount(charged), Amount(open_budgets), Nonce(nonce_max))
 
     def draft_voucher(self, client: Address, coordinator: Address, up_to: Amount) -> Voucher | None:
@@ -139,27 +155,37 @@ class Ledger:
             db.execute("INSERT OR REPLACE INTO vouchers VALUES (?, ?, ?)", (coordinator, str(cumulative), str(floor)))
         return Voucher(client, coordinator, Amount(cumulative), Nonce(floor))
 
+    def witnessing(self, assignment: Hash32, commit_hash: Hash32) -> Hash32:
+        """Which commit of an assignment is witnessed: noted before it is signed, and the first stands for all programs of the profile."""
+        with self._transaction() as db:
+            db.execute("INSERT OR IGNORE INTO witnessed VALUES (?, ?)", (assignment, commit_hash))
+            row = db.execute("SELECT commit_hash FROM witnessed WHERE assignment = ?", (assignment,)).fetchone()
+        return Hash32(row[0])
+
     def last_voucher(self, client: Address, coordinator: Address) -> Voucher | None:
         """The newest one, to send again."""
         row = self._db.execute("SELECT cumulative, nonce_floor FROM vouchers WHERE coordinator = ?", (coordinator,)).fetchone()
         return None if row is None else Voucher(client, coordinator, Amount(int(row[0])), Nonce(int(row[1])))
 
     def newest_session(self, coordinator: Address) -> bytes | None:
-        """Canonical Session envelope of the newest order."""
-        row = self._db.execute(
-            "SELECT session FROM orders WHERE coordinator = ? ORDER BY submitted_at DESC, rowid DESC LIMIT 1", (coordinator,)
-        ).fetchone()
+        """Canonical Session envelope of the newest order: by its row, because a clock that was put back makes older ones look newer."""
+        row = self._db.execute("SELECT session FROM orders WHERE coordinator = ? ORDER BY rowid DESC LIMIT 1", (coordinator,)).fetchone()
         return None if row is None else bytes(row[0])
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._db.execute("BEGIN IMMEDIATE")
         try:
-            yield self._db
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite itself rolls back where the disk is full
+                    self._db.execute("ROLLBACK")
+                raise
+        except sqlite3.OperationalError as error:
+            remedy = f"see `df -h {self._path.parent}`, then `quorate ps` for what was ordered before you order again"
+            raise UnavailableError(f"{self._path}: the ledger cannot be written ({error}); {remedy}") from error
 
 
 _SELECT = 'SELECT job_id, name, "order", spec, session, submitted_at, charged, outputs, ack FROM orders'

@@ -15,7 +15,7 @@ from quorate.attendance import Attendance
 from quorate.desk import Desk, Notice, ignore_notice
 from quorate.errors import RefusedError, UnavailableError, UsageError
 from quorate.job import Job
-from quorate.ledger import Entry, Ledger
+from quorate.ledger import Debt, Entry, Ledger
 from quorate.ordering import job_id_of, make_order, terms
 from quorate.packing import Packed, cids_named, is_path, pack
 from quorate.pins import check_pins
@@ -38,6 +38,7 @@ CONNECTIONS_MAX = 32
 MAP_MAX = 10_000
 MAP_PARALLEL = 8
 PREFIX_MIN = 4
+_DIGITS = frozenset("0123456789abcdef")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +171,16 @@ class Market:
 
         return list(await asyncio.gather(*(one(extra) for extra in wanted)))
 
+    def entry(self, job_id: Hash32) -> Entry:
+        """This profile's own record of one order."""
+        return self._desk.entry(job_id)
+
+    def debt(self) -> Debt:
+        """What all orders of this profile here were found to have cost, and what the open ones may still cost."""
+        return self._desk.ledger.debt(self._desk.pins.coordinator)
+
     def entries(self) -> list[Entry]:
-        """This profile's own record of its orders here, newest first."""
+        """This profile's own record of its newest 1,000 orders here, newest first."""
         return self._desk.ledger.entries(self._desk.pins.coordinator)
 
     @property
@@ -222,7 +231,10 @@ class Market:
                     raise
                 await self._clock.sleep(SUBMIT_RETRY_SECONDS * 2**attempt)
             except RefusedError:
-                self._desk.ledger.forget(job_id)
+                if attempt == 0:  # afterwards an earlier try may have been taken, and only its answer was lost
+                    self._desk.ledger.forget(job_id)
+                    raise
+                self._notice(f"run 0x{job_id.hex()[:12]}: an earlier try may have been taken; `quorate ps` says so, before you order again")
                 raise
             else:
                 self._desk.check_ack(job_id, submission.order.message, answer)
@@ -232,13 +244,13 @@ class Market:
                 return
 
     def _find(self, name: str | bytes) -> Entry:
-        entries = self.entries()
-        if isinstance(name, bytes):
-            found = [entry for entry in entries if entry.job_id == name]
-        else:
-            digits = name.removeprefix("0x").lower()
-            found = [entry for entry in entries if len(digits) >= PREFIX_MIN and entry.job_id.hex().startswith(digits)]
-            found = found or [entry for entry in entries if entry.name == name][:1]
+        coordinator, ledger = self._desk.pins.coordinator, self._desk.ledger
+        digits = name.hex() if isinstance(name, bytes) else name.removeprefix("0x").lower()
+        is_id = isinstance(name, bytes) or (len(digits) >= PREFIX_MIN and _DIGITS.issuperset(digits))
+        found = ledger.beginning(coordinator, digits) if is_id else []
+        if not found and isinstance(name, str):
+            newest = ledger.named(coordinator, name)
+            found = [newest] if newest is not None else []
         if len(found) != 1:
             shown = name.hex() if isinstance(name, bytes) else name
             raise UsageError(f"run: {shown[:80]!r} names {'no run' if not found else 'several runs'} of this profile; see `quorate ps`")

@@ -1,5 +1,6 @@
 """What a profile pins of a coordinator at first contact: later answers must say the same, or nothing is signed."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,14 +68,26 @@ def pins_of(info: InfoView) -> Pins:
 def check_pins(path: Path, info: InfoView) -> Pins:
     """Pins at first contact, compares ever after. EvidenceError names what has changed."""
     fresh = pins_of(info)
+    if not path.exists():
+        _pin(path, fresh)
     try:
         stored = codec.decode(Pins, path.read_bytes())
-    except FileNotFoundError:  # not re-raised: first contact
-        path.write_bytes(codec.encode(fresh))
-        return fresh
     except (OSError, Refused) as error:
-        raise ProfileError(f"{path}: cannot be read: {error}") from error
+        remedy = "put a backup of it in its place, or make a new profile: quorate --home FOLDER init"
+        raise ProfileError(f"{path}: the coordinator's identity cannot be read: {error}; {remedy}") from error
     changed = [name for name in Pins.__slots__ if getattr(stored, name) != getattr(fresh, name)]
     if changed:
         raise EvidenceError(f"the coordinator is not the one this profile knows: {', '.join(changed)} changed ({path.name})")
     return stored
+
+
+def _pin(path: Path, fresh: Pins) -> None:
+    """Writes it down whole or not at all; what another program of the profile pinned meanwhile stands."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        draft.write_bytes(codec.encode(fresh))
+        os.link(draft, path)
+    except FileExistsError:  # not re-raised: another program was first, and its pins are what ours are compared with
+        pass
+    finally:
+        draft.unlink(missing_ok=True)

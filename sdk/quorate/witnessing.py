@@ -1,8 +1,10 @@
-"""Whether the client countersigns a commit of its job (PROTOCOL §5 Draw). Pure: the moment comes in as an argument.
+"""Whether the client countersigns a commit of its job (PROTOCOL §5 Draw). The moment and what was witnessed come in as arguments.
 
 A witness says: this commit stood before its beacon round existed. Signed later, or for two commits of one assignment, it would let
 a provider choose its auditors, so in doubt nothing is signed; the job is then simply audited.
 """
+
+from collections.abc import Callable
 
 from quorate.evidence import is_our_class
 from quorate_protocol import beacon
@@ -15,6 +17,8 @@ from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Hash32, UnixSeconds
 
+Claim = Callable[[Hash32, Hash32], Hash32]
+"""(assignment hash, commit digest) -> the commit of that assignment that is witnessed: this one, or the one that came before."""
 ROUNDS_SLACK = 1  # the provider's clock may be a period ahead of ours
 
 
@@ -30,9 +34,9 @@ class Refusals:
 
 def consider(
     commit: Envelope[Commit], ack: Ack, spec: JobSpec, info: BeaconInfo, now: float, domain: Domain, recover: Recover,
-    before: dict[Hash32, Hash32],
+    claim: Claim,
 ) -> Witness | str:  # fmt: skip
-    """The Witness to sign, or a sentence why not. `before` maps assignment hashes to the commit digests witnessed so far."""
+    """The Witness to sign, or a sentence why not."""
     message = commit.message
     digest = commit.digest(domain)
     try:
@@ -41,11 +45,11 @@ def consider(
         return Refusals.BAD_SIGNATURE
     if not is_our_class(message, ack, spec):
         return Refusals.WRONG_CLASS
-    if before.get(message.assignment_hash, digest) != digest:
-        return Refusals.SECOND
     newest = beacon.round_at(info, int(now))
     if message.beacon_round <= newest:
         return Refusals.TOO_LATE
     if message.beacon_round > newest + BEACON_AHEAD_MAX + ROUNDS_SLACK:
         return Refusals.TOO_FAR
+    if claim(message.assignment_hash, digest) != digest:
+        return Refusals.SECOND
     return Witness(digest, message.beacon_round, UnixSeconds(int(now)))

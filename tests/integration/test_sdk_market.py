@@ -2,8 +2,10 @@
 
 import asyncio
 import hashlib
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,14 @@ from aiohttp import web
 from integration.sdk_fake_market import Cheat, FakeMarket, fake_market
 from quorate.errors import EvidenceError, NotVerifiedError, RefusedError, UnavailableError, UsageError
 from quorate.job import Job
+from quorate.ledger import Ledger
 from quorate.market import Market
 from quorate.profile import Profile, create_profile
 from quorate.verification import verify
 from quorate_protocol import settlement
+from quorate_protocol.envelope import seal
 from quorate_protocol.refusals import Code
+from quorate_protocol.units import Round
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 
@@ -134,6 +139,7 @@ async def test_liars_are_outvoted_and_the_client_gets_the_honest_output(fake: Fa
         (Cheat(foreign_verdict_key=True), "signature:verdict"),
         (Cheat(price=600_000), "price"),
         (Cheat(wrong_class=True), "class"),
+        (Cheat(ack_twice=True), "another Ack"),
         (Cheat(swap_ciphertext=True), "does not open"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -207,6 +213,67 @@ async def test_waiting_outlives_a_coordinator_that_starts_again(
     async with Market(profile, notice=told.append) as market:
         assert (await (await market.submit(job())).result()).is_success
     assert fake.cheat.away == 0 and any("goes on" in sentence for sentence in told)
+
+
+async def test_an_order_that_was_taken_is_not_forgotten_for_a_refusal_of_the_next_try(fake: FakeMarket, profile: Profile) -> None:
+    """Its answer was lost, the next try met a busy coordinator: the job ran, and this profile had never heard of it."""
+    fake.cheat, fake.auto_finish = Cheat(drop_first_order=True, refuse_again=Code.BUSY), False
+    notices: list[str] = []
+    async with Market(profile, notice=notices.append) as market:
+        with pytest.raises(RefusedError, match="busy"):
+            await market.submit(job())
+        (name,) = fake.jobs
+        fake.jobs[name].hold.set()
+        assert any("quorate ps" in notice for notice in notices)
+        assert (await (await market.run(name)).result()).charged == fake.charged
+        await _until(lambda: fake.vouched == fake.charged)
+
+
+async def test_a_run_is_found_however_many_came_after_it(fake: FakeMarket, profile: Profile) -> None:
+    """Only the newest thousand were looked through: a map has up to ten thousand."""
+    async with Market(profile) as market:
+        run = await market.submit(job(name="first"))
+        with closing(sqlite3.connect(profile.ledger_path)) as books:
+            books.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1001) INSERT INTO orders SELECT"
+                          " randomblob(32), coordinator, nonce, 'other', \"order\", spec, session, submitted_at + 1, '7', outputs, ack"
+                          " FROM orders, n")  # fmt: skip
+            books.commit()
+        for name in (run.job_id, run.id, run.id[:14], "first"):
+            assert (await market.run(name)).job_id == run.job_id
+        assert market.debt().charged == 7 * 1001
+
+
+async def test_what_was_checked_before_a_kill_is_signed_for_at_the_next_contact(fake: FakeMarket, profile: Profile) -> None:
+    """Killed between the checked charge and its voucher: nobody signed until the next job was charged, and providers' pay stayed held."""
+    fake.auto_finish = False
+    async with Market(profile) as market:
+        run = await market.submit(job())
+    fake.jobs[run.job_id].hold.set()
+    await _until(lambda: fake.jobs[run.job_id].verdict is not None)
+    books = Ledger(profile.ledger_path)
+    books.settle(run.job_id, fake.charged)
+    books.close()
+    async with Market(profile) as market:
+        await market.attach()
+        await _until(lambda: fake.vouched == fake.charged > 0)
+
+
+async def test_of_two_commits_only_one_is_witnessed_by_all_programs_of_a_profile(fake: FakeMarket, profile: Profile) -> None:
+    """Each program remembered its own: who shows them different commits chooses, once the beacon is known, who audits."""
+    fake.auto_finish = False
+    async with Market(profile) as market:
+        run = await market.submit(job())
+        taken = fake.jobs[run.job_id]
+        await _until(lambda: taken.witness is not None)
+    commit = taken.executions[0].commit.message
+    second = seal(fake.domain, replace(commit, beacon_round=Round(commit.beacon_round + 1)), fake.operators[0].sign)
+    fake.events = [replace(event, commit=None) for event in fake.events]
+    await fake.note(taken, "committed", "as if for the first time", second)
+    notices: list[str] = []
+    async with Market(profile, notice=notices.append) as market:
+        await market.attach()
+        await _until(lambda: notices)
+    assert "another commit" in notices[0] and fake.posts["POST witnesses"] == 1
 
 
 async def test_a_job_that_nobody_takes_costs_nothing(fake: FakeMarket, profile: Profile) -> None:

@@ -1,6 +1,7 @@
 """The client's books, nonces and events, without any network."""
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.errors import EvidenceError, UsageError
+from quorate.errors import EvidenceError, UnavailableError, UsageError
 from quorate.job import Job
 from quorate.ledger import Entry, Ledger
 from quorate.ordering import make_order, next_nonce
 from quorate.packing import pack
+from quorate.pins import check_pins
 from quorate.sse import ServerEvent, server_events
 from quorate_protocol.hashing import sha256
 from quorate_protocol.units import Address, Amount, Bps, Hash32, Nonce
+from quorate_protocol.views import BeaconView, InfoView
 
 CLIENT, COORDINATOR = Address(b"\1" * 20), Address(b"\2" * 20)
 JOB = Job(image="python@sha256:" + "0" * 64, command=("true",), max_price="1", max_duration="1h")
@@ -73,6 +76,42 @@ def test_a_settled_order_is_never_forgotten(ledger: Ledger) -> None:
     for number in (1, 2):
         ledger.forget(entry(number).job_id)
     assert [item.name for item in ledger.entries(COORDINATOR)] == ["job-1"]
+
+
+def test_a_full_disk_is_told_and_the_books_stay_whole(ledger: Ledger) -> None:
+    """It ended the client as a bug, with a trace."""
+    ledger.record(entry(1))
+    (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
+    ledger._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(UnavailableError, match="df -h"):
+        for number in range(2, 100):
+            ledger.record(entry(number))
+    before = len(ledger.entries(COORDINATOR))
+    ledger._db.execute("PRAGMA max_page_count = 100000")
+    ledger.record(entry(100))
+    assert len(ledger.entries(COORDINATOR)) == before + 1
+
+
+def test_the_newest_session_is_the_last_one_signed_though_the_clock_went_back(ledger: Ledger) -> None:
+    ledger.record(replace(entry(1), session=b"of the clock that was an hour ahead", submitted_at=5000))
+    ledger.record(replace(entry(2), session=b"of the right clock", submitted_at=1400))
+    assert ledger.newest_session(COORDINATOR) == b"of the right clock"
+
+
+def test_first_contact_leaves_whole_pins_or_none(tmp_path: Path) -> None:
+    """A full disk, or a kill, left half a file: nobody could use the profile any more."""
+    path, soft_hard = tmp_path / "pins.json", resource.getrlimit(resource.RLIMIT_FSIZE)
+    contracts = dict.fromkeys(("Stakes", "Escrow", "TestToken"), COORDINATOR)
+    beacon = BeaconView("http://127.0.0.1:1", b"k" * 96, 2, 1)
+    info = InfoView(COORDINATOR, CLIENT, 1, "http://127.0.0.1:1", contracts, beacon, Bps(1), "devnet", "0")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, soft_hard[1]))
+    try:
+        with pytest.raises(OSError, match="large"):
+            check_pins(path, info)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft_hard)
+    assert list(tmp_path.iterdir()) == []
+    assert check_pins(path, info) == check_pins(path, info)
 
 
 @given(st.integers(0, 1 << 110), st.integers(0, 2**64 - 1))

@@ -81,7 +81,7 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
         async with context_of(ctx).market() as market:
             run = await market.run(name)
             view = await run.status()
-            checked = next(entry.charged for entry in market.entries() if entry.job_id == run.job_id)
+            checked = market.entry(run.job_id).charged
         if json:
             emit({"run": codec.to_json(view), "checkedChargeMicroUsd": checked})
             return
@@ -120,7 +120,7 @@ def get(
     async def work() -> None:
         async with context_of(ctx).market() as market:
             run = await market.run(name)
-            wanted = directory or next(entry.outputs for entry in market.entries() if entry.job_id == run.job_id)
+            wanted = directory or market.entry(run.job_id).outputs
             await attach.follow(context_of(ctx), run, None if wanted is None or wanted.exists() else wanted, json)
 
     run_async(work())
@@ -152,9 +152,8 @@ def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
-            account, entries = await market.account(), market.entries()
-        checked = sum(entry.charged or 0 for entry in entries)
-        promised = sum(entry.order.budget for entry in entries if entry.charged is None)
+            account, debt = await market.account(), market.debt()
+        checked, promised = debt.charged, debt.open_budgets
         free = max(0, account.allocation - account.charged - account.reserved)
         if json:
             emit({
