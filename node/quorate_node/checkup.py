@@ -13,7 +13,7 @@ from quorate_node.adapters.bwrap import BwrapExecutor
 from quorate_node.adapters.hostclass import detect_cpu_class, detect_hardware
 from quorate_node.chain import ask
 from quorate_node.config import Config
-from quorate_node.coordinator import deployment_of, discover, get_json
+from quorate_node.coordinator import deployment_of, discover, get_json, kept_path
 from quorate_node.executors import choose
 from quorate_node.keys import ProviderKeys
 from quorate_node.registration import check_coordinator, missing, standing
@@ -81,7 +81,7 @@ async def _coordinator(
     session: aiohttp.ClientSession, url: str, config: Config, keys: ProviderKeys | None, host: HostClass, clock: Clock
 ) -> list[Finding]:
     try:
-        info = await discover(session, url, config.path("coordinators") / "check.json")
+        info = await discover(session, url, kept_path(config.path("coordinators"), url))
         contracts = Contracts.of(deployment_of(info))
         client = ChainClient(Rpc(config.chain_url or info.chain_url, session))
         await check_coordinator(client, contracts, info)

@@ -4,8 +4,9 @@ What a coordinator says of itself is checked against the chain before anything i
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -52,28 +53,58 @@ def deployment_of(info: InfoView) -> Deployment:
     )  # fmt: skip
 
 
+def kept_path(folder: Path, url: str) -> Path:
+    """The file in `folder` that holds what the coordinator at `url` said of itself."""
+    place = urlsplit(url)
+    return folder / f"{place.hostname}-{place.port or place.scheme}.json"
+
+
 async def discover(session: aiohttp.ClientSession, url: str, kept: Path) -> InfoView:
-    """What the coordinator at `url` says of itself; what it said last when it is away, so that a provider starts without it."""
+    """What the coordinator at `url` says of itself; what it said last when it is away, so that a provider starts without it.
+
+    Which contracts it works on is taken at first contact and never again: the owner's key stakes where they say. `Refused` names what
+    has changed, and what to do if the market has really moved.
+    """
+    earlier = _read_kept(kept)
     try:
         info = codec.from_json(InfoView, await get_json(session, f"{url}/v1/info"))
     except Unavailable:
         # Not re-raised while there is an earlier answer: leases of this coordinator may still run here.
-        earlier = _read_kept(kept)
         if earlier is None:
             raise
         return earlier
-    _keep(kept, info)
+    if earlier is not None:
+        _check_same(url, kept, earlier, info)
+    if info != earlier:
+        _keep(kept, info)
     return info
 
 
+def _check_same(url: str, kept: Path, earlier: InfoView, info: InfoView) -> None:
+    known, fresh = deployment_of(earlier), deployment_of(info)
+    changed = [item.name for item in fields(Deployment) if getattr(known, item.name) != getattr(fresh, item.name)]
+    if earlier.coordinator != info.coordinator:
+        changed.insert(0, "coordinator")
+    if changed:
+        why = f"{url} is not the coordinator that this provider knows: {', '.join(changed)} changed; nothing is staked or signed for it"
+        raise Refused(Code.UNSUPPORTED, f"{why}. If you know that the market was made anew, remove {kept}")
+
+
 def _read_kept(path: Path) -> InfoView | None:
-    return codec.decode(InfoView, path.read_bytes()) if path.exists() else None
+    try:
+        return codec.decode(InfoView, path.read_bytes()) if path.exists() else None
+    except Refused as refused:
+        why = f"{path} is damaged ({refused.detail}): put a backup in its place, or remove it to trust what its coordinator says now"
+        raise Refused(Code.MALFORMED, why) from refused
 
 
 def _keep(path: Path, info: InfoView) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    part.write_bytes(codec.encode(info))
+    with part.open("wb") as file:
+        file.write(codec.encode(info))
+        file.flush()
+        os.fsync(file.fileno())  # a power cut must not leave an empty one in its place
     os.replace(part, path)
 
 
@@ -96,9 +127,7 @@ async def get_json(session: aiohttp.ClientSession, url: str, headers: dict[str, 
 class Coordinator:
     """HTTP to one coordinator, as one provider."""
 
-    def __init__(
-        self, url: str, info: InfoView, session: aiohttp.ClientSession, provider: Address, ring: Keyring, clock: Clock
-    ) -> None:
+    def __init__(self, url: str, info: InfoView, session: aiohttp.ClientSession, provider: Address, ring: Keyring, clock: Clock) -> None:
         self.url, self.info = url.rstrip("/"), info
         self._session, self._provider, self._ring, self._clock = session, provider, ring, clock
 

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -21,7 +20,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_node import loops
 from quorate_node.adapters.hostclass import detect_cpu_class, detect_hardware
 from quorate_node.config import Config
-from quorate_node.coordinator import Coordinator, deployment_of, discover
+from quorate_node.coordinator import Coordinator, deployment_of, discover, kept_path
 from quorate_node.core import effects, events
 from quorate_node.core.provider import ProviderCore
 from quorate_node.core.reconcile import reconcile, unwanted_pins
@@ -85,7 +84,8 @@ class ProviderDaemon:
         async with AsyncExitStack() as stack:
             self.config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             session = await stack.enter_async_context(plain_session())
-            infos = [await discover(session, url, self._kept(url)) for url in self.config.coordinators]
+            known = self.config.path("coordinators")
+            infos = [await discover(session, url, kept_path(known, url)) for url in self.config.coordinators]
             await self.executor.check()
             hardware = detect_hardware(self.config.home)
             parts = await _Parts.make(self, stack, session, infos, hardware)
@@ -97,10 +97,6 @@ class ProviderDaemon:
         self.board.put("stopping", "the provider was told to stop")
         if self.leaving is not None:
             await (self.leaving.drain() if self.config.drain_seconds else self.leaving.announce())
-
-    def _kept(self, url: str) -> Path:
-        place = urlsplit(url)
-        return self.config.path("coordinators") / f"{place.hostname}-{place.port or place.scheme}.json"
 
 
 def terms_of(config: Config, keys: ProviderKeys, executor: Executor, infos: list[InfoView], hardware: Hardware) -> Terms:

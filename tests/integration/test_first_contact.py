@@ -1,0 +1,88 @@
+"""On which contracts providers stake and clients deposit: those that their coordinator named first, whatever it names later."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from quorate.errors import EvidenceError
+from quorate.pins import check_pins
+from quorate_node.coordinator import discover, kept_path
+from quorate_protocol import codec
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, Bps
+from quorate_protocol.views import BeaconView, InfoView
+
+NAMES = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
+FIRST = InfoView(
+    Address(b"\x01" * 20), Address(b"\x02" * 20), 31337, "http://127.0.0.1:1",
+    {name: Address(bytes([place]) * 20) for place, name in enumerate(NAMES, 10)},
+    BeaconView("http://127.0.0.1:1", b"\x03" * 96, 2, 1), Bps(200), "devnet", "0",
+)  # fmt: skip
+
+
+class Says:
+    """A coordinator that says of itself what it is told to."""
+
+    def __init__(self) -> None:
+        self.info, self.url, self.is_away = FIRST, "", False
+
+    async def answer(self, _request: web.Request) -> web.Response:
+        """GET /v1/info"""
+        return web.Response(status=503) if self.is_away else web.Response(body=codec.encode(self.info))
+
+
+@pytest.fixture
+async def coordinator() -> AsyncIterator[Says]:
+    """One on a port of its own."""
+    says, app = Says(), web.Application()
+    app.router.add_get("/v1/info", says.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    says.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield says
+    await runner.cleanup()
+
+
+async def test_other_contracts_than_at_first_contact_are_refused(coordinator: Says, tmp_path: Path) -> None:
+    kept = kept_path(tmp_path, coordinator.url)
+    async with aiohttp.ClientSession() as session:
+        assert await discover(session, coordinator.url, kept) == FIRST
+        for other, name in (
+            (replace(FIRST, contracts=FIRST.contracts | {"Stakes": Address(b"\x66" * 20)}), "stakes"),
+            (replace(FIRST, contracts=FIRST.contracts | {"TestToken": Address(b"\x66" * 20)}), "token"),
+            (replace(FIRST, chain_id=1), "chain_id"), (replace(FIRST, coordinator=Address(b"\x66" * 20)), "coordinator"),
+        ):  # fmt: skip
+            coordinator.info = other
+            with pytest.raises(Refused, match=f"{name} changed.*remove {kept}"):
+                await discover(session, coordinator.url, kept)
+        coordinator.info = replace(FIRST, fee_bps=Bps(100), chain_url="http://127.0.0.1:2", statement_key=Address(b"\x05" * 20))
+        assert await discover(session, coordinator.url, kept) == coordinator.info, "these may change"
+        coordinator.is_away = True
+        assert await discover(session, coordinator.url, kept) == coordinator.info, "its leases may still run here"
+
+
+async def test_a_damaged_memory_of_it_is_no_first_contact(coordinator: Says, tmp_path: Path) -> None:
+    kept = kept_path(tmp_path, coordinator.url)
+    kept.write_bytes(b"")
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(Refused, match=f"{kept} is damaged"):
+            await discover(session, coordinator.url, kept)
+        kept.unlink()
+        coordinator.is_away = True
+        with pytest.raises(Unavailable):
+            await discover(session, coordinator.url, kept)
+
+
+@pytest.mark.parametrize("name", ["Stakes", "Escrow", "TestToken"])
+def test_a_client_too_knows_its_coordinator_by_its_contracts(tmp_path: Path, name: str) -> None:
+    pins = check_pins(tmp_path / "pins.json", FIRST)
+    other = replace(FIRST, contracts=FIRST.contracts | {name: Address(b"\x66" * 20)})
+    with pytest.raises(EvidenceError, match=f"{name.removeprefix('Test').lower()} changed"):
+        check_pins(tmp_path / "pins.json", other)
+    assert check_pins(tmp_path / "pins.json", FIRST) == pins
