@@ -14,7 +14,7 @@ import typer
 
 from quorate_node import keys as provider_keys
 from quorate_node import settings as stored
-from quorate_node.config import Config, ExecutorKind
+from quorate_node.config import STORE_GIB, Config, ExecutorKind
 from quorate_node.gateway import TOKEN_HEADER, control_token
 from quorate_node.keyring import FILE as KEYRING_FILE
 from quorate_node.keyring import Keyring
@@ -116,6 +116,8 @@ def init(
     host: Annotated[str, typer.Option("--host", help="Where the gateway listens")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any")] = 7710,
     public_url: Annotated[str, typer.Option("--public-url", help="How others reach the gateway")] = "",
+    store_gib: Annotated[int, typer.Option(min=1, max=1 << 20, help="Disk for inputs, and for outputs of two weeks")] = STORE_GIB,
+    chain_url: Annotated[str, typer.Option("--chain-url", help="Your own chain node [default: what the coordinator names]")] = "",
     home: Home = None,
     password_file: PasswordFile = None,
     as_json: AsJson = False,
@@ -140,7 +142,9 @@ def init(
             is_devnet=is_devnet,
             listen_host=host,
             listen_port=port,
-            public_url=web_url("--public-url", public_url, "https://gpu.example:7710") if public_url else "",
+            public_url=_public(public_url) if public_url else "",
+            store_gib=store_gib,
+            chain_url=web_url("--chain-url", chain_url, "http://127.0.0.1:8545") if chain_url else "",
         )
         keys = _keys(folder, settings, password_file, is_new=True)
         stored.write(folder, settings)
@@ -171,6 +175,14 @@ def _market(coordinators: list[str], devnet: Path | None, limits: str) -> tuple[
     if not urls:
         raise Refused(Code.MALFORMED, "name the market to join: --coordinator URL, or --devnet devnet.json")
     return tuple(dict.fromkeys(urls)), devnet is not None or limits == DEVNET.name
+
+
+def _public(text: str) -> str:
+    from quorate_node.registration import network_of
+
+    url = web_url("--public-url", text, "http://203.0.113.7:7710")
+    network_of(url)
+    return url
 
 
 def _image(text: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from quorate_protocol.units import Amount, JobKind, Price
 
 GIB = 1 << 30
+STORE_GIB = 20  # of the content store: inputs, and outputs for two weeks after they were paid
 
 
 class ExecutorKind(StrEnum):
@@ -42,7 +43,7 @@ class Config:
     listen_host: str = "127.0.0.1"
     listen_port: int = 7710
     public_url: str = ""  # how others reach the gateway; empty = http://host:port as bound
-    store_quota_bytes: int = 20 * GIB
+    store_quota_bytes: int = STORE_GIB * GIB
     stop_on_exit: bool = False
     drain_seconds: int = 0  # at the end, how long to wait for what runs; 0 = jobs go on without the daemon
     claim_least: Amount = Amount(1)  # smaller credits wait for a later epoch

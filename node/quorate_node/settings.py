@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_node.config import Config, ExecutorKind
+from quorate_node.config import GIB, STORE_GIB, Config, ExecutorKind
 from quorate_protocol import codec
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price
@@ -31,6 +31,8 @@ class Settings:
     listen_host: str
     listen_port: int
     public_url: str
+    store_gib: int = STORE_GIB
+    chain_url: str = ""  # empty = what the first coordinator names
 
     def config(
         self, home: Path, executor: ExecutorKind | None, port: int | None, stop_on_exit: bool, noop_milliseconds: int = 0,
@@ -41,7 +43,8 @@ class Settings:
             home=home, coordinators=self.coordinators, executor=executor or self.executor, is_devnet=self.is_devnet, slots=self.slots,
             price=self.price, price_floor=self.price_floor, images=self.images, region=self.region, listen_host=self.listen_host,
             listen_port=self.listen_port if port is None else port, public_url=self.public_url, stop_on_exit=stop_on_exit,
-            noop_milliseconds=noop_milliseconds, drain_seconds=drain_seconds,
+            noop_milliseconds=noop_milliseconds, drain_seconds=drain_seconds, store_quota_bytes=self.store_gib * GIB,
+            chain_url=self.chain_url,
         )  # fmt: skip
 
 

@@ -45,7 +45,8 @@ def password(tmp_path: Path) -> str:
 def test_init_makes_keys_once(tmp_path: Path, password: str) -> None:
     """A second init keeps them: losing a key loses money."""
     market = ("--coordinator", URL + "/", "--limits", "devnet")
-    words = ("init", *market, "--slots", "2", "--price", "0.25", "--password-file", password, "--json")
+    more = ("--store-gib", "50", "--chain-url", "http://127.0.0.1:9999/")
+    words = ("init", *market, *more, "--slots", "2", "--price", "0.25", "--password-file", password, "--json")
     code, text = run(tmp_path / "node", *words)
     facts = json.loads(text)
     assert code == 0 and facts["stake"] == 200_000_000 and facts["has_owner_key"]
@@ -54,6 +55,7 @@ def test_init_makes_keys_once(tmp_path: Path, password: str) -> None:
     assert stored.coordinators == (URL,) and stored.price == 250_000 and stored.owner == ZERO_ADDRESS
     config = stored.config(tmp_path, ExecutorKind.NOOP, 0, stop_on_exit=True)
     assert (config.executor, config.listen_port, config.stop_on_exit, config.slots) == (ExecutorKind.NOOP, 0, True, 2)
+    assert (config.store_quota_bytes, config.chain_url) == (50 << 30, "http://127.0.0.1:9999")
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "node" / "keys").iterdir())
 
 
@@ -69,7 +71,9 @@ def test_an_owner_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> No
     "words",
     [
         ("--price", "-1"), ("--price", "0.0000001"), ("--price", "1e3"), ("--owner", "0x12"), ("--payout", "zz"),
-        ("--public-url", "foo"), ("--image", "python:3.11"), ("--coordinator", "foo:80"), ("--price-floor", "7"),
+        ("--public-url", "foo"), ("--public-url", "http://gpu.example:7710"),
+        ("--image", "python:3.11"), ("--coordinator", "foo:80"), ("--price-floor", "7"),
+        ("--chain-url", "foo"),
     ],
 )  # fmt: skip
 def test_nonsense_is_refused_by_name(tmp_path: Path, password: str, words: tuple[str, str]) -> None:
