@@ -82,14 +82,38 @@ class _WsSocket:
         self._ws = ws
 
     async def send(self, message: bytes) -> None:
-        await self._ws.send_bytes(message)
+        try:
+            await self._ws.send_bytes(message)
+        except asyncio.CancelledError as error:
+            _raise_own(error)
+            raise ConnectionError("the peer does not read") from error
 
     async def receive(self) -> bytes | None:
         message = await self._ws.receive()
         return message.data if message.type is aiohttp.WSMsgType.BINARY else None
 
     async def close(self, reason: str) -> None:
-        await self._ws.close(message=reason.encode())
+        await _hang_up(self._ws, aiohttp.WSCloseCode.OK, reason.encode())
+
+
+def _raise_own(error: asyncio.CancelledError) -> None:
+    """Raises it when it is meant for this task. aiohttp lets all senders of a connection wait for its buffer on one future: a deadline that
+    ends one of them cancels the others too, and every later one, and a task that ends so is missed by nobody.
+    """
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise error
+
+
+async def _hang_up(ws: WebSocket, code: int, message: bytes = b"") -> None:
+    """Closes it within a bound, whether or not the other side reads."""
+    try:
+        async with asyncio.timeout(2 * CLOSE_SECONDS):
+            await ws.close(code=code, message=message)
+    except TimeoutError:
+        return  # not re-raised: aiohttp has cut it
+    except asyncio.CancelledError as error:
+        _raise_own(error)
 
 
 class WsPeers:
@@ -118,8 +142,8 @@ class WsPeers:
 
     async def close(self) -> None:
         """Ends all connections; the dialers will come back to whoever listens then."""
-        for _, ws in list(self._channels.values()):
-            await ws.close(code=aiohttp.WSCloseCode.GOING_AWAY)
+        # Side by side: one that does not answer a close takes its time, and a thousand must not take a thousand times that.
+        await asyncio.gather(*(_hang_up(ws, aiohttp.WSCloseCode.GOING_AWAY) for _, ws in list(self._channels.values())))
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         network = network_of(request.remote)
@@ -162,7 +186,7 @@ class WsPeers:
         try:
             await ws.send_str(codec.encode(Welcome(self._account)).decode())
             if older is not None:
-                await older[1].close(message=b"replaced")
+                await _hang_up(older[1], aiohttp.WSCloseCode.OK, b"replaced")
             await channel.run()
         except ConnectionError:
             # It went away in the middle of the welcome.

@@ -326,6 +326,25 @@ async def test_a_newer_connection_replaces_the_older_one(site: Site) -> None:
     await until(lambda: not site.peers.connected())
 
 
+async def test_peers_that_do_not_read_hold_up_no_end_and_no_successor(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate_runtime.peers_ws.CLOSE_SECONDS", 0.2)
+    frame = bytes(FRAME_BYTES_MAX)
+    async with raw(site, ADA), raw(site, BOB):
+        await until(lambda: site.peers.connected() == {ADA, BOB})
+        asked = [site.peers.request(peer, frame, Seconds(1)) for peer in (ADA, BOB) for _ in range(16)]
+        got = await asyncio.gather(*asked, return_exceptions=True)
+        assert {type(item) for item in got} == {Unavailable}, "nobody cancelled them"
+        async with raw(site, ADA) as newer:
+            await newer.receive_str()
+            asking = asyncio.create_task(site.peers.request(ADA, b"which?", TIMEOUT))
+            request = (await newer.receive(timeout=2)).data
+            await newer.send_bytes(bytes([Kind.ANSWER]) + request[1:17] + b"newer")
+            async with asyncio.timeout(2):
+                assert await asking == b"newer"
+            async with asyncio.timeout(2):
+                await site.peers.close()
+
+
 async def test_a_bug_in_a_handler_is_loud_and_ends_its_connection_only(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     ada, bob = site.dialer(ADA, Desk(b"ada")), site.dialer(BOB, Desk(b"bob"))
     async with running(ada, bob):
