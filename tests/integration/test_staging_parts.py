@@ -17,6 +17,7 @@ from quorate_content.cid import raw_cid
 from quorate_content.gateway import CAR_TYPE
 from quorate_content.grants import Pace, Place, Places
 from quorate_content.index import Owner
+from quorate_coordinator.adapters.gate import ciphertext_most
 from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.adapters.shares import Shares
 from quorate_coordinator.adapters.staging import UNCOMMITTED, InUse, Staging
@@ -116,7 +117,7 @@ async def test_a_provider_stores_what_its_executions_allow_and_nothing_else(tmp_
         party, spec = found.accepted(job_id), market.job(job_id).submission.spec
         grant = staging.grant(party.owner, request())
         assert grant.store is staging.outputs and grant.is_awaited and grant.owner.name == name(party.owner) + UNCOMMITTED
-        assert grant.owner.quota_bytes == grant.bytes_max == 2 * (spec.resources.output_bytes + MIB)
+        assert grant.owner.quota_bytes == grant.bytes_max == ciphertext_most(spec.resources)
         assert grant.owner.weight == market.core.state.clients[market.clients[0].address].allocation, "what its client has counts"
         with pytest.raises(Refused):
             staging.grant(party.owner, request(CAR_TYPE))  # only clients send those

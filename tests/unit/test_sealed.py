@@ -8,7 +8,9 @@ import pytest
 
 from quorate_content.sealed import SEALED_CHUNK_BYTES, check_sealed, nonce, open_sealed, output_key, seal_directory
 from quorate_content.tree import cid_of_path
+from quorate_coordinator.adapters.gate import ciphertext_most
 from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.job import Resources
 from quorate_protocol.limits import OUTPUT_CHUNK_BYTES
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32
@@ -143,3 +145,14 @@ def test_bounds_and_links(tmp_path: Path) -> None:
         seal_directory(tmp_path / "out", SALT, tmp_path / "again")
     assert refused.value.code is Code.MALFORMED
     assert not (tmp_path / "again").exists()
+
+
+def test_the_ciphertext_of_many_empty_files_is_within_what_its_provider_may_upload(tmp_path: Path) -> None:
+    """Their names alone were more than a job of few bytes was allowed: nobody could commit to what it gave, and nobody was paid."""
+    root, count = tmp_path / "out", 6_000
+    root.mkdir()
+    for number in range(count):
+        (root / f"{number:0255}").touch()
+    _, _, size = seal_directory(root, SALT, tmp_path / "sealed")
+    assert size < ciphertext_most(Resources(output_bytes=1, output_inodes=count))
+    assert size > ciphertext_most(Resources(output_bytes=1, output_inodes=1)), "it is the names that take the room"

@@ -6,6 +6,7 @@ Signatures are checked here against the message's own text; the core decides whe
 import asyncio
 from dataclasses import dataclass
 
+from quorate_content.bounds import Bounds
 from quorate_content.sealed import check_sealed
 from quorate_content.store import ContentStore
 from quorate_coordinator.adapters.logbook import LogBook
@@ -20,6 +21,7 @@ from quorate_protocol import wire
 from quorate_protocol.commitment import check_opens
 from quorate_protocol.eip712 import Domain
 from quorate_protocol.envelope import AnyEnvelope, Envelope, signer
+from quorate_protocol.job import Resources
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import Commit, Reveal
 from quorate_protocol.ports import Clock
@@ -29,6 +31,13 @@ from quorate_runtime.actor import Actor
 from quorate_runtime.crypto import recover
 
 OVERHEAD_BYTES = 1 << 20
+ENTRY_BYTES = 512  # of one entry beside its file's own bytes: names of up to 255, CIDs, and where it stands in the CAR
+
+
+def ciphertext_most(resources: Resources) -> int:
+    """Bytes that the ciphertext of an output within these limits stays far below, however small and many its files are (I3)."""
+    entries = min(resources.output_inodes, Bounds().entries_max)
+    return 2 * (resources.output_bytes + OVERHEAD_BYTES + entries * ENTRY_BYTES)
 
 
 @dataclass(slots=True)
@@ -110,9 +119,9 @@ class Gate:
         cid = await self.store.resolve(ciphertext)
         if cid is None:
             raise Refused(Code.NOT_STORED, "reveal: its ciphertext is not in the staging store")
-        bound = self.core.state.jobs[lease.job_id].submission.spec.resources.output_bytes + OVERHEAD_BYTES
+        bound = ciphertext_most(self.core.state.jobs[lease.job_id].submission.spec.resources)
         async with await self.store.lease(cid) as held:
-            await asyncio.to_thread(check_sealed, held.path, reveal.salt, reveal.output_digest, 2 * bound)
+            await asyncio.to_thread(check_sealed, held.path, reveal.salt, reveal.output_digest, bound)
 
     def _logs(self, sender: str, assignment_hash: Hash32, text: str) -> None:
         lease = self.core.state.leases.get(assignment_hash)

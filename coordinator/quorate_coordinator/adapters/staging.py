@@ -15,7 +15,7 @@ from quorate_content.gateway import CAR_TYPE
 from quorate_content.grants import KEEP_SECONDS, Grant, Line, Places
 from quorate_content.index import Move, Need, Owner
 from quorate_content.store import ContentStore
-from quorate_coordinator.adapters.gate import OVERHEAD_BYTES
+from quorate_coordinator.adapters.gate import ciphertext_most
 from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.adapters.shares import Shares
 from quorate_coordinator.core.state import Client, Job, State
@@ -135,7 +135,7 @@ class Staging:
 
     def _for_output(self, provider: Address, leases: list[Lease]) -> Grant:
         jobs = [self._state.jobs[lease.job_id] for lease in leases]
-        allowed = [2 * (job.submission.spec.resources.output_bytes + OVERHEAD_BYTES) for job in jobs]
+        allowed = [ciphertext_most(job.submission.spec.resources) for job in jobs]
         weight = sum(_allocation(self._state, client) for client in {job.submission.order.message.client for job in jobs})
         commit_by = max(lease.phase.commit_by for lease in leases if isinstance(lease.phase, Accepted))
         remedy = "outputs of its executions that wait for a commit may be so large: resources.outputBytes"
