@@ -78,6 +78,7 @@ class Market:
     """Coordinator core, providers and clients with one virtual clock."""
 
     slots = 1  # of each provider
+    hears_blocks = True  # and has heard of one lately whenever an order comes
 
     def __init__(self, *parties: Party) -> None:
         rules = Rules(
@@ -200,9 +201,11 @@ class Market:
 
     def order(self, who: int, nonce: int, **changes: object) -> Hash32:
         """A small job of client `who`."""
+        if self.hears_blocks and self.at > self.core.state.own.block_time + DEVNET.ack_age_max // 2:
+            self.send(ev.ChainAdvanced(BlockNumber(self.core.state.own.block + 1), ZERO_HASH, UnixSeconds(self.at), ()))
         fields: dict[str, object] = {"max_price_per_hour": Price(200_000), "budget": Amount(1_000_000), "max_executions": Small(7)}
         up_to = changes.pop("up_to", Amount(40_000_000))
-        fields |= {"accept_unwitnessed": False, "accept_unverified": False, "verify_tier": VerifyTier.STANDARD} | changes
+        fields |= {"host_class": ZERO_HASH, "accept_unwitnessed": False, "accept_unverified": False, "verify_tier": VerifyTier.STANDARD} | changes
         spec = a_spec(f"job-{nonce}")
         message = Order(
             client=self.clients[who].address,
@@ -213,7 +216,6 @@ class Market:
             max_fee_bps=Bps(500),
             comparator=Comparator.EXACT,
             caseable=True,
-            host_class=ZERO_HASH,
             witness=Address(bytes(20)),
             sealed_key_hash=ZERO_HASH,
             max_recipients=Small(0),

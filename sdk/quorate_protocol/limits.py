@@ -110,7 +110,7 @@ DEVNET = Limits(
     commit_grace=Seconds(20), reveal_within=Seconds(6), beacon_missing_after=Seconds(30), ack_age_max=Seconds(600),
     max_hold=Seconds(20), window_jobs=5, allocation_release=Seconds(60), voucher_margin=Seconds(30),
     withdrawal_delay=Seconds(40), uncovered_settle_after=Seconds(20), slot_stake=Amount(100 * USD), coordinator_bond=Amount(1000 * USD),
-    class_owners_min_any=1, class_owner_age=Seconds(0), case_evidence_age=Seconds(90), case_allocation_age=Seconds(0),
+    class_owners_min_any=0, class_owner_age=Seconds(0), case_evidence_age=Seconds(90), case_allocation_age=Seconds(0),
     jury_owners_min=3, jury_slot_age=Seconds(0), jury_rounds_ahead=3, jury_beacon_missing=Seconds(30),
     jury_window=Seconds(20), jury_gas_fee=Amount(USD // 2), epoch_every=Seconds(10), claim_every_epochs=1, challenge_window=Seconds(10),
     challenge_response=Seconds(5), halt_after=Seconds(60), unbond_after=Seconds(180), session_max=Seconds(DAY),

@@ -243,7 +243,7 @@ class Market:
             verify_tier=VerifyTier.STANDARD,
             comparator=Comparator.EXACT,
             caseable=True,
-            host_class=ZERO_HASH,
+            host_class=HOST.id(),
             witness=Address(bytes(20)),
             accept_unwitnessed=True,
             accept_unverified=True,

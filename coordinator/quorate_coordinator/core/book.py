@@ -4,6 +4,7 @@ Never in SQL: the offers stand in columns (`matching`), derived from the state (
 """
 
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from quorate_coordinator.core import matching, matching_index
 from quorate_coordinator.core.events import HeartbeatReceived, OfferReceived
 from quorate_coordinator.core.matching import Bucket, Needs, Positions
 from quorate_coordinator.core.matching_needs import busy_or_not, needs_of, staked
-from quorate_coordinator.core.state import Job, Provider
+from quorate_coordinator.core.state import HostList, Job, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import job as job_rules
 from quorate_protocol.cids import cid_parts
@@ -193,18 +194,29 @@ def fits(offer: Offer, spec: job_rules.JobSpec) -> bool:
     return resources.cpu_millis <= offer.hardware.cores * 1000
 
 
-def class_for(turn: Turn, wanted: Hash32, spec: job_rules.JobSpec, price_max: Price) -> Hash32 | None:
-    """Of the host classes in which a live offer fits, busy or not, the one with most owners."""
+def class_for(turn: Turn, wanted: Hash32, spec: job_rules.JobSpec, price_max: Price, is_thin_too: bool = False) -> Hash32 | None:
+    """Of the host classes in which a live offer fits, busy or not, the one with most owners. Who names none gets no thin one: whoever owns
+    most of a class decides what is right there, and may have made it up.
+    """
     market, is_gpu = turn.state.market, spec.resources.gpu is not None
     market.refresh()
     named = [wanted] if wanted != ZERO_HASH else list(market.buckets)
     known = [host_class for host_class in named if host_class in market.buckets and market.hosts[host_class].is_gpu == is_gpu]
     needs = busy_or_not(needs_of(spec))
     for host_class in sorted(known, key=lambda item: (-len(owners_of(turn, item)), item)):
+        if wanted == ZERO_HASH and not is_thin_too and not _is_of_many(turn, host_class):
+            continue
         bucket = market.bucket(host_class)
         if bucket is not None and bucket.first(needs, price_max, turn.at).size:
             return host_class
     return None
+
+
+def _is_of_many(turn: Turn, host_class: Hash32) -> bool:
+    """Whether enough owners have been there for long enough (PROTOCOL §2, Job class)."""
+    limits, since = turn.rules.limits, turn.state.hosts.get(host_class, HostList()).since
+    old = (owner for owner in owners_of(turn, host_class) if max(0, turn.at - since.get(owner, turn.at)) >= limits.class_owner_age)
+    return sum(1 for _ in islice(old, limits.class_owners_min_any)) >= limits.class_owners_min_any
 
 
 def offers_for(turn: Turn, host_class: Hash32, spec: job_rules.JobSpec, price_max: Price) -> tuple[int, Price | None]:

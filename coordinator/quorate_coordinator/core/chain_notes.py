@@ -27,7 +27,7 @@ from quorate_coordinator.core.state import Case, Client, HostList, PastKey, Prov
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.audit import FOREVER, StakeSlot
 from quorate_protocol.quick import replace
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Hash32, Nonce
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Hash32, Nonce, UnixSeconds
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
@@ -38,9 +38,10 @@ def on_block(turn: Turn, event: ChainAdvanced) -> None:
     """Takes a confirmed block; an older one changes nothing."""
     if event.block <= turn.state.own.block:
         return
+    turn.books(block_time=event.block_time)
     for note in event.notes:
         _apply(turn, note)
-    turn.books(block=event.block, block_time=event.block_time)
+    turn.books(block=event.block)
     turn.state.blocks[event.block] = event.block_hash
     for old in [block for block in turn.state.blocks if block <= event.block - BLOCKS_KEPT]:
         del turn.state.blocks[old]
@@ -136,7 +137,7 @@ def _change_slots(turn: Turn, owner: Address, **changes: object) -> None:
     for host_class, hosts in list(turn.state.hosts.items()):
         if any(slot.owner == owner for slot in hosts.slots):
             slots = tuple(replace(slot, **changes) if slot.owner == owner else slot for slot in hosts.slots)  # type: ignore[arg-type]
-            turn.state.hosts[host_class] = HostList(slots)
+            turn.state.hosts[host_class] = _listed(hosts, slots, turn.state.own.block_time)
 
 
 def _slashed(turn: Turn, note: ProviderSlashed) -> None:
@@ -149,21 +150,29 @@ def _open_slot(turn: Turn, note: SlotOpened) -> None:
     provider = turn.state.providers.get(note.owner)
     if provider is None or note.index >= PLACES_MAX:
         return  # a slot without a registration cannot be; Stakes refuses it
-    slots = list((turn.state.hosts.get(note.host_class) or HostList()).slots)
+    before = turn.state.hosts.get(note.host_class) or HostList()
+    slots = list(before.slots)
     while len(slots) <= note.index:
         slots.append(StakeSlot(len(slots), ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH, FOREVER, BlockNumber(0)))
     slots[note.index] = StakeSlot(note.index, note.owner, provider.operator_key, provider.payout, provider.network, note.active_from)
     if provider.is_frozen:
         _thaw(turn, note.owner)  # it staked anew
-    turn.state.hosts[note.host_class] = HostList(tuple(slots))
+    turn.state.hosts[note.host_class] = _listed(before, tuple(slots), turn.state.own.block_time)
+
+
+def _listed(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> HostList:
+    """A class's list, with those who have an open slot there; `at` is when the newest block with a change of it was made, or later."""
+    owners = {slot.owner for slot in slots if slot.active_until == FOREVER}
+    return HostList(slots, {owner: before.since.get(owner, at) for owner in sorted(owners)})
 
 
 def _close_slot(turn: Turn, note: SlotClosed) -> None:
     """A place whose opening the chain node has not told is open to nobody here."""
-    slots = list((turn.state.hosts.get(note.host_class) or HostList()).slots)
+    before = turn.state.hosts.get(note.host_class) or HostList()
+    slots = list(before.slots)
     if note.index < len(slots):
         slots[note.index] = replace(slots[note.index], active_until=note.active_until)
-        turn.state.hosts[note.host_class] = HostList(tuple(slots))
+        turn.state.hosts[note.host_class] = _listed(before, tuple(slots), turn.state.own.block_time)
 
 
 def _case_opened(turn: Turn, note: CaseOpened) -> None:

@@ -37,6 +37,7 @@ def on_order(turn: Turn, submission: Submission) -> Job:
     if nonces.is_used(order.nonce) or (client.voucher and order.nonce < client.voucher.message.nonce_floor):
         raise Refused(Code.REPLAYED, f"order: nonce {order.nonce} was used, or lies below those used last")
     _check_room(turn, client)
+    _check_block(turn)
     if rate_fee(turn) > order.max_fee_bps:
         raise Refused(Code.PRICE_TOO_HIGH, f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(turn)}")
     host_class, rule = choose_class(turn, submission)
@@ -87,6 +88,13 @@ def _check_room(turn: Turn, client: Client) -> None:
         raise Refused(Code.BUSY, f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a voucher first")
 
 
+def _check_block(turn: Turn) -> None:
+    """The Ack's slotBlock is at most so old (PROTOCOL §3): a list that strangers cannot compare any more is no list to draw from."""
+    age, most = turn.at - turn.state.own.block_time, turn.rules.limits.ack_age_max
+    if age > most:
+        raise Refused(Code.BUSY, f"order: the newest block known here is {age} s old, at most {most}: the coordinator's chain node is away")
+
+
 def _check_funds(submission: Submission, client: Client, worst: int) -> None:
     order, session = submission.order.message, submission.session.message
     if worst > order.budget:
@@ -107,6 +115,7 @@ def choose_class(turn: Turn, submission: Submission) -> tuple[Hash32, Label]:
     order, spec = submission.order.message, submission.spec
     host_class = book.class_for(turn, order.host_class, spec, order.max_price_per_hour)
     if host_class is None:
+        _refuse_thin(turn, submission)
         raise Refused(Code.NO_OFFER, "order: no live offer has the resources at this maxPricePerHour and hostClass")
     owners = len(book.owners_of(turn, host_class))
     if owners >= OWNERS_MIN_ADAPTIVE and turn.rules.limits.name == "mainnet":
@@ -118,6 +127,16 @@ def choose_class(turn: Turn, submission: Submission) -> tuple[Hash32, Label]:
     if not order.accept_unverified:
         raise Refused(Code.TOO_FEW_OWNERS, f"order: {owners} staked owners in the class, at least {OWNERS_MIN_QUORUM} are needed")
     return host_class, Label.UNVERIFIED
+
+
+def _refuse_thin(turn: Turn, submission: Submission) -> None:
+    """Says which class would fit, with its owners, when the order names none."""
+    order = submission.order.message
+    thin = book.class_for(turn, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True)
+    if thin is not None:
+        limits, owners = turn.rules.limits, len(book.owners_of(turn, thin))
+        wanted = f"hostClass any needs {limits.class_owners_min_any} owners of {limits.class_owner_age // 86_400} days"
+        raise Refused(Code.TOO_FEW_OWNERS, f"order: {wanted}; 0x{thin.hex()} has {owners} in all: name it if these will do")
 
 
 def _new_job(turn: Turn, submission: Submission, job_id: Hash32, host_class: Hash32, rule: Label, worst: int) -> Job:

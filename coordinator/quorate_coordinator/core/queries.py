@@ -162,6 +162,9 @@ def plan_view(state: State, rules: Rules, now: UnixSeconds, spec: JobSpec, price
     """What an order for this spec would meet now; `nearest` says which limit to relax when nothing fits."""
     turn = Turn(state, rules, now, ZERO_HASH)
     host_class = book.class_for(turn, ZERO_HASH, spec, price_max)
+    is_thin, limits = host_class is None, rules.limits
+    if is_thin:
+        host_class = book.class_for(turn, ZERO_HASH, spec, price_max, is_thin_too=True)
     if host_class is None:
         return PlanView(ZERO_HASH, Label.NONE, 0, 0, None, 0, Amount(0), rules.fee_bps, _nearest(turn, spec, price_max))
     owners = len(book.owners_of(turn, host_class))
@@ -174,6 +177,8 @@ def plan_view(state: State, rules: Rules, now: UnixSeconds, spec: JobSpec, price
     priced = settlement.executions_priced(rule)
     one = price_max * spec.max_duration * 1000 // 3_600_000
     worst = Amount(one * priced + one * priced * rules.fee_bps // 10_000)
+    if is_thin:
+        nearest = f"only {owners} owners in the class that fits: an order that names none needs {limits.class_owners_min_any} of long standing"
     return PlanView(host_class, rule, owners, found, lowest, priced, worst, rules.fee_bps, nearest)
 
 

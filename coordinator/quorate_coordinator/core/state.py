@@ -84,6 +84,7 @@ class HostList:
     """A host class's list of stake slots as on chain; position = index."""
 
     slots: tuple[StakeSlot, ...] = ()
+    since: dict[Address, UnixSeconds] = field(default_factory=dict)  # owners with an open slot: when they came, as far as we heard
 
 
 # --------------------------------------------------------------------------------------------------------------- clients
@@ -373,6 +374,7 @@ class State(Tables):
         self.trust: Table[Address, Trusts] = Table(Address, Trusts)
         self.windows: Table[Address, Windows] = Table(Address, Windows)
         self.medians: Table[Hash32, Median] = Table(Hash32, Median)
+        self.answers: Table[Address, tuple[bool, ...]] = Table(Address, tuple[bool, ...])  # of the last draws: which were declined outright
         self.unstated: Table[Address, bool] = Table(Address, bool)  # providers whose credit is newer than their Statement
         self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
         self.blocks: Table[BlockNumber, Hash32] = Table(BlockNumber, Hash32)
