@@ -13,9 +13,20 @@ from quorate_protocol.eip712 import digest
 from quorate_protocol.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.lease import Lease, Revealed, Silent
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages import Accept, CommitSet
+from quorate_protocol.messages import Accept, CommitSet, Decline
 from quorate_protocol.receipt import Receipt
-from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Comparator, Hash32, JobKind, Label, Outcome
+from quorate_protocol.units import (
+    EXIT_MEMORY_KILL,
+    EXIT_TIMEOUT,
+    ZERO_ADDRESS,
+    Address,
+    Comparator,
+    DeclineReason,
+    Hash32,
+    JobKind,
+    Label,
+    Outcome,
+)
 from sim.coverage import Coverage
 from sim.parties import DOMAIN, HOST, beacon_signature
 
@@ -38,6 +49,8 @@ class Conduct:
     vouched: dict[Address, int] = field(default_factory=dict)
     allocations: dict[Address, int] = field(default_factory=dict)  # what the chain says that clients have left here
     releases: dict[Address, int] = field(default_factory=dict)  # from when on announced ones may be finished
+    drawn: dict[Hash32, Address] = field(default_factory=dict)  # Assignments by the beacon that were not answered
+    declines: Counter[Address] = field(default_factory=Counter)  # of these one after the other, outright
     block_time: int = 0  # of the newest block that the coordinator has heard of
     passed: dict[Address, int] = field(default_factory=dict)
     strikes: dict[Address, int] = field(default_factory=dict)
@@ -54,9 +67,13 @@ class Conduct:
                 job_id = digest(DOMAIN, order)
                 if (order.client, order.nonce) not in self.nonces:
                     debtor, left = core.state.clients[order.client], self.allocations[order.client]
+                    assert at - self.block_time <= self.limits.ack_age_max, "I9: an Ack over a list of a block that is too old"
                     assert debtor.charged + debtor.reserved <= left, f"I4: an order was taken beyond the {left} that are left"
                 assert self.nonces.setdefault((order.client, order.nonce), job_id) == job_id, "I4: a nonce was used for two orders"
+            case ev.DeclineReceived(decline):
+                self._declined(core, decline.message, at)
             case ev.AcceptReceived(accept):
+                self.declines[self.drawn.pop(accept.message.assignment_hash, ZERO_ADDRESS)] = 0
                 self._accepted(core.state.leases[accept.message.assignment_hash], accept.message, at)
             case ev.CommitReceived(commit):
                 self._committed(core.state.leases[commit.message.assignment_hash], digest(DOMAIN, commit.message), at)
@@ -91,6 +108,17 @@ class Conduct:
         is_near = ready > 0 and max(at, self.block_time) >= ready - self.limits.voucher_margin
         assert not is_near or cumulative <= self.allocations[client], "I1: a voucher was taken that a release may overtake"
 
+    def _declined(self, core: Coordinator, decline: Decline, at: int) -> None:
+        """I9: who declines too many draws has no offer, until it offers anew."""
+        owner = self.drawn.pop(decline.assignment_hash, ZERO_ADDRESS)
+        if owner == ZERO_ADDRESS or at < decline.start_by or decline.reason is not DeclineReason.DRAINING:
+            return
+        self.declines[owner] += 1
+        if core.state.providers[owner].offer is None:
+            self.declines[owner] = 0
+            self.coverage.facts["an offer went for declined draws"] += 1
+        assert self.declines[owner] < 5, "I9: somebody declines whatever it is drawn for, and is drawn again"
+
     def _accepted(self, lease: Lease, accept: Accept, at: int) -> None:
         if lease.hash not in self.accepts:
             self.accepts[lease.hash] = accept
@@ -123,6 +151,8 @@ class Conduct:
         known = self.blinds.setdefault(b"blind" + lease.blind, lease.hash)
         assert lease.blind != bytes(32) and known == lease.hash, "I9: a blind that can be guessed shows the job and the role"
         assert message.assignment_id == hash_tuple(job.id, lease.index, lease.blind), "I9: assignmentId"
+        if job.beacons and message.price_per_hour < order.max_price_per_hour:  # at that price it is less than was offered, perhaps
+            self.drawn[lease.hash] = message.provider
         assert message.provider not in self.accused, "I5: somebody with an open case got an Assignment"
 
     def opened_case(self, effect: OpenCase) -> None:

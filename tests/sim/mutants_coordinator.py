@@ -3,15 +3,29 @@
 import os
 from dataclasses import replace
 
-from quorate_coordinator.core import backing, book, chain_notes, closing, draws, epochs, faults, held, nonces, orders, placing, queries
+from quorate_coordinator.core import (
+    answers,
+    backing,
+    book,
+    chain_notes,
+    closing,
+    draws,
+    epochs,
+    faults,
+    held,
+    nonces,
+    orders,
+    placing,
+    queries,
+)
 from quorate_coordinator.core.state import Case, Client, Fault, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import ZERO_HASH, Address, Hash32, Round, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, Round, Seconds, UnixSeconds
 from quorate_protocol.views import SealedOutput
 from sim.mutants import Mutant, Patch, changed, only
-from sim.plan import CALM, Behaviour, ClockFault, Market, Plan, Release, Window
+from sim.plan import CALM, Behaviour, ClockFault, JobPlan, Market, Plan, Release, Window
 
 INTRUDED = only(lambda plan: plan.has_intruder)
 LATE_CLOCK = changed(clocks=(ClockFault("coordinator", -4.0, 0.0, 0.0, 0.0),))  # late, and its Assignments still come in time
@@ -31,6 +45,30 @@ def _nonces_may_be_used_again(patch: Patch) -> None:
 
 def _orders_without_money(patch: Patch) -> None:
     patch.setattr(orders, "_check_funds", lambda submission, client, worst: None)
+
+
+def _orders_on_an_old_block(patch: Patch) -> None:
+    patch.setattr(orders, "_check_block", lambda turn: None)
+
+
+def _without_a_chain(plan: Plan) -> Plan | None:
+    """For longer than the deployment allows, which is five seconds here."""
+    limits = replace(plan.limits, ack_age_max=Seconds(5))
+    return replace(plan, limits=limits, chain_outage=Window(4.0, 60.0), has_intruder=False) if plan.market is Market.SMALL else None
+
+
+def _declined_draws_do_not_count(patch: Patch) -> None:
+    patch.setattr(answers, "declined", lambda turn, lease, reason: None)
+
+
+def _one_declines(plan: Plan) -> Plan | None:
+    """The dearest of three, so that it is drawn and not matched."""
+    if plan.market is not Market.SMALL:
+        return None
+    jobs = tuple(JobPlan(number % 2, number // 2 + 1, 1.0 + 2 * number, None) for number in range(20))
+    behaviours = (Behaviour.HONEST, Behaviour.HONEST, Behaviour.DENIER)
+    calm = replace(plan, behaviours=behaviours, jobs=jobs, weather=CALM, cuts=(), clocks=(), outage=None, rotations=(), releases=())
+    return replace(calm, crash_chance=0.0, leaver=None, is_poor=False, chain_outage=None)
 
 
 def _acks_hide_another_secret(patch: Patch) -> None:
@@ -276,6 +314,8 @@ MUTANTS = (
     Mutant("signatures of providers are not compared", "I5", _anybody_may_sign, INTRUDED),
     Mutant("a nonce may be used again", "I4", _nonces_may_be_used_again, INTRUDED),
     Mutant("orders without money are taken", "I4", _orders_without_money, INTRUDED),
+    Mutant("orders are taken on an old block", "I9", _orders_on_an_old_block, _without_a_chain),
+    Mutant("declined draws do not count", "I9", _declined_draws_do_not_count, _one_declines),
     Mutant("two owners are enough for a quorum", "I3", _too_few_owners_are_enough, _tiny_and_intruded),
     Mutant("the Ack hides another secret", "I9", _acks_hide_another_secret),
     Mutant("auditors are drawn by a known round", "I9", _known_rounds_draw),

@@ -1,6 +1,6 @@
 """Placing executions: assignments out, and what comes back of them until the commit."""
 
-from quorate_coordinator.core import book, closing, draws
+from quorate_coordinator.core import answers, book, closing, draws
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import AcceptReceived, CommitReceived, DeclineReceived, StopReceived, WitnessReceived
 from quorate_coordinator.core.ledger import release_reservation
@@ -90,6 +90,7 @@ def on_accept(turn: Turn, event: AcceptReceived) -> None:
     moved, _ = move(turn, lease, leases.AcceptReceived(event.accept))
     if moved is not lease:
         turn.state.accepts[lease.hash] = event.accept
+        answers.accepted(turn, lease)
         turn.note(turn.state.jobs[lease.job_id], "accepted", f"execution {lease.index}")
 
 
@@ -104,6 +105,8 @@ def on_decline(turn: Turn, event: DeclineReceived) -> None:
     turn.note(job, "declined", f"execution {lease.index}: {reason}")
     phase = moved.phase
     assert isinstance(phase, leases.Declined)
+    if not phase.start_by:
+        answers.declined(turn, lease, event.decline.message.reason)
     reopen(turn, job, moved, phase.start_by)
 
 

@@ -1,0 +1,82 @@
+"""Who declines more than a fifth of what the beacon drew it for would choose what it audits: its offer goes (PROTOCOL §4, I9)."""
+
+from dataclasses import replace
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.answers import DRAWS_LEAST
+from quorate_protocol import job
+from quorate_protocol.eip712 import digest
+from quorate_protocol.envelope import seal
+from quorate_protocol.messages import Assignment, Decline
+from quorate_protocol.offer import Offer, OfferEnvelope
+from quorate_protocol.units import DeclineReason, Price, Sequence, UnixSeconds
+from scripted_market import DOMAIN, Market, Party
+
+
+class Choosy(Market):
+    """Its first provider declines what it is drawn for, and runs what it is matched with."""
+
+    slots = 8
+    reason = DeclineReason.DRAINING
+    ahead = 0  # seconds until which it wants its place kept
+    declined = 0
+
+    def _run(self, party: Party, assignment: Assignment, spec: job.JobSpec) -> None:
+        hashed = digest(DOMAIN, assignment)
+        if party.number or not self.core.state.leases[hashed].index:
+            super()._run(party, assignment, spec)
+            return
+        self.declined += 1
+        start_by = UnixSeconds(self.at + self.ahead if self.ahead else 0)
+        decline = Decline(hashed, self.reason, start_by, UnixSeconds(self.at))
+        self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+
+    @property
+    def choosy(self) -> Party:
+        return next(iter(self.parties.values()))
+
+    @property
+    def offer(self) -> Offer | None:
+        return self.core.state.providers[self.choosy.owner].offer
+
+    def offers(self, offer: Offer) -> None:
+        self.send(ev.OfferReceived(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.choosy.key.sign)), self.choosy.key.address))
+
+    def run_jobs(self, first: int, declines: int, **changes: object) -> int:
+        """Jobs until so many draws were declined; the next number."""
+        number = first
+        while self.declined < declines:
+            assert number < first + 80, "the beacon passes nobody over for ever"
+            self.until_decided(self.order(number % 2, number, **changes))
+            number += 1
+        return number
+
+
+def test_the_offer_of_who_declines_draws_goes_until_it_offers_anew() -> None:
+    market = Choosy(*[Party(number) for number in range(5)])
+    offered = market.offer
+    assert offered is not None
+    following = market.run_jobs(1, DRAWS_LEAST - 1)
+    assert market.offer is not None, "fewer draws say nothing"
+    following = market.run_jobs(following, DRAWS_LEAST)
+    assert market.offer is None
+    for number in range(following, following + 12):
+        market.until_decided(market.order(number % 2, number))
+    assert market.declined == DRAWS_LEAST, "it is neither drawn nor matched"
+    market.offers(replace(offered, seq=Sequence(2), expires=UnixSeconds(market.at + 900)))
+    market.run_jobs(following + 12, DRAWS_LEAST + 1)
+    assert market.offer is not None, "and begins anew"
+
+
+def test_who_keeps_its_place_or_is_asked_for_less_than_it_offers_declines_nothing() -> None:
+    market = Choosy(*[Party(number) for number in range(5)])
+    market.ahead, market.reason = 2, DeclineReason.BUSY
+    market.until_decided(market.order(0, 1))
+    assert market.offer is not None
+    market.ahead, market.reason = 0, DeclineReason.PRICE
+    offered = market.offer
+    dearer = replace(offered.slots[0], on_demand=Price(150_000))
+    market.offers(replace(offered, seq=Sequence(2), expires=UnixSeconds(market.at + 900), slots=(dearer,)))
+    market.declined = 0
+    market.run_jobs(2, 2 * DRAWS_LEAST, max_price_per_hour=Price(120_000))
+    assert market.offer is not None
