@@ -13,6 +13,9 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Seconds
 from quorate_protocol.views import InfoView
 
+PERIOD_MAX = 3_600  # seconds between beacon rounds
+GENESIS_MAX = 2**40
+
 
 @dataclass(frozen=True, slots=True)
 class Pins:
@@ -51,6 +54,9 @@ def pins_of(info: InfoView) -> Pins:
     missing = [name for name in ("Stakes", "Escrow", "TestToken") if name not in contracts]
     if missing or info.limits not in BY_NAME:
         raise EvidenceError(f"info: the coordinator names no {', '.join(missing) or 'known limits'}")
+    beacon = info.beacon
+    if not (0 < info.chain_id < 2**63 and 0 < beacon.period <= PERIOD_MAX and 0 <= beacon.genesis_time < GENESIS_MAX):
+        raise EvidenceError(f"info: chain {info.chain_id}, beacon each {beacon.period} s from {beacon.genesis_time}: there are none such")
     return Pins(
         coordinator=info.coordinator,
         statement_key=info.statement_key,
@@ -58,9 +64,9 @@ def pins_of(info: InfoView) -> Pins:
         stakes=contracts["Stakes"],
         escrow=contracts["Escrow"],
         token=contracts["TestToken"],
-        beacon_key=info.beacon.public_key,
-        beacon_period=info.beacon.period,
-        beacon_genesis=info.beacon.genesis_time,
+        beacon_key=beacon.public_key,
+        beacon_period=beacon.period,
+        beacon_genesis=beacon.genesis_time,
         limits=info.limits,
     )
 

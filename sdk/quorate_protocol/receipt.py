@@ -170,6 +170,7 @@ def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
 
 def _checks(receipt: Receipt, recover: Recover, verify_round: VerifyRound) -> Iterator[Check]:
     domain = Domain(receipt.chain_id, receipt.stakes)
+    yield Check("version", receipt.version == 1, "only 1 is known: what a later one means, nobody can say here")
     yield from _signatures(receipt, domain, recover)
     yield from _orders(receipt, domain)
     yield from _executions(receipt, domain)

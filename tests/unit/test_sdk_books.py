@@ -98,12 +98,24 @@ def test_the_newest_session_is_the_last_one_signed_though_the_clock_went_back(le
     assert ledger.newest_session(COORDINATOR) == b"of the right clock"
 
 
+def told(chain_id: int = 1, period: int = 2, genesis: int = 1) -> InfoView:
+    contracts = dict.fromkeys(("Stakes", "Escrow", "TestToken"), COORDINATOR)
+    beacon = BeaconView("http://127.0.0.1:1", b"k" * 96, period, genesis)
+    return InfoView(COORDINATOR, CLIENT, chain_id, "http://127.0.0.1:1", contracts, beacon, Bps(1), "devnet", "0")
+
+
+@pytest.mark.parametrize("told_wrong", [{"period": 0}, {"period": -1}, {"chain_id": -1}, {"chain_id": 2**300}, {"genesis": 10**40}])
+def test_numbers_that_no_deployment_has_are_not_pinned(told_wrong: dict[str, int], tmp_path: Path) -> None:
+    """A beacon without a period ended the attendance of all runs by a division by zero: nothing was witnessed or signed for."""
+    with pytest.raises(EvidenceError, match="none such"):
+        check_pins(tmp_path / "pins.json", told(**told_wrong))
+    assert not list(tmp_path.iterdir())
+
+
 def test_first_contact_leaves_whole_pins_or_none(tmp_path: Path) -> None:
     """A full disk, or a kill, left half a file: nobody could use the profile any more."""
     path, soft_hard = tmp_path / "pins.json", resource.getrlimit(resource.RLIMIT_FSIZE)
-    contracts = dict.fromkeys(("Stakes", "Escrow", "TestToken"), COORDINATOR)
-    beacon = BeaconView("http://127.0.0.1:1", b"k" * 96, 2, 1)
-    info = InfoView(COORDINATOR, CLIENT, 1, "http://127.0.0.1:1", contracts, beacon, Bps(1), "devnet", "0")
+    info = told()
     resource.setrlimit(resource.RLIMIT_FSIZE, (16, soft_hard[1]))
     try:
         with pytest.raises(OSError, match="large"):
