@@ -26,6 +26,7 @@ ENDING = frozenset({"verdict", "ended", "stopped", "final", "charged"})
 SETTLED_MAX = 10_000
 ENDED_MAX = 10_000
 ENDED_PHASE = "ended"
+COPIED = "more was signed for than these books know; is a copy of this profile in use elsewhere, or were the books restored? Use one only"
 NOT_THERE_YET = frozenset({Code.UNKNOWN.value, Code.TOO_EARLY.value})
 
 
@@ -194,9 +195,11 @@ class Attendance:
             await self._send(voucher)
             crash_point("client.after-voucher")
         except RefusedError as error:
-            # Not re-raised: another program of this profile sent a newer one (stale), or the coordinator disagrees; it is told, not hidden.
+            # Not re-raised: another program of this profile sent a newer one, or the coordinator disagrees; the latter is told, not hidden.
             if error.code != Code.STALE.value:
                 desk.notice(f"voucher refused: {error}")
+            elif desk.ledger.last_voucher(desk.client, desk.pins.coordinator) == voucher:
+                desk.notice(f"voucher refused: {error}: {COPIED}")
 
     async def _resend_voucher(self) -> None:
         desk = self._desk

@@ -39,6 +39,7 @@ MAP_MAX = 10_000
 MAP_PARALLEL = 8
 PREFIX_MIN = 4
 _DIGITS = frozenset("0123456789abcdef")
+_MAYBE_TAKEN = "run 0x{}: the order may have been taken all the same; `quorate ps` says so, before you order again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +229,14 @@ class Market:
             except UnavailableError:
                 # The same order again gives the same job, so repeating is safe; the last failure is reported.
                 if attempt == SUBMIT_TRIES - 1:
+                    self._notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
                     raise
                 await self._clock.sleep(SUBMIT_RETRY_SECONDS * 2**attempt)
             except RefusedError:
                 if attempt == 0:  # afterwards an earlier try may have been taken, and only its answer was lost
                     self._desk.ledger.forget(job_id)
-                    raise
-                self._notice(f"run 0x{job_id.hex()[:12]}: an earlier try may have been taken; `quorate ps` says so, before you order again")
+                else:
+                    self._notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
                 raise
             else:
                 self._desk.check_ack(job_id, submission.order.message, answer)

@@ -21,7 +21,7 @@ from quorate.verification import verify
 from quorate_protocol import settlement
 from quorate_protocol.envelope import seal
 from quorate_protocol.refusals import Code
-from quorate_protocol.units import Round
+from quorate_protocol.units import Amount, Round
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 
@@ -256,6 +256,15 @@ async def test_what_was_checked_before_a_kill_is_signed_for_at_the_next_contact(
     async with Market(profile) as market:
         await market.attach()
         await _until(lambda: fake.vouched == fake.charged > 0)
+
+
+async def test_a_copied_profile_is_told_that_its_vouchers_count_no_more(fake: FakeMarket, profile: Profile) -> None:
+    """Its providers waited for their pay for ever, and nobody heard of it: a voucher that is stale was taken for a sister program's."""
+    notices: list[str] = []
+    async with Market(profile, notice=notices.append) as market:
+        fake.vouched = Amount(10**9)  # what the other copy has signed
+        await (await market.submit(job())).result()
+        await _until(lambda: any("copy of this profile" in notice for notice in notices))
 
 
 async def test_of_two_commits_only_one_is_witnessed_by_all_programs_of_a_profile(fake: FakeMarket, profile: Profile) -> None:
