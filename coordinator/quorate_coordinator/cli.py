@@ -192,15 +192,22 @@ def up(
         asyncio.run(_serve(Service(config, keys, notifier=Notifier(os.environ))))
     except* Refused as group:
         faucet = f". On a devnet: quorate devnet fund {shlex.quote(str(folder))}" if settings.deployment.limits == DEVNET.name else ""
-        refused = group.exceptions[0]
+        refused = _cause(group)
         assert isinstance(refused, Refused), "the group holds nothing else"
         raise fail(f"{refused.detail or refused}{faucet if refused.code is Code.NOT_REGISTERED else ''}", EXIT_REFUSED) from group
     except* (JournalError, FileDamaged) as group:
-        raise fail(str(group.exceptions[0]), EXIT_REFUSED) from group
+        raise fail(str(_cause(group)), EXIT_REFUSED) from group
     except* Unavailable as group:
-        told = str(group.exceptions[0])
+        told = str(_cause(group))
         remedy = ". Start it, or name another: quorate coordinator init --chain-url URL" if told.startswith("chain node") else ""
         raise fail(told + remedy, EXIT_UNAVAILABLE) from group
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The first one in groups of groups: every group of tasks on its way wraps it once more."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _serve(service: "Service") -> None:

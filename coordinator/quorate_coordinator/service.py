@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from aiohttp import web
 from sqlalchemy.exc import SQLAlchemyError
@@ -304,13 +305,13 @@ class _Parts:
         if isinstance(clock, SystemClock):
             watch.witness = clock.witness
         keeper = CourtKeeper(self.client, self.contracts, self.core, self.sender, self.beacon, clock)
-        rounds = Rounds(self.core.rounds_wanted, actor.submit, self.beacon, service.config.beacon_url, service.board, clock)
+        rounds = Rounds(self.core.rounds_wanted, partial(self._until_taken, actor), self.beacon, service.config.beacon_url, service.board, clock)
         rules = self.core.rules
         paymaster = Paymaster(self.client, self.contracts, rules.coordinator, self.core.state, self.sender, rules.limits, clock)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(actor.run(), name="actor")
-                await actor.submit(ev.Restarted())
+                await self._until_taken(actor, ev.Restarted())
                 group.create_task(watch.run(), name="chain")
                 group.create_task(keeper.run(), name="court")
                 if service.config.claims_for_all:
@@ -339,8 +340,24 @@ class _Parts:
     async def _ticks(self, actor: Actor[ev.Event, Effect]) -> None:
         while True:
             if self.core.needs_tick(int(self.service.clock.now())):
-                await actor.submit(ev.Tick())
+                await self._until_taken(actor, ev.Tick())
             await self.service.clock.sleep(TICK_SECONDS)
+
+    async def _until_taken(self, actor: Actor[ev.Event, Effect], event: ev.Event) -> None:
+        """An event of our own. While effects wait in heaps (a full disk, a chain that is away) it waits for them: ending the process
+        would not perform one of them, and it could not start again before them either.
+        """
+        board, clock = self.service.board, self.service.clock
+        while True:
+            try:
+                await actor.submit(event)
+            except Unavailable as error:
+                # Not re-raised: told to people, until the outbox has made room.
+                board.put("outbox", str(error))
+                await clock.sleep(TICK_SECONDS)
+            else:
+                board.put("outbox")
+                return
 
     async def _project(self) -> None:
         """Keeps the tables that people query close behind the state."""

@@ -10,8 +10,17 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from quorate_protocol.refusals import Unavailable
+
 # A daemon has a dozen connections, and each would keep its 2 MB of pages for good; the system's cache has them all anyway.
 SMALL_CACHE = "PRAGMA cache_size = -512"  # KiB
+
+
+# What another process's lock, the disk or its rights do to a file that is whole.
+_WORLD = {
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM,
+}  # fmt: skip
+RETRY_SECONDS = 5.0
 
 
 class FileDamaged(Exception):
@@ -27,9 +36,12 @@ def make_whole(path: Path, schema: str) -> None:
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     draft.unlink(missing_ok=True)
     try:
-        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(f"BEGIN; {schema} COMMIT;")
+        try:
+            with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.executescript(f"BEGIN; {schema} COMMIT;")
+        except sqlite3.DatabaseError as error:
+            raise _trouble(path, error) from error
         try:
             os.link(draft, path)
         except FileExistsError:
@@ -45,7 +57,7 @@ def make_whole(path: Path, schema: str) -> None:
 
 def open_whole(path: Path, versions: Sequence[str], timeout: float = 5.0) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     """A large file, made or brought up a version at a time (`versions`: the tables of each, from 1): a writer, whose commits are
-    durable, and a reader. FileDamaged when there is one that is not whole or of a newer program.
+    durable, and a reader. FileDamaged when there is one that is not whole or of a newer program; Unavailable while it cannot be used.
     """
     make_whole(path, f"{versions[0]} PRAGMA user_version = 1;")
     opened: list[sqlite3.Connection] = []
@@ -60,8 +72,8 @@ def open_whole(path: Path, versions: Sequence[str], timeout: float = 5.0) -> tup
         _migrate(path, writer, versions)
     except sqlite3.DatabaseError as error:
         _close(opened)
-        raise damaged(path, str(error)) from error
-    except FileDamaged:
+        raise _trouble(path, error) from error
+    except (FileDamaged, Unavailable):
         _close(opened)
         raise
     return writer, reader
@@ -92,7 +104,7 @@ def check_whole(path: Path, connection: sqlite3.Connection, is_large: bool = Fal
     try:
         problem = _length_problem(path, connection) or ("" if is_large else _structure_problem(connection))
     except sqlite3.DatabaseError as error:
-        raise damaged(path, str(error)) from error
+        raise _trouble(path, error) from error
     if problem:
         raise damaged(path, problem)
 
@@ -110,6 +122,14 @@ def _length_problem(path: Path, connection: sqlite3.Connection) -> str:
 def _structure_problem(connection: sqlite3.Connection) -> str:
     found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0]).replace("\n", " ")
     return "" if found == "ok" else found
+
+
+def _trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailable:
+    """A backup put back does not help against a lock or a full disk, so neither is called damage."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _WORLD:
+        remedy = "it may be whole: look who else has it open, at the room on the disk and at its rights"
+        return Unavailable(f"{path}: {error}; {remedy}", RETRY_SECONDS)
+    return damaged(path, str(error))
 
 
 def damaged(path: Path, what: str) -> FileDamaged:

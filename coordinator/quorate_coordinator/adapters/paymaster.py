@@ -15,7 +15,7 @@ from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.chain.client import ChainClient
-from quorate_runtime.chain.sender import Sender
+from quorate_runtime.chain.sender import Sender, Unfunded
 
 log = logging.getLogger(__name__)
 SEND_SECONDS = 60.0
@@ -60,6 +60,8 @@ class Paymaster:
                     f"claims-{final.number}-{part}", call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
                 )
                 spent += receipt.gas_used
+            except Unfunded:
+                raise  # that we have no gas says nothing about what others have coming
             except Refused as refused:
                 # Nobody of this part has anything coming: all of them claimed for themselves.
                 log.info("claims of epoch %d, part %d: %s", final.number, part, refused)

@@ -19,11 +19,12 @@ from quorate_protocol.ports import Clock, Peers
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Seconds
 from quorate_runtime.chain.client import ChainClient
-from quorate_runtime.chain.sender import Sender
+from quorate_runtime.chain.sender import Sender, Unfunded
 
 log = logging.getLogger(__name__)
 ANSWER_WITHIN = Seconds(3)
 SEND_SECONDS = 60.0
+FUNDS_SECONDS = 15.0
 RECONNECT_LOOKS = 8
 RECONNECT_LOOK_SECONDS = 0.25
 
@@ -96,7 +97,11 @@ class Performer:
         await self._transact(effect.key, self.contracts.court.open_case(executions))
 
     async def _transact(self, purpose: str, call: Call) -> None:
-        receipt = await self.sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)
+        try:
+            receipt = await self.sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)
+        except Unfunded as error:
+            # A case must not be given up because our own key ran dry.
+            raise Unavailable(f"the posting key 0x{self.sender.address.hex()} needs coins for gas: {error}", FUNDS_SECONDS) from error
         log.info("%s: %d gas", purpose, receipt.gas_used)
 
 

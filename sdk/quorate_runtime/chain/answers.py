@@ -8,6 +8,7 @@ class Answer(Enum):
 
     KNOWN = "known"  # the node has it: success
     NONCE_USED = "nonce-used"  # ours or somebody else's transaction used the nonce
+    UNFUNDED = "unfunded"  # as NEVER, until the account has more coins
     NEVER = "never"  # as signed it will never be taken
     LATER = "later"  # anything else: try again
 
@@ -21,7 +22,7 @@ _WORDS: tuple[tuple[str, Answer], ...] = (
     ("replacement transaction underpriced", Answer.KNOWN),
     ("nonce too low", Answer.NONCE_USED),
     ("oldnonce", Answer.NONCE_USED),
-    ("insufficient funds", Answer.NEVER),
+    ("insufficient funds", Answer.UNFUNDED),
     ("intrinsic gas too low", Answer.NEVER),
     ("gas limit", Answer.NEVER),
     ("oversized data", Answer.NEVER),

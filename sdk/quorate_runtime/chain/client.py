@@ -1,16 +1,21 @@
-"""Reading the chain, typed. Every method raises Unavailable when the node is away; a refused call is Refused(CHAIN, reason)."""
+"""Reading the chain, typed. Every method raises Unavailable when the node is away or has trouble of its own; what a contract refuses is
+Refused(CHAIN, reason).
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
+from quorate_runtime.chain.answers import Answer, classify
 from quorate_runtime.chain.revert import is_revert, revert_reason
 from quorate_runtime.chain.rpc import Rpc, RpcFailure
 from quorate_runtime.chain.types import BlockHead, Fees, Json, RawLog, Receipt, head_from, integer, log_from, member, octets, receipt_from
 
 BlockId = BlockNumber | Hash32 | str
 """A height, a hash, or "latest", "pending"."""
+
+CALL_RETRY_SECONDS = 2.0
 
 Topics = Sequence[Hash32 | Sequence[Hash32] | None]
 """By place: one value, several alternatives, or None for anything."""
@@ -138,6 +143,10 @@ def _topic(place: Hash32 | Sequence[Hash32] | None) -> Json:
     return [_hex(item) for item in place]
 
 
-def _refused(failure: RpcFailure) -> Refused:
-    reason = revert_reason(failure.data, failure.message) if is_revert(failure) else failure.message
-    return Refused(Code.CHAIN, reason)
+def _refused(failure: RpcFailure) -> Refused | Unavailable:
+    """What the contract refuses is refused. A node that is behind, or was asked too often, has said nothing about the contract."""
+    if is_revert(failure):
+        return Refused(Code.CHAIN, revert_reason(failure.data, failure.message))
+    if classify(failure.message) in (Answer.NEVER, Answer.UNFUNDED):
+        return Refused(Code.CHAIN, failure.message)
+    return Unavailable(f"the chain node: {failure}", CALL_RETRY_SECONDS)

@@ -6,10 +6,13 @@ started anew does not meet the nonces of the old one) and account. Synchronous; 
 
 import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_protocol import codec
+from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain.types import Receipt
 from quorate_runtime.sqlite_whole import SMALL_CACHE, check_whole, make_whole
@@ -17,6 +20,7 @@ from quorate_runtime.sqlite_whole import SMALL_CACHE, check_whole, make_whole
 RECEIPT_BYTES_MAX = 32 << 20
 UNSETTLED_MAX = 256
 NONCE_MAX = 2**62
+RETRY_SECONDS = 5.0
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sends (
@@ -61,8 +65,11 @@ class Outbox:
     """The sends of one account on one chain."""
 
     def __init__(self, path: Path, domain: bytes, account: Address) -> None:
-        """Opens or makes the file. FileDamaged when there is one that is not whole: what it forgot could be done a second time."""
-        self._key = (domain, bytes(account))
+        """Opens or makes the file. FileDamaged when there is one that is not whole: what it forgot could be done a second time.
+
+        Every method raises Unavailable while the disk or another process's lock keeps it from its file; nothing has changed then.
+        """
+        self._path, self._key = path, (domain, bytes(account))
         self._lock = threading.Lock()
         make_whole(path, _SCHEMA)
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
@@ -72,25 +79,25 @@ class Outbox:
 
     def find(self, purpose: str) -> Entry | None:
         """The entry of a purpose."""
-        with self._lock:
+        with self._using():
             rows = self._select("purpose = ?", purpose)
         return rows[0] if rows else None
 
     def unsettled(self, nonce_max: int) -> tuple[Entry, ...]:
         """Entries without an end whose nonce is at most that, lowest first, at most `UNSETTLED_MAX`."""
-        with self._lock:
+        with self._using():
             return self._select("receipt IS NULL AND nonce <= ? ORDER BY nonce LIMIT ?", nonce_max, UNSETTLED_MAX)
 
     def nonces(self, first: int) -> frozenset[int]:
         """Nonces from `first` on that some purpose holds."""
-        with self._lock:
+        with self._using():
             rows = self._db.execute("SELECT nonce FROM sends WHERE domain=? AND account=? AND nonce>=?", (*self._key, first))
             return frozenset(row[0] for row in rows)
 
     def add(self, entry: Entry) -> None:
         """Stores a new purpose with its first attempt; durable when it returns."""
         values = (*self._key, entry.purpose, entry.nonce, entry.to, entry.data, str(entry.value), entry.gas)
-        with self._lock, self._transaction():
+        with self._changing():
             self._db.execute(
                 "INSERT INTO sends (domain, account, purpose, nonce, destination, data, value, gas) VALUES (?,?,?,?,?,?,?,?)", values
             )
@@ -99,24 +106,24 @@ class Outbox:
 
     def attempt(self, entry: Entry, attempt: Attempt) -> None:
         """Stores one more attempt at the same nonce."""
-        with self._lock, self._transaction():
+        with self._changing():
             self._insert(entry.nonce, attempt)
 
     def taken(self, attempt: Attempt) -> None:
         """Notes that a node accepted it."""
-        with self._lock:
+        with self._using():
             self._db.execute("UPDATE attempts SET taken=1 WHERE hash=?", (attempt.hash,))
 
     def renumber(self, entry: Entry, nonce: int, attempt: Attempt) -> None:
         """Gives a purpose a new nonce, because the old one was used for good by something else."""
-        with self._lock, self._transaction():
+        with self._changing():
             self._db.execute("DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?", (*self._key, entry.nonce))
             self._db.execute("UPDATE sends SET nonce=? WHERE domain=? AND account=? AND purpose=?", (nonce, *self._key, entry.purpose))
             self._insert(nonce, attempt)
 
     def settle(self, purpose: str, receipt: Receipt, reason: str) -> None:
         """Stores how it ended."""
-        with self._lock:
+        with self._using():
             self._db.execute(
                 "UPDATE sends SET receipt=?, reason=? WHERE domain=? AND account=? AND purpose=?",
                 (codec.encode(receipt), reason, *self._key, purpose),
@@ -124,7 +131,7 @@ class Outbox:
 
     def forget(self, entry: Entry) -> None:
         """Removes a purpose that no node has ever taken; its nonce is free again."""
-        with self._lock, self._transaction():
+        with self._changing():
             self._db.execute("DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?", (*self._key, entry.nonce))
             self._db.execute("DELETE FROM sends WHERE domain=? AND account=? AND purpose=?", (*self._key, entry.purpose))
 
@@ -133,8 +140,26 @@ class Outbox:
         with self._lock:
             self._db.close()
 
-    def _transaction(self) -> "_Transaction":
-        return _Transaction(self._db)
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """One task at a time."""
+        try:
+            with self._lock:
+                yield
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"{self._path}: {error}", RETRY_SECONDS) from error
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """As `_using`, in one transaction: all of it, durable at the end of the block, or nothing."""
+        with self._using():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            finally:
+                if self._db.in_transaction:  # a disk that is full has ended it by itself
+                    self._db.execute("ROLLBACK")
 
     def _insert(self, nonce: int, attempt: Attempt) -> None:
         values = (attempt.hash, *self._key, nonce, attempt.raw, str(attempt.fee_max), str(attempt.tip_max), int(attempt.taken))
@@ -157,16 +182,3 @@ class Outbox:
         attempts = tuple(Attempt(Hash32(h), raw, int(fee), int(tip), bool(taken)) for h, raw, fee, tip, taken in rows)
         done = None if receipt is None else codec.decode(Receipt, receipt, RECEIPT_BYTES_MAX)
         return Entry(purpose, nonce, None if to is None else Address(to), data, int(value), gas, attempts, done, reason)
-
-
-class _Transaction:
-    """BEGIN IMMEDIATE ... COMMIT, or ROLLBACK when the body fails."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: object, *rest: object) -> None:
-        self._db.execute("COMMIT" if kind is None else "ROLLBACK")

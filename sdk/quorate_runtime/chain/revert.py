@@ -8,11 +8,14 @@ from quorate_runtime.chain.rpc import RpcFailure
 _ERROR_STRING = bytes.fromhex("08c379a0")  # selector of Error(string)
 _PANIC = bytes.fromhex("4e487b71")  # selector of Panic(uint256)
 _PREFIX = "execution reverted"
+_CODES = (3, -32015)  # geth and its kin; Nethermind and Parity
+_WORDS = ("revert", "opcode", "out of gas", "stack limit", "stack underflow", "invalid jump", "vm exception")
 
 
 def is_revert(failure: RpcFailure) -> bool:
-    """Whether the contract refused (rather than the node)."""
-    return failure.code == 3 or "revert" in failure.message
+    """Whether the contract refused (rather than the node, which may be behind, busy or asked too often)."""
+    lowered = failure.message.lower()
+    return failure.code in _CODES or bool(failure.data) or any(words in lowered for words in _WORDS)
 
 
 def revert_reason(output: bytes, message: str = "") -> str:

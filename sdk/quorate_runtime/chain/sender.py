@@ -41,6 +41,10 @@ class SendPolicy:
     fee_cap_wei: int = 500 * 10**9
 
 
+class Unfunded(Refused):
+    """The account has too few coins for the transaction, which was not sent and is forgotten. It may be asked for again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """One transaction to be sent: as the arguments of `Sender.send`."""
@@ -75,7 +79,8 @@ class Sender:
         """Does `purpose` once and returns its receipt at depth k; a purpose that is known is only waited for, its first call stands.
 
         `to` None creates a contract; `gas` None estimates. Refused(CHAIN, reason): the contract reverted it (now or in the
-        estimate), or no node will ever take it. Unavailable: not at depth k within the deadline; call again to go on waiting.
+        estimate), or no node will ever take it; `Unfunded`: none does as things stand. Unavailable: not at depth k within the
+        deadline; call again to go on waiting.
         """
         wanted = Entry(purpose, -1, to, data, value, gas or 0, ())
         limit = self._clock.now() + deadline_seconds
@@ -90,6 +95,7 @@ class Sender:
                     return receipt
                 bumped_at = now if bumped_at is None else bumped_at
                 if not in_block and now - bumped_at >= self._policy.bump_seconds:
+                    await self._bump_before(entry)
                     entry = await self._bump(entry)
                     sent_at, bumped_at = None, now
                 if not in_block and (sent_at is None or now - sent_at >= self._policy.resend_seconds):
@@ -206,6 +212,13 @@ class Sender:
             return _ended(receipt, reason), True
         return None, False
 
+    async def _has_ended(self, entry: Entry) -> bool:
+        """Whether it is in a block. Noted then: perhaps nobody waits for it any more, and it would be handed over for ever."""
+        try:
+            return (await self._look(entry))[1]
+        except Refused:
+            return True  # not re-raised: it reverted, and its own caller is told
+
     async def _why(self, entry: Entry, receipt: Receipt) -> str:
         """The reason of a revert: from the receipt, else by calling again at its block."""
         if receipt.revert_output:
@@ -217,6 +230,9 @@ class Sender:
         except Refused as refused:
             # This is what was asked for.
             return refused.detail
+        except Unavailable as error:
+            # Not re-raised: how it ended is known, and a node may never again have the state of that block.
+            return f"reverted, and why is not to be had: {error}"
         out_of_gas = receipt.gas_used >= entry.gas
         return "out of gas" if out_of_gas else "reverted, but not when called again after its block"
 
@@ -226,7 +242,7 @@ class Sender:
         outbox, _ = await self._open()
         for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce):
             is_own = waiting.purpose == entry.purpose
-            if is_own or again or not waiting.attempts[-1].taken:
+            if is_own or ((again or not waiting.attempts[-1].taken) and not await self._has_ended(waiting)):
                 await self._hand_over(outbox, waiting, is_own)
 
     async def _hand_over(self, outbox: Outbox, entry: Entry, is_own: bool) -> None:
@@ -242,10 +258,11 @@ class Sender:
                 case Answer.NONCE_USED:
                     await self._renumber_if_lost(outbox, entry)
                     return
-                case Answer.NEVER if not any(a.taken for a in entry.attempts):
+                case Answer.NEVER | Answer.UNFUNDED as answer if not any(a.taken for a in entry.attempts):
                     if is_own:
                         await asyncio.to_thread(outbox.forget, entry)
-                        raise Refused(Code.CHAIN, f"{entry.purpose}: {failure.message}") from failure
+                        kind = Unfunded if answer is Answer.UNFUNDED else Refused
+                        raise kind(Code.CHAIN, f"{entry.purpose}: {failure.message}") from failure
                     return  # its own caller is told
                 case _:
                     raise Unavailable(f"{entry.purpose}: the chain node says: {failure.message}") from failure
@@ -285,10 +302,25 @@ class Sender:
                 attempt = await self._sign(filler, gap, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei)
                 await asyncio.to_thread(outbox.add, Entry(filler.purpose, gap, filler.to, b"", 0, TRANSFER_GAS, (attempt,)))
 
+    async def _bump_before(self, entry: Entry) -> None:
+        """What stands before this one and was left behind by the price holds it up, and perhaps nobody waits for it any more."""
+        outbox, _ = await self._open()
+        fees, mined = await self._client.fees(), await self._client.nonce(self.address)
+        for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce - 1):
+            if waiting.nonce >= mined and waiting.attempts[-1].fee_max < fees.base_fee_wei + fees.tip_wei:
+                await self._bump(waiting)
+
     async def _bump(self, entry: Entry) -> Entry:
         """One more attempt at the same nonce for 12.5 % more, or today's price if that is more; none past the cap."""
-        outbox, _ = await self._open()
         fees = await self._client.fees()
+        async with self._lock:
+            outbox, _ = await self._open()
+            now = await asyncio.to_thread(outbox.find, entry.purpose)
+            if now is None or now.nonce != entry.nonce or len(now.attempts) != len(entry.attempts):
+                return now or entry  # another task was faster
+            return await self._one_more(outbox, entry, fees)
+
+    async def _one_more(self, outbox: Outbox, entry: Entry, fees: Fees) -> Entry:
         last = entry.attempts[-1]
         tip = max(_raised(last.tip_max), fees.tip_wei)
         fee = max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip)
