@@ -205,7 +205,8 @@ class Market:
             self.send(ev.ChainAdvanced(BlockNumber(self.core.state.own.block + 1), ZERO_HASH, UnixSeconds(self.at), ()))
         fields: dict[str, object] = {"max_price_per_hour": Price(200_000), "budget": Amount(1_000_000), "max_executions": Small(7)}
         up_to = changes.pop("up_to", Amount(40_000_000))
-        fields |= {"host_class": ZERO_HASH, "accept_unwitnessed": False, "accept_unverified": False, "verify_tier": VerifyTier.STANDARD} | changes
+        fields |= {"accept_unwitnessed": False, "accept_unverified": False, "verify_tier": VerifyTier.STANDARD, "host_class": ZERO_HASH}
+        fields |= changes
         spec = a_spec(f"job-{nonce}")
         message = Order(
             client=self.clients[who].address,

@@ -58,7 +58,7 @@ def judge(known: Known, data: bytes, told: Envelope[Verdict]) -> Agreement:
     _check_rule(ack, known.order)
     group = _group(known, found)
     paid = group if decided.outcome is Outcome.ACCEPTED else _paid_stopped(found) or _paid_unresolved(found)
-    return Agreement(decided, ack.rule, tuple(group), _charge(known, ack, paid), canonical, found.cid(), _is_stopped(found))
+    return Agreement(decided, ack.rule, tuple(group), _charge(known, found, paid), canonical, found.cid(), _is_stopped(found))
 
 
 def _read(known: Known, data: bytes) -> tuple[Receipt, bytes]:
@@ -133,13 +133,15 @@ def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:
     return ran if found.verdict.message.outcome is Outcome.UNRESOLVED and len(different) >= 3 else []
 
 
-def _charge(known: Known, ack: Ack, paid: list[ExecutionEvidence]) -> Amount:
-    order = known.order
+def _charge(known: Known, found: Receipt, paid: list[ExecutionEvidence]) -> Amount:
+    order, ack = known.order, found.ack.message
     credits = [Credit(_hash(item), settlement.pay_of(order, item.assignment.message, item.commit.message.usage_ms)) for item in paid]
-    # Under the adaptive rule auditors are paid by the fund that the premium fills: only the first execution is the client's to pay.
+    # Under the adaptive rule auditors are paid by the fund that the premium fills: only the first execution is the client's to pay, and
+    # a second one when nobody witnessed it.
+    is_billed = settlement.is_audit_billed(order, ack.rule, found.witness is not None, len(found.batches[0].message.ordered))
     is_agreed = len({_result(item.reveal) for item in paid}) == 1
-    billed = credits[:1] if ack.rule is Label.ADAPTIVE and is_agreed else credits
-    split = settlement.split(order, ack.rule, ack.fee_bps, billed) if billed else settlement.NOTHING
+    billed = credits[: 2 if is_billed else 1] if ack.rule is Label.ADAPTIVE and is_agreed else credits
+    split = settlement.split(order, ack.rule, ack.fee_bps, billed, not is_billed) if billed else settlement.NOTHING
     _require(split.charged <= order.budget, "charge: above the order's budget")
     return split.charged
 

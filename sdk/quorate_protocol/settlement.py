@@ -42,16 +42,25 @@ def signable(session: Session) -> Amount:
     return min(session.up_to, SIGNABLE_MAX)
 
 
-def executions_priced(rule: Label) -> int:
-    """Executions that a client's budget must cover: in a small market the premium is the price of one more."""
-    return 2 if rule is Label.QUORUM_2 else 1
+def is_audit_billed(order: Order, rule: Label, is_witnessed: bool, executions: int) -> bool:
+    """Whether the premium is the price of the audit itself: of an Order that nobody witnessed, which is always audited (PROTOCOL §4).
+
+    `executions` of the first batch: where nobody could be drawn, there was no audit.
+    """
+    return rule is Label.ADAPTIVE and not is_witnessed and not order.accept_unwitnessed and executions > 1
+
+
+def executions_priced(rule: Label, accepts_unwitnessed: bool) -> int:
+    """Executions that a client's budget must cover: in a small market, and when nobody may come to witness, one more is the premium."""
+    return 2 if rule is Label.QUORUM_2 or (rule is Label.ADAPTIVE and not accepts_unwitnessed) else 1
 
 
 def worst_charge(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> Amount:
     """The most a job can cost its client under a rule: what must fit the budget and is reserved of the allocation."""
     one = pay_for(Milliseconds(max_duration * 1000), order.max_price_per_hour, Amount(2**127))
-    pays = one * executions_priced(rule)
-    premium = share_bps(Amount(one), order.audit_premium_bps) if rule is Label.ADAPTIVE else 0
+    priced = executions_priced(rule, order.accept_unwitnessed)
+    pays = one * priced
+    premium = share_bps(Amount(one), order.audit_premium_bps) if rule is Label.ADAPTIVE and priced == 1 else 0
     return Amount(pays + premium + share_bps(Amount(pays), fee_bps))
 
 
@@ -60,12 +69,13 @@ def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
     return pay_for(Milliseconds(min(usage, assignment.max_duration * 1000)), assignment.price_per_hour, order.budget)
 
 
-def split(order: Order, rule: Label, fee_bps: Bps, paid: Sequence[Credit]) -> Split:
+def split(order: Order, rule: Label, fee_bps: Bps, paid: Sequence[Credit], has_premium: bool = True) -> Split:
     """Settlement of executions that the client pays for: the agreeing ones, or those that ran when its program was not deterministic.
 
     Credits beyond the budget are cut in order of commitment, which worst_charge excludes for a deterministic program.
     """
-    premium = share_bps(paid[0].amount, order.audit_premium_bps) if rule is Label.ADAPTIVE and paid else Amount(0)
+    is_due = has_premium and rule is Label.ADAPTIVE and paid
+    premium = share_bps(paid[0].amount, order.audit_premium_bps) if is_due else Amount(0)
     pays_max = max(0, order.budget - premium) * BPS_ONE // (BPS_ONE + fee_bps)
     credits: list[Credit] = []
     for credit in paid:

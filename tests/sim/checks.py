@@ -297,8 +297,10 @@ class Checks:
             assert assignment.price_per_hour <= order.max_price_per_hour, "I4: a price above the client's"
             pays.append(min(milliseconds * assignment.price_per_hour // 3_600_000, order.budget))
         if verdict.label is Label.ADAPTIVE and verdict.outcome is JobOutcome.ACCEPTED:
-            self._fund_owes(paid[1:], pays[1:])
-            paid, pays = paid[:1], pays[:1]
+            billed = 2 if is_audit_billed(body) else 1
+            self._fund_owes(paid[billed:], pays[billed:])
+            paid, pays = paid[:billed], pays[:billed]
+            self.coverage.facts["a client paid the audit of what nobody witnessed"] += billed - 1
         self._book_sums(body, [item.assignment.message.provider for item in paid], pays)
 
     def _rebook(self, first: Receipt, second: Receipt) -> None:
@@ -357,7 +359,8 @@ class Checks:
     def _book_sums(self, body: Receipt, owners: list[Address], pays: list[int]) -> None:
         order = body.order.message
         job = self.coordinator.core.state.jobs[body.ack.message.job_id]
-        premium = pays[0] * order.audit_premium_bps // 10_000 if pays and body.ack.message.rule is Label.ADAPTIVE else 0
+        has_premium = body.ack.message.rule is Label.ADAPTIVE and not is_audit_billed(body)
+        premium = pays[0] * order.audit_premium_bps // 10_000 if pays and has_premium else 0
         fee = sum(pays) * FEE_BPS // 10_000
         total = sum(pays) + fee + premium
         if total > job.split.charged:
@@ -429,6 +432,12 @@ class Checks:
                 assert getattr(phase, "reveal", None) == reveal, "I6: an acknowledged Reveal is gone"
             case _:
                 pass
+
+
+def is_audit_billed(body: Receipt) -> bool:
+    """Nobody witnessed the primary's commit, and the order does not accept that: the premium is the price of one more execution."""
+    is_alone = body.witness is None and not body.order.message.accept_unwitnessed
+    return body.ack.message.rule is Label.ADAPTIVE and is_alone and len(body.batches[0].message.ordered) > 1
 
 
 def rate_of(core: Coordinator, job: Job, held: dict[Address, int], known: dict[Address, Trusts]) -> int:

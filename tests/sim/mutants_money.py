@@ -30,6 +30,10 @@ def _fees_are_charged_twice(patch: Patch) -> None:
     patch.setattr(settlement, "split", doubled)
 
 
+def _the_fund_pays_for_the_absent(patch: Patch) -> None:
+    patch.setattr(ledger, "is_audit_billed", lambda job: False)
+
+
 def _credits_count_twice(patch: Patch) -> None:
     credit = ledger.credit
 
@@ -193,6 +197,7 @@ def _statements_are_numbered_by_time(patch: Patch) -> None:
 
 
 MUTANTS = (
+    Mutant("the fund pays for the absent", "I4", _the_fund_pays_for_the_absent, LARGE),
     Mutant("pay is rounded up", "I4", _pay_is_rounded_up),
     Mutant("the fee is charged twice", "I4", _fees_are_charged_twice),
     Mutant("a credit counts twice", "I1", _credits_count_twice),

@@ -126,7 +126,8 @@ def test_pay_rounds_down_and_is_bounded() -> None:
 
 def test_worst_charge_covers_the_rule() -> None:
     assert settlement.worst_charge(order(), Label.QUORUM_2, 10, Bps(200)) == 2 * 1_000 + 40
-    assert settlement.worst_charge(order(), Label.ADAPTIVE, 10, Bps(200)) == 1_000 + 50 + 20
+    assert settlement.worst_charge(order(accept_unwitnessed=True), Label.ADAPTIVE, 10, Bps(200)) == 1_000 + 50 + 20
+    assert settlement.worst_charge(order(accept_unwitnessed=False), Label.ADAPTIVE, 10, Bps(200)) == 2 * 1_000 + 40
     assert settlement.worst_charge(order(), Label.UNVERIFIED, 10, Bps(200)) == 1_000 + 20
 
 

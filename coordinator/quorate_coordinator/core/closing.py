@@ -184,8 +184,9 @@ def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> N
         windows.advance(turn, job, primary)
     if is_provisional:
         windows.hold(turn, job, primary)
-    # Under the adaptive rule audits are paid by the fund that the premiums fill; the client pays one execution (PROTOCOL §4).
-    billed = group[:1] if rule is Label.ADAPTIVE else group
+    # Under the adaptive rule audits are paid by the fund that the premiums fill, and the client pays one execution: but for the audit that
+    # its own absence has caused (PROTOCOL §4).
+    billed = group[: 2 if ledger.is_audit_billed(job) else 1] if rule is Label.ADAPTIVE else group
     ledger.settle(turn, job, billed)
     ledger.pay_from_fund(turn, turn.state.jobs[job.id], group[len(billed) :])
     if rule is not Label.UNVERIFIED:

@@ -36,7 +36,7 @@ def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
     ack, order = job.ack.message, job.submission.order.message
     credits = [Credit(lease.hash, pay_of(job, lease)) for lease in paid]
     bounded = replace(order, budget=_room(turn, job))
-    split = settlement.split(bounded, ack.rule, ack.fee_bps, credits) if credits else settlement.NOTHING
+    split = settlement.split(bounded, ack.rule, ack.fee_bps, credits, not is_audit_billed(job)) if credits else settlement.NOTHING
     release_reservation(turn, job)
     turn.set_live(job, False)
     client = turn.state.clients[order.client]
@@ -50,6 +50,12 @@ def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
     turn.note(job, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
     if charged <= client.vouched:
         _cover(turn, order.client)  # nothing was charged, and no further voucher may come
+
+
+def is_audit_billed(job: Job) -> bool:
+    """Whether the client pays the first audit itself, in place of a premium."""
+    order, executions = job.submission.order.message, len(job.batches[0].members)
+    return settlement.is_audit_billed(order, job.ack.message.rule, job.witness is not None, executions)
 
 
 def credit(turn: Turn, lease: Lease, amount: Amount) -> None:

@@ -174,11 +174,11 @@ def plan_view(state: State, rules: Rules, now: UnixSeconds, spec: JobSpec, price
     if owners < OWNERS_MIN_QUORUM:
         rule = Label.UNVERIFIED
         nearest = "" if accepts_unverified else f"only {owners} staked owners in this class; at least {OWNERS_MIN_QUORUM} verify"
-    priced = settlement.executions_priced(rule)
+    priced = settlement.executions_priced(rule, accepts_unwitnessed=False)
     one = price_max * spec.max_duration * 1000 // 3_600_000
     worst = Amount(one * priced + one * priced * rules.fee_bps // 10_000)
     if is_thin:
-        nearest = f"only {owners} owners in the class that fits: an order that names none needs {limits.class_owners_min_any} of long standing"
+        nearest = f"only {owners} owners in the class that fits: who names none needs {limits.class_owners_min_any} of long standing"
     return PlanView(host_class, rule, owners, found, lowest, priced, worst, rules.fee_bps, nearest)
 
 

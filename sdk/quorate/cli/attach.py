@@ -38,7 +38,8 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
             "budgetMicroUsd": plan.budget, "nearest": view.nearest,
         })  # fmt: skip
         return
-    show.table(["PLAN", ""], show.plan_rows(plan.packed, view, plan.upload_bytes, plan.worst_charge, plan.budget, job.max_fee_bps))
+    sums = plan.upload_bytes, plan.worst_charge, plan.budget, job.max_fee_bps
+    show.table(["PLAN", ""], show.plan_rows(plan.packed, view, *sums, job.accept_unwitnessed))
     if view.nearest:
         note(f"nothing fits: {plain(view.nearest)}")
     elif view.offers < view.executions_priced:

@@ -11,7 +11,7 @@ from quorate.cli.text import plain
 from quorate.packing import Packed
 from quorate.quantities import format_amount, format_duration, format_size
 from quorate.result import Result, describe_exit
-from quorate_protocol import codec
+from quorate_protocol import codec, settlement
 from quorate_protocol.job import JobSpec
 from quorate_protocol.units import JobKind, Label
 from quorate_protocol.views import JobEvent, OfferView, PlanView, RunView
@@ -87,7 +87,17 @@ def spec_json(spec: JobSpec) -> Any:
     return codec.to_json(spec)
 
 
-def plan_rows(packed: Packed, view: PlanView, upload_bytes: int, worst: int, budget: int, max_fee_bps: int) -> list[list[str]]:
+def _priced(view: PlanView, accepts_unwitnessed: bool) -> str:
+    """What the premium is (PROTOCOL §4)."""
+    count = settlement.executions_priced(view.rule, accepts_unwitnessed)
+    if view.rule is Label.ADAPTIVE and count > 1:
+        return "1 execution is priced, and an audit in full if you are away when it commits (it has no witness then)"
+    return f"{count} executions are priced"
+
+
+def plan_rows(
+    packed: Packed, view: PlanView, upload_bytes: int, worst: int, budget: int, max_fee_bps: int, accepts_unwitnessed: bool
+) -> list[list[str]]:
     """The plan table of `quorate apply`."""
     spec = packed.spec
     fits = f"{view.offers}, cheapest {format_amount(view.cheapest)} an hour" if view.cheapest is not None else "none"
@@ -98,7 +108,7 @@ def plan_rows(packed: Packed, view: PlanView, upload_bytes: int, worst: int, bud
         ["upload", f"{format_size(upload_bytes)} of {format_size(packed.upload_bytes)}"],
         ["offers that fit", fits],
         ["owners in the class", str(view.owners)],
-        ["rule", f"{rule_name(view.rule)}: {view.executions_priced} executions are priced"],
+        ["rule", f"{rule_name(view.rule)}: {_priced(view, accepts_unwitnessed)}"],
         ["fee", f"{view.fee_bps / 100:g} % (at most {max_fee_bps / 100:g} %)"],
         ["worst charge", f"{format_amount(worst)} of a budget of {format_amount(budget)}"],
         ["final", final],

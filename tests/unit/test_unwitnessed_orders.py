@@ -1,0 +1,52 @@
+"""An Order that nobody witnesses is always audited, and its premium is the price of that one more execution (PROTOCOL §4)."""
+
+import pytest
+
+from large_market import LargeMarket
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.state import AwaitingRound, Job
+from quorate_protocol.envelope import seal
+from quorate_protocol.messages import Witness
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Amount, Hash32, Label
+from scripted_market import DOMAIN
+
+PAY = 1_000  # 36 s at 0.10 USD an hour
+FEE = 20  # of one
+
+
+def decided(market: LargeMarket, job_id: Hash32) -> Job:
+    market.until_decided(job_id)
+    job = market.job(job_id)
+    assert job.ack.message.rule is Label.ADAPTIVE and len(job.batches[0].members) == 2, "a newcomer's, so it is audited"
+    return job
+
+
+def test_the_client_pays_the_audit_that_its_absence_causes() -> None:
+    market = LargeMarket()
+    split = decided(market, market.order(0, 1)).split
+    assert [credit.amount for credit in split.credits] == [PAY, PAY] and split.fund == 0
+    assert split.charged == 2 * PAY + 2 * FEE and market.core.state.own.fund_held == 0
+
+
+def test_who_accepts_it_or_is_there_pays_the_premium() -> None:
+    market = LargeMarket()
+    accepted = market.order(0, 1, accept_unwitnessed=True)
+    assert decided(market, accepted).split.charged == PAY + FEE + PAY * 500 // 10_000
+    job_id = market.order(0, 2)
+    while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
+        market.beat()
+    witness = Witness(market.job(job_id).commits[0], phase.round, market.at)  # type: ignore[arg-type]
+    market.send(ev.WitnessReceived(seal(DOMAIN, witness, market.sessions[0].sign), market.sessions[0].address))
+    assert decided(market, job_id).split.charged == PAY + FEE + PAY * 500 // 10_000
+
+
+def test_its_budget_covers_both() -> None:
+    market = LargeMarket()
+    one = 200_000 * 60 // 3_600  # the worst that a minute costs
+    both = 2 * one + 2 * one * 200 // 10_000
+    with pytest.raises(Refused) as refused:
+        market.order(0, 1, budget=Amount(both - 1))
+    assert refused.value.code is Code.BAD_AMOUNT
+    market.order(0, 2, budget=Amount(both))
+    market.order(0, 3, budget=Amount(both - 1), accept_unwitnessed=True)
