@@ -237,6 +237,41 @@ async def test_what_a_run_names_stays_with_it(tmp_path: Path) -> None:
         assert await staging.uploads.owned() == {client: 64 << 10}, "the image, for the client whose run names it"
 
 
+async def test_inputs_of_a_faulted_run_stay_for_two_weeks_and_of_others_past_finality(tmp_path: Path) -> None:
+    """A court may be asked for a week, and its jurors need the inputs after that (PROTOCOL §4)."""
+    async with stand(tmp_path) as found:
+        market, staging, begun = found.market, found.staging, found.clock.now()
+        market.parties[next(iter(market.parties))].lies = True
+        client = name(market.clients[0].address)
+        await staging.uploads.put(b"image", client, begun + 7 * 86_400)
+        number = 1
+        while not market.core.state.faults:
+            job_id = market.order(0, number)
+            market.until_decided(job_id)
+            number += 1
+        await staging.refresh()
+        found.clock.forward(13 * 86_400)
+        assert await staging.uploads.owned() == {client: 64 << 10}
+        found.clock.forward(2 * 86_400)
+        assert await staging.uploads.owned() == {}
+
+
+async def test_inputs_of_a_run_that_took_long_stay_for_31_hours_after_it(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market, staging, begun = found.market, found.staging, found.clock.now()
+        client = name(market.clients[0].address)
+        await staging.uploads.put(b"image", client, begun + 7 * 86_400)
+        job_id = market.order(0, 1)
+        await staging.refresh()
+        found.clock.forward(6.9 * 86_400)
+        market.until_archived(job_id)
+        await staging.refresh()
+        found.clock.forward(30 * 3_600)
+        assert await staging.uploads.owned() == {client: 64 << 10}
+        found.clock.forward(2 * 3_600)
+        assert await staging.uploads.owned() == {}
+
+
 async def test_inputs_are_in_use_while_a_run_names_them(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         market = found.market

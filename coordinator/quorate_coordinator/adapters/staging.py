@@ -18,7 +18,7 @@ from quorate_content.store import ContentStore
 from quorate_coordinator.adapters.gate import ciphertext_most
 from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.adapters.shares import Shares
-from quorate_coordinator.core.state import Client, Job, State
+from quorate_coordinator.core.state import Client, Decided, Job, State
 from quorate_coordinator.rates import Rates
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.job import is_image_cid
@@ -34,6 +34,8 @@ UNCOMMITTED_SECONDS = 3_600.0  # past commitBy
 SMALL_PLACES, SMALL_ACCOUNT_PLACES = 8, 2
 WEIGH_SECONDS = 60.0
 LINE_LOOK_SECONDS = 1.0
+FINAL_SECONDS = 31 * 3_600.0  # inputs and image stay so long past finality
+FAULTED_SECONDS = 14 * 86_400.0  # and of runs with a fault: a court executes them again
 MOVES_MAX = 256
 
 log = logging.getLogger(__name__)
@@ -46,23 +48,38 @@ class InUse:
         self._state, self._changed = state, state.jobs.follow()
         self._named: dict[Hash32, tuple[Hash32, ...]] = {}  # by job
         self._uses: Counter[Hash32] = Counter()
-        self.fresh: list[tuple[Hash32, str]] = []  # (digest, client's name) of runs that are new since somebody looked
+        self._until: dict[Hash32, tuple[float, str]] = {}  # by job, (seconds asked for last, client's name)
+        self.fresh: list[tuple[float, Hash32, str]] = []  # (seconds from now, digest, client's name): to be kept longer, since somebody looked
 
     def refresh(self) -> None:
         """Takes what the table says now."""
         for job_id in self._changed:
             job = self._state.jobs.get(job_id)
             if job is None:
+                seconds, client = self._until.pop(job_id, (0.0, ""))
+                if seconds:
+                    self.fresh += [(FINAL_SECONDS, digest, client) for digest in self._named[job_id]]
                 self._uses.subtract(named := self._named.pop(job_id, ()))
                 for digest in named:
                     if not self._uses[digest]:
                         del self._uses[digest]
-            elif job_id not in self._named and (named := _named_by(job)):
+            elif job_id in self._named:
+                self._keep(job, self._named[job_id])
+            elif named := _named_by(job):
                 self._named[job_id] = named
                 self._uses.update(named)
-                client = _name(job.submission.order.message.client)
-                self.fresh += [(digest, client) for digest in named]
+                self._keep(job, named)
         self._changed.clear()
+
+    def _keep(self, job: Job, named: tuple[Hash32, ...]) -> None:
+        """What a run names was uploaded before it, and is needed until after it: asked for once for each stage of it."""
+        seconds = KEEP_SECONDS
+        if isinstance(job.phase, Decided) and job.phase.verdict.message.faulted:
+            seconds = FAULTED_SECONDS
+        client = _name(job.submission.order.message.client)
+        if self._until.get(job.id) != (seconds, client):
+            self._until[job.id] = seconds, client
+            self.fresh += [(seconds, digest, client) for digest in named]
 
     def __contains__(self, digest: Hash32) -> bool:
         return digest in self._uses
@@ -178,11 +195,12 @@ class Staging:
             log.warning("the staging store: %s", error)  # not re-raised: what was not done is done the next time
 
     async def _prolong(self) -> None:
-        """What a run names was uploaded before it, and is needed until after it."""
-        until = self._clock.now() + KEEP_SECONDS
+        """Never shortens: the longest that was asked for counts."""
         while batch := self._in_use.fresh[:MOVES_MAX]:
-            await self.uploads.prolong(batch, until)
-            await self.small.prolong(batch, until)
+            for seconds in sorted({item[0] for item in batch}):
+                named = [(digest, client) for asked, digest, client in batch if asked == seconds]
+                await self.uploads.prolong(named, self._clock.now() + seconds)
+                await self.small.prolong(named, self._clock.now() + seconds)
             del self._in_use.fresh[: len(batch)]
 
     async def _take_over(self) -> None:
