@@ -109,8 +109,11 @@ class Api:
         return _view(_Runs, await self._get("/v1/runs")).runs
 
     async def run(self, job_id: Hash32) -> RunView:
-        """GET /v1/runs/{jobId}"""
-        return _view(RunView, await self._get(f"/v1/runs/0x{job_id.hex()}"))
+        """GET /v1/runs/{jobId}. EvidenceError for another run than was asked for: all that is checked later is of the run that is told."""
+        view = _view(RunView, await self._get(f"/v1/runs/0x{job_id.hex()}"))
+        if view.job_id != job_id:
+            raise EvidenceError(f"run 0x{job_id.hex()[:12]}: the coordinator answers with another run, 0x{view.job_id.hex()[:12]}")
+        return view
 
     async def witness(self, witness: Envelope[Witness]) -> None:
         """POST /v1/witnesses; repeating one changes nothing."""
@@ -149,7 +152,10 @@ class Api:
         path = f"/v1/runs/0x{job_id.hex()}/events" if job_id else "/v1/events"
         async with self._stream(f"{path}?after={after}") as response:
             async for event in server_events(self._chunks(response)):
-                yield _view(JobEvent, event.data.encode())
+                told = _view(JobEvent, event.data.encode())
+                if job_id not in (None, told.job_id):
+                    raise EvidenceError(f"run 0x{job_id.hex()[:12]}: an event of another run came, 0x{told.job_id.hex()[:12]}")
+                yield told
 
     async def logs(self, job_id: Hash32, follow: bool) -> AsyncIterator[bytes]:
         """Log text in pieces; with `follow` until the run ends."""

@@ -91,6 +91,7 @@ class Cheat:
     foreign_verdict_key: bool = False
     swap_ciphertext: bool = False
     ack_other_job: bool = False
+    another_run: bool = False  # whatever run is asked for, the first one is told of
     ack_twice: bool = False  # the receipt holds another Ack than the order was answered with
     price: int = PRICE
     lapse: bool = False  # ends without a verdict

@@ -154,6 +154,17 @@ async def test_false_evidence_is_refused(fake: FakeMarket, profile: Profile, che
         assert not fake.vouchers
 
 
+async def test_the_result_of_another_run_of_ours_is_not_taken_for_this_ones(fake: FakeMarket, profile: Profile) -> None:
+    """Asked for one run, the coordinator told of another one of this client: its output, checked and all, was the result."""
+    async with Market(profile) as market:
+        await (await market.submit(job())).result()
+        run = await market.submit(job(command=["python", "-c", "print(43)"]))
+        fake.cheat = Cheat(another_run=True)
+        with pytest.raises(EvidenceError, match="another run"):
+            await run.result()
+    assert [folder.name for folder in profile.outputs.iterdir()] == [next(iter(fake.jobs)).hex()]
+
+
 async def test_a_commit_whose_round_has_appeared_is_not_witnessed(fake: FakeMarket, profile: Profile) -> None:
     fake.cheat = Cheat(stale_round=True)
     notices: list[str] = []
