@@ -33,6 +33,7 @@ CI_OTHER_SECONDS = 10.0  # likewise of the market whose turn it is
 CI_PATIENCE = 4  # times as long at most, until every program has died once
 TRIES = 3  # rounds in which a point may be passed
 AWAY_SECONDS = 600.0 if wants_all() else 12.0
+ORDERING_AWAY_SECONDS = 0.8 * AWAY_SECONDS  # no order is taken once the newest block is ten minutes old (PROTOCOL §3 Ack)
 HANGING_SECONDS = 75.0
 BACK_SECONDS = 90.0
 CI_DYING = 2  # providers a round: with two others alive, no job waits until a lost execution lapses
@@ -234,11 +235,13 @@ async def test_a_chain_node_that_is_away(crash: CrashMarket) -> None:
         checks = Checks(crash, (crash.market, other))
         before = await epochs(crash)
         await node.go()
+        gone = time.monotonic()
         try:
-            await jobs_for(crash, AWAY_SECONDS / 2)
+            await jobs_for(crash, ORDERING_AWAY_SECONDS / 2)
             await crash.renew(crash.providers[0], is_awaited=False)  # it says that it stands once the chain says so
             await crash.renew("coordinator")
-            await jobs_for(crash, AWAY_SECONDS / 2)
+            await jobs_for(crash, ORDERING_AWAY_SECONDS / 2)
+            await asyncio.sleep(gone + AWAY_SECONDS - time.monotonic())
             assert await epochs(crash) == before, "nothing can be posted without a chain"
         finally:
             await node.come()

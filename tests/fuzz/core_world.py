@@ -241,7 +241,8 @@ class World:
             "client": client.address, "coordinator": COORDINATOR.address, "spec_hash": spec.digest(), "input_root": ZERO_HASH,
             "max_price_per_hour": Price(200_000), "budget": Amount(1_000_000), "max_executions": Small(7), "audit_premium_bps": Bps(500),
             "max_fee_bps": Bps(500), "verify_tier": VerifyTier.STANDARD, "comparator": Comparator.EXACT, "caseable": True,
-            "host_class": ZERO_HASH, "witness": ZERO_ADDRESS, "accept_unwitnessed": False, "accept_unverified": True,
+            "host_class": HOSTS[0].id() if self.limits.class_owner_age else ZERO_HASH,  # nobody has been there for long
+            "witness": ZERO_ADDRESS, "accept_unwitnessed": False, "accept_unverified": True,
             "sealed_key_hash": ZERO_HASH, "max_recipients": Small(0), "expiry": UnixSeconds(self.at + 600), "nonce": Nonce(nonce),
         }  # fmt: skip
         order = Order(**(wanted | changes))  # type: ignore[arg-type]
@@ -256,6 +257,7 @@ class World:
 
     def market_goes_on(self, lies: list[int], usage: int, turns: int) -> None:
         """What everybody does on an ordinary day, so that what nobody ought to do meets jobs in every phase."""
+        self.notes()
         for turn in range(turns):
             self.beat(2)
             for owner in self.owners:
