@@ -361,13 +361,24 @@ class _Parts:
 
     async def _project(self) -> None:
         """Keeps the tables that people query close behind the state."""
-        projection = await Projection.open(self.service.config.path("market.sqlite"))
+        projection = await self._projection()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._retention(projection).run(), name="retention")
                 await self._refresh(projection)
         finally:
             await projection.close()
+
+    async def _projection(self) -> Projection:
+        """Opened as soon as that can be: the market does not need these tables."""
+        while True:
+            try:
+                return await Projection.open(self.service.config.path("market.sqlite"))
+            except (SQLAlchemyError, OSError) as error:
+                # Not re-raised: a full disk, or something of somebody else's in its place. It is told, and tried again.
+                log.warning("the tables cannot be opened: %s", error)
+                self.service.board.put("tables", f"they cannot be opened: {error}")
+                await self.service.clock.sleep(PROJECTION_SECONDS)
 
     def _retention(self, projection: Projection) -> Retention:
         """What lets old runs go, from the archive and from the tables."""
@@ -389,7 +400,7 @@ class _Parts:
             try:
                 await projection.refresh(self.core.state, self.history.archive)
                 self.service.board.put("tables")
-            except SQLAlchemyError as error:
+            except (SQLAlchemyError, Unavailable) as error:
                 # A full disk or a locked file: the tables fall behind and catch up, the market goes on.
                 log.warning("the tables fall behind: %s", error)
                 self.service.board.put("tables", f"they fall behind: {error}")

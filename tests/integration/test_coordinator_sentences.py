@@ -3,7 +3,9 @@
 import asyncio
 import fcntl
 import os
+import sqlite3
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +14,18 @@ import pytest
 from prompt import typed
 from quorate_contracts.deploy import plan
 from quorate_coordinator.cli import EXIT_REFUSED
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import Effect
 from quorate_protocol import codec
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Seconds, UnixSeconds
 from quorate_runtime import bls
+from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.journal import Journal
 from quorate_runtime.journal_port import Record
 
+CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
 NOWHERE = "http://127.0.0.1:1"
 
 
@@ -58,7 +64,7 @@ def operator(tmp_path: Path) -> Operator:
 
 async def _work(folder: Path) -> None:
     journal = Journal.open(folder)
-    await journal.append(Record(1, UnixSeconds(1), ZERO_HASH, b'{"kind":"Restarted"}'))
+    await journal.append(Record(CODEC.version, UnixSeconds(1), ZERO_HASH, CODEC.encode_event(ev.Restarted())))
     await journal.close()
 
 
@@ -77,6 +83,14 @@ def test_a_folder_that_another_process_uses(operator: Operator) -> None:
     with lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         operator.fails_to_start(str(lock.parent), f"in use by another process (pid {os.getpid()})", "folder of its own")
+
+
+def test_a_journal_that_somebody_holds_ends_it_with_what_it_is(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate_runtime.journal_files.BUSY_SECONDS", 0.1)
+    path = operator.folder / "home" / "journal" / "journal.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        operator.fails_to_start(str(path), "database is locked", "start again")
 
 
 def test_what_is_no_url_is_said_before_it_is_used(operator: Operator) -> None:

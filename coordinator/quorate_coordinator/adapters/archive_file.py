@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from quorate_coordinator.archive import RUNS_PER_LOOK, Place, Readers, Row, place_of, readers_of, row_of
 from quorate_coordinator.core.archived import ArchivedRun
@@ -71,23 +72,22 @@ class FileArchive:
 
     def newest_line(self, client: Address) -> int:
         """As `RunArchive`."""
-        row = self._reader.execute("SELECT max(last_line) FROM runs WHERE client = ?", (client,)).fetchone()
-        return int(row[0] or 0)
+        return int(self._read("SELECT max(last_line) FROM runs WHERE client = ?", client)[0][0] or 0)
 
     def since(self, line: int, limit: int) -> list[tuple[int, Row]]:
         """As `RunArchive`."""
         query = "SELECT last_line, shown FROM runs WHERE last_line > ? ORDER BY last_line LIMIT ?"
-        return [(int(last), json.loads(shown)) for last, shown in self._reader.execute(query, (line, limit))]
+        return [(int(last), json.loads(shown)) for last, shown in self._read(query, line, limit)]
 
     def readers(self, output: Hash32) -> Readers | None:
         """As `RunArchive`."""
-        row = self._reader.execute("SELECT lease, provider, client FROM outputs WHERE digest = ?", (output,)).fetchone()
-        return None if row is None else Readers(Hash32(row[0]), Address(row[1]), Address(row[2]))
+        rows = self._read("SELECT lease, provider, client FROM outputs WHERE digest = ?", output)
+        return Readers(Hash32(rows[0][0]), Address(rows[0][1]), Address(rows[0][2])) if rows else None
 
     def count(self) -> int:
         """As `RunArchive`."""
         query = "SELECT (SELECT count(*) FROM runs) + (SELECT runs FROM gone)"
-        return int(self._reader.execute(query).fetchone()[0])
+        return int(self._read(query)[0][0])
 
     def used_bytes(self) -> int:
         """As `RunArchive`: without the pages that wait to be used again."""
@@ -97,7 +97,7 @@ class FileArchive:
         """As `RunArchive`."""
         query = "SELECT over_at, job_id, body FROM runs WHERE over_at < ? AND (over_at, job_id) > (?, ?) ORDER BY over_at, job_id LIMIT ?"
         with self._lock:
-            rows = self._writer.execute(query, (moment, *after, limit)).fetchall()
+            rows = self._read(query, moment, *after, limit, connection=self._writer)
         return [((int(at), Hash32(job_id)), _decoded(body)) for at, job_id, body in rows]
 
     def forget(self, runs: Sequence[ArchivedRun], stored: frozenset[Hash32]) -> None:
@@ -113,7 +113,7 @@ class FileArchive:
         """As `RunArchive`."""
         query = "SELECT digest FROM left_outputs WHERE digest > ? ORDER BY digest LIMIT ?"
         with self._lock:
-            return [Hash32(digest) for (digest,) in self._writer.execute(query, (after, limit)).fetchall()]
+            return [Hash32(digest) for (digest,) in self._read(query, after, limit, connection=self._writer)]
 
     def forget_outputs(self, outputs: Sequence[Hash32]) -> None:
         """As `RunArchive`. `Unavailable` while the disk does not take it."""
@@ -138,8 +138,14 @@ class FileArchive:
             self._reader.close()
 
     def _runs(self, where: str, *values: bytes | int) -> list[ArchivedRun]:
-        rows = self._reader.execute(f"SELECT body FROM runs {where}", values)
-        return [_decoded(body) for (body,) in rows]
+        return [_decoded(body) for (body,) in self._read(f"SELECT body FROM runs {where}", *values)]
+
+    def _read(self, query: str, *values: bytes | int, connection: sqlite3.Connection | None = None) -> list[tuple[Any, ...]]:
+        """`Unavailable` while the file cannot be read."""
+        try:
+            return (connection or self._reader).execute(query, values).fetchall()
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"{self._path} cannot be read: {error}", RETRY_SECONDS) from error
 
 
 def _columns(over: ArchivedRun) -> tuple[bytes | int | str, ...]:

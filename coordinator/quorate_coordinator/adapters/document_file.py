@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from quorate_protocol.hashing import sha256
 from quorate_protocol.refusals import Unavailable
@@ -94,13 +95,21 @@ class DocumentFile:
 
     def get(self, digest: Hash32) -> bytes | None:
         """One document, or None when it was never here or has gone."""
-        row = self._reader.execute("SELECT size, body FROM documents WHERE digest = ?", (digest,)).fetchone()
+        row = self._row("size, body", digest)
         return None if row is None else zlib.decompressobj().decompress(row[1], row[0])
 
     def is_fresh(self, digest: Hash32) -> bool:
         """Whether it is here and was stored not long ago."""
-        row = self._reader.execute("SELECT at FROM documents WHERE digest = ?", (digest,)).fetchone()
+        row = self._row("at", digest)
         return row is not None and row[0] > self._now() - FRESH_SECONDS
+
+    def _row(self, columns: str, digest: Hash32) -> tuple[Any, ...] | None:
+        """`Unavailable` while the file cannot be read."""
+        try:
+            found: tuple[Any, ...] | None = self._reader.execute(f"SELECT {columns} FROM documents WHERE digest = ?", (digest,)).fetchone()
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"{self._path} cannot be read: {error}", RETRY_SECONDS) from error
+        return found
 
     def used_bytes(self) -> int:
         """On the disk, without the pages that wait to be used again."""
