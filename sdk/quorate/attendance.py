@@ -165,6 +165,7 @@ class Attendance:
             crash_point("client.before-witness")
             await desk.api.witness(seal(pins.domain, answer, desk.profile.session.sign))
             crash_point("client.after-witness")
+            desk.ledger.witness_taken(commit.message.assignment_hash)
         except RefusedError as error:
             # Not re-raised: too late, or another program of this profile was first; the job is audited at worst.
             desk.notice(f"run 0x{event.job_id.hex()[:12]}: witness refused: {error}")

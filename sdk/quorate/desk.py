@@ -120,6 +120,7 @@ class Desk:
             beacon_key=pins.beacon_key,
             recover=recover,
             verify_round=check_round,
+            has_witnessed=self.ledger.has_witnessed,
         )
 
     def entry(self, job_id: Hash32) -> Entry:

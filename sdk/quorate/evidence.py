@@ -5,6 +5,7 @@ its own order and session, the keys pinned in its profile, and the prices it sig
 were staked) is `quorate verify`'s business.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorate.errors import EvidenceError
@@ -20,6 +21,14 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.settlement import Credit
 from quorate_protocol.units import Address, Amount, Hash32, Label, Outcome
 
+HasWitnessed = Callable[[Hash32, Hash32], bool]
+"""(assignment hash, commit digest) -> whether the coordinator took our witness of that commit."""
+
+
+def nothing_witnessed(_assignment: Hash32, _commit: Hash32) -> bool:
+    """For whoever signs no witnesses."""
+    return False
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -33,6 +42,7 @@ class Known:
     beacon_key: bytes
     recover: Recover
     verify_round: VerifyRound
+    has_witnessed: HasWitnessed = nothing_witnessed
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +148,21 @@ def _charge(known: Known, found: Receipt, paid: list[ExecutionEvidence]) -> Amou
     credits = [Credit(_hash(item), settlement.pay_of(order, item.assignment.message, item.commit.message.usage_ms)) for item in paid]
     # Under the adaptive rule auditors are paid by the fund that the premium fills: only the first execution is the client's to pay, and
     # a second one when nobody witnessed it.
-    is_billed = settlement.is_audit_billed(order, ack.rule, found.witness is not None, len(found.batches[0].message.ordered))
+    first = len(found.batches[0].message.ordered) if found.batches else 0
+    is_billed = settlement.is_audit_billed(order, ack.rule, _is_witnessed(known, found), first)
     is_agreed = len({_result(item.reveal) for item in paid}) == 1
     billed = credits[: 2 if is_billed else 1] if ack.rule is Label.ADAPTIVE and is_agreed else credits
     split = settlement.split(order, ack.rule, ack.fee_bps, billed, not is_billed) if billed else settlement.NOTHING
     _require(split.charged <= order.budget, "charge: above the order's budget")
     return split.charged
+
+
+def _is_witnessed(known: Known, found: Receipt) -> bool:
+    """A witness that the coordinator took and its receipt leaves out would have us pay for an audit that we did not cause."""
+    if found.witness is not None or not found.executions:
+        return found.witness is not None
+    primary = found.executions[0]
+    return known.has_witnessed(_hash(primary), primary.commit.digest(known.domain))
 
 
 def _hash(item: ExecutionEvidence) -> Hash32:

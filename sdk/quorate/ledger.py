@@ -25,7 +25,8 @@ CREATE TABLE IF NOT EXISTS orders (
 CREATE INDEX IF NOT EXISTS orders_by_coordinator ON orders (coordinator, submitted_at);
 CREATE TABLE IF NOT EXISTS vouchers (coordinator BLOB PRIMARY KEY, cumulative TEXT NOT NULL, nonce_floor TEXT NOT NULL);
 """
-_WITNESSED = "CREATE TABLE IF NOT EXISTS witnessed (assignment BLOB PRIMARY KEY, commit_hash BLOB NOT NULL);"  # came after the others
+_WITNESSED = "CREATE TABLE IF NOT EXISTS witnessed (assignment BLOB PRIMARY KEY, commit_hash BLOB NOT NULL, is_taken INTEGER NOT NULL);"
+"""Came after the others; `is_taken`: the coordinator answered that it has our witness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +159,19 @@ class Ledger:
     def witnessing(self, assignment: Hash32, commit_hash: Hash32) -> Hash32:
         """Which commit of an assignment is witnessed: noted before it is signed, and the first stands for all programs of the profile."""
         with self._transaction() as db:
-            db.execute("INSERT OR IGNORE INTO witnessed VALUES (?, ?)", (assignment, commit_hash))
+            db.execute("INSERT OR IGNORE INTO witnessed VALUES (?, ?, 0)", (assignment, commit_hash))
             row = db.execute("SELECT commit_hash FROM witnessed WHERE assignment = ?", (assignment,)).fetchone()
         return Hash32(row[0])
+
+    def witness_taken(self, assignment: Hash32) -> None:
+        """The coordinator has our witness of the commit that is noted."""
+        with self._transaction() as db:
+            db.execute("UPDATE witnessed SET is_taken = 1 WHERE assignment = ?", (assignment,))
+
+    def has_witnessed(self, assignment: Hash32, commit_hash: Hash32) -> bool:
+        """Whether the coordinator took our witness of this commit."""
+        row = self._db.execute("SELECT commit_hash, is_taken FROM witnessed WHERE assignment = ?", (assignment,)).fetchone()
+        return row is not None and (bytes(row[0]), bool(row[1])) == (commit_hash, True)
 
     def last_voucher(self, client: Address, coordinator: Address) -> Voucher | None:
         """The newest one, to send again."""

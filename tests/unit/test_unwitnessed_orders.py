@@ -1,15 +1,23 @@
 """An Order that nobody witnesses is always audited, and its premium is the price of that one more execution (PROTOCOL §4)."""
 
+from dataclasses import replace
+
 import pytest
 
 from large_market import LargeMarket
+from quorate.evidence import Known, judge, nothing_witnessed
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.state import AwaitingRound, Job
+from quorate_protocol import codec
 from quorate_protocol.envelope import seal
+from quorate_protocol.hashing import hash_list
 from quorate_protocol.messages import Witness
+from quorate_protocol.receipt import Receipt, document
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Amount, Hash32, Label
-from scripted_market import DOMAIN
+from quorate_protocol.units import Amount, Hash32, Label, Outcome, Small
+from quorate_runtime.bls import verify_round as is_beacon_signature
+from quorate_runtime.crypto import recover
+from scripted_market import DOMAIN, STATEMENT
 
 PAY = 1_000  # 36 s at 0.10 USD an hour
 FEE = 20  # of one
@@ -33,12 +41,45 @@ def test_who_accepts_it_or_is_there_pays_the_premium() -> None:
     market = LargeMarket()
     accepted = market.order(0, 1, accept_unwitnessed=True)
     assert decided(market, accepted).split.charged == PAY + FEE + PAY * 500 // 10_000
-    job_id = market.order(0, 2)
+    assert witnessed(market, 2).split.charged == PAY + FEE + PAY * 500 // 10_000
+
+
+def test_a_witness_that_was_taken_and_is_left_out_of_the_receipt_costs_its_client_nothing() -> None:
+    market = LargeMarket()
+    witnessed(market, 1)
+    found = codec.decode(Receipt, market.receipts[-1])
+    primary = found.executions[0].commit
+    known = Known(
+        found.order.message, found.ack.message, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, recover, is_beacon_signature,
+        lambda assignment, commit: (assignment, commit) == (primary.message.assignment_hash, primary.digest(DOMAIN)),
+    )  # fmt: skip
+    for body in (found, replace(found, witness=None)):
+        assert judge(known, document(body), found.verdict).charged == PAY + FEE + PAY * 500 // 10_000
+    assert judge(replace(known, has_witnessed=nothing_witnessed), document(replace(found, witness=None)), found.verdict).charged > 2 * PAY
+
+
+def test_a_receipt_without_a_batch_costs_nothing_and_is_read() -> None:
+    market = LargeMarket()
+    witnessed(market, 1)
+    found = codec.decode(Receipt, market.receipts[-1])
+    said = replace(found.verdict.message, outcome=Outcome.LAPSED, batches=Small(0), group=(), faulted=(), evidence_hash=hash_list(()))
+    lapsed = replace(
+        found, batches=(), beacons=(), executions=(), witness=None, slots=(), verdict=seal(DOMAIN, said, STATEMENT.sign),
+        taken_from_chain=replace(found.taken_from_chain, parties=()),
+    )  # fmt: skip
+    order, ack = found.order.message, found.ack.message
+    known = Known(order, ack, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, recover, is_beacon_signature)
+    assert judge(known, document(lapsed), lapsed.verdict).charged == 0
+
+
+def witnessed(market: LargeMarket, number: int) -> Job:
+    """A job that was decided, with its client there."""
+    job_id = market.order(0, number)
     while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
         market.beat()
     witness = Witness(market.job(job_id).commits[0], phase.round, market.at)  # type: ignore[arg-type]
     market.send(ev.WitnessReceived(seal(DOMAIN, witness, market.sessions[0].sign), market.sessions[0].address))
-    assert decided(market, job_id).split.charged == PAY + FEE + PAY * 500 // 10_000
+    return decided(market, job_id)
 
 
 def test_its_budget_covers_both() -> None:
