@@ -305,7 +305,8 @@ class _Parts:
         if isinstance(clock, SystemClock):
             watch.witness = clock.witness
         keeper = CourtKeeper(self.client, self.contracts, self.core, self.sender, self.beacon, clock)
-        rounds = Rounds(self.core.rounds_wanted, partial(self._until_taken, actor), self.beacon, service.config.beacon_url, service.board, clock)
+        submit = partial(self._until_taken, actor)
+        rounds = Rounds(self.core.rounds_wanted, submit, self.beacon, service.config.beacon_url, service.board, clock)
         rules = self.core.rules
         paymaster = Paymaster(self.client, self.contracts, rules.coordinator, self.core.state, self.sender, rules.limits, clock)
         try:

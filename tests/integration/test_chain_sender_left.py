@@ -1,4 +1,4 @@
-"""What one key has sent and nobody waits for any more, files that cannot be written, nodes with troubles of their own: none stops others."""
+"""What one key has sent and nobody waits for any more, files that cannot be written, nodes in trouble: none of it stops others."""
 
 import asyncio
 import json
