@@ -154,3 +154,22 @@ async def test_an_empty_purse_is_told_from_what_is_never_taken(tmp_path: Path) -
         with pytest.raises(Unfunded, match="insufficient funds"):
             await sender.send("too much", SINK, b"", value=10**30, gas=21_000, deadline_seconds=10)
         sender.close()
+
+
+async def test_what_a_reorganisation_took_away_after_its_end_is_sent_again_and_once(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        sender = Sender(chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+
+        async def pay() -> bool:
+            paying = asyncio.create_task(sender.send("pay", SINK, b"", value=9, gas=21_000, deadline_seconds=5))
+            while not paying.done() and not await chain.client.nonce(sender.address, "pending"):
+                await asyncio.sleep(0.01)
+            await chain.mine()
+            return (await paying).success
+
+        assert await pay() and await chain.client.balance(SINK) == 9
+        await chain.drop(1)
+        assert await chain.client.balance(SINK) == 0
+        assert await pay() and await chain.client.balance(SINK) == 9, "else a step of a case would be missing for ever"
+        assert await pay() and await chain.client.nonce(sender.address) == 1
+        sender.close()

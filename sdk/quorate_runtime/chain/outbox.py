@@ -129,6 +129,11 @@ class Outbox:
                 (codec.encode(receipt), reason, *self._key, purpose),
             )
 
+    def reopen(self, purpose: str) -> None:
+        """Takes back how it ended: the chain has changed its mind."""
+        with self._using():
+            self._db.execute("UPDATE sends SET receipt=NULL, reason='' WHERE domain=? AND account=? AND purpose=?", (*self._key, purpose))
+
     def forget(self, entry: Entry) -> None:
         """Removes a purpose that no node has ever taken; its nonce is free again."""
         with self._changing():

@@ -196,7 +196,11 @@ class Sender:
     async def _look(self, entry: Entry) -> tuple[Receipt | None, bool]:
         """(receipt at depth k, whether it is in a block at all). Refused when it reverted."""
         if entry.receipt is not None:
-            return _ended(entry.receipt, entry.reason), True
+            if not (entry.receipt.success and await self._was_taken_away(entry.receipt)):
+                return _ended(entry.receipt, entry.reason), True
+            outbox, _ = await self._open()
+            await asyncio.to_thread(outbox.reopen, entry.purpose)
+            _logger.warning("%s: block %d was taken away by a reorganisation", entry.purpose, entry.receipt.block)
         for attempt in reversed(entry.attempts):
             receipt = await self._client.receipt(attempt.hash)
             if receipt is None:
@@ -211,6 +215,14 @@ class Sender:
             crash_point("chain.after-settle")
             return _ended(receipt, reason), True
         return None, False
+
+    async def _was_taken_away(self, receipt: Receipt) -> bool:
+        """Whether another block stands where it was mined. A node that is behind, or has forgotten that block, says nothing.
+
+        Handing over the same transaction again is harmless; one that others wait for, such as a step of a case, must not be missing.
+        """
+        block = await self._client.block(receipt.block)
+        return block is not None and block.hash != receipt.block_hash
 
     async def _has_ended(self, entry: Entry) -> bool:
         """Whether it is in a block. Noted then: perhaps nobody waits for it any more, and it would be handed over for ever."""
