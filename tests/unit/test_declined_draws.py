@@ -80,3 +80,22 @@ def test_who_keeps_its_place_or_is_asked_for_less_than_it_offers_declines_nothin
     market.declined = 0
     market.run_jobs(2, 2 * DRAWS_LEAST, max_price_per_hour=Price(120_000))
     assert market.offer is not None
+
+
+class Putting(Market):
+    """Its cheapest provider is always about to have a free slot."""
+
+    def _run(self, party: Party, assignment: Assignment, spec: job.JobSpec) -> None:
+        if party.number:
+            super()._run(party, assignment, spec)
+            return
+        decline = Decline(digest(DOMAIN, assignment), DeclineReason.BUSY, UnixSeconds(self.at + 1), UnixSeconds(self.at))
+        self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+
+
+def test_who_is_about_to_be_free_for_ever_keeps_no_job_from_others() -> None:
+    market = Putting(Party(0, lies=True), *[Party(number) for number in range(1, 4)])
+    for number in range(1, 6):
+        job_id = market.order(0, number)
+        market.until_decided(job_id, seconds=90)
+        assert len(market.job(job_id).leases) < 30, "and is not asked every second"

@@ -121,8 +121,8 @@ def reopen(turn: Turn, job: Job, lease: Lease, retry_at: UnixSeconds) -> None:
         end(turn, job, "stopped by its client before it gave a result")
         return
     if place.attempt < 0:
-        refused = job.refused_by if retry_at else (*job.refused_by, lease.provider)
-        # A primary that is only busy is simply matched anew; so is one that went silent, once everybody else was asked.
+        # Also one that is only busy, for it may say so for ever: others are asked, and it again when everybody was.
+        refused = (*job.refused_by, lease.provider)
         turn.put(job, phase=Matching(UnixSeconds(turn.at + REMATCH_SECONDS)), refused_by=refused)
         return
     others = tuple(item for item in job.phase.places if item is not place)
