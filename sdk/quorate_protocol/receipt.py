@@ -357,7 +357,9 @@ def _is_agreed(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
     verdict = receipt.verdict.message
     agreed = {results.get(item) for item in verdict.group}
     outside = all(results.get(item) not in agreed for item in verdict.faulted)
-    members = [item.commit.message.assignment_hash for item in receipt.executions]
+    alone = {batch.message.ordered[0].assignment_hash for batch in receipt.batches if len(batch.message.ordered) == 1}
+    everybody = [item.commit.message.assignment_hash for item in receipt.executions]
+    members = [item for item in everybody if item in results or item not in alone]  # alone and silent, it is in neither
     shared_out = [(item, item in verdict.group) for item in members]
     named = [(item, True) for item in verdict.group] + [(item, False) for item in verdict.faulted]
     return len(agreed) == 1 and None not in agreed and outside and sorted(shared_out, key=lambda pair: not pair[1]) == named
@@ -366,7 +368,8 @@ def _is_agreed(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
 def _is_enough(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
     """What every accepted group needs, whatever is thought of its members: that depends on the coordinator's log (PROTOCOL §5 Batches)."""
     verdict = receipt.verdict.message
-    is_outnumbered = max(Counter(results.values()).values(), default=0) > len(verdict.group)
+    most = max(Counter(results.values()).values(), default=0)
+    is_outnumbered = verdict.label is not Label.ADAPTIVE and most > len(verdict.group)  # there the trusted count for more
     if verdict.label is Label.ADAPTIVE and len(receipt.executions) == 1:
         reveal = receipt.executions[0].reveal
         return reveal is not None and reveal.exit_status not in KILLED  # a kill can be claimed by who ran nothing: always audited

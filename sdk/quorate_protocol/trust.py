@@ -33,9 +33,14 @@ class Trust:
             return 200_000
         return min(200_000, max(1_000, 10 * self.error_ppm()))
 
+    def at(self, now: UnixSeconds) -> "Trust":
+        """What counts of it at a moment: a strike does for 90 days."""
+        live = tuple(at for at in self.strikes if now - at < STRIKE_SECONDS)
+        return self if len(live) == len(self.strikes) else replace(self, strikes=live)
+
     def live_strikes(self, now: UnixSeconds) -> int:
         """Strikes of the last 90 days."""
-        return sum(1 for at in self.strikes if now - at < STRIKE_SECONDS)
+        return len(self.at(now).strikes)
 
     def leaf(self, provider: Address, job_class: Hash32) -> Hash32:
         """Entry of `Ack.stateRoot`."""

@@ -23,6 +23,7 @@ class Execution:
     result: Hash32 | None
     suspicion_ppm: int = 200_000
     is_killed: bool = False  # by the time limit or for its memory
+    is_alone: bool = False  # in its batch: there silence is no fault
 
 
 quicken(Execution)
@@ -56,11 +57,11 @@ Decision = Accepted | More | Unresolved
 def decide(rule: Label, tier: VerifyTier, executions: Sequence[Execution], cap: int, is_exhausted: bool) -> Decision:
     """The decision over all executions so far, in CommitSet order. `cap` = order.maxExecutions; at most 7 whatever it says."""
     groups = _groups(executions)
-    best = max(groups, key=len, default=())
+    best = _best(rule, executions, groups)
     if _suffices(rule, tier, executions, groups, best):
         inside = set(best)
-        # A batch of one that is not revealed lapses before it comes here; in a larger batch silence is a fault.
-        return Accepted(best, tuple(i for i in range(len(executions)) if i not in inside))
+        outside = (i for i in range(len(executions)) if i not in inside)
+        return Accepted(best, tuple(i for i in outside if not _has_lapsed(executions[i])))
     if rule is Label.ADAPTIVE and len(executions) == 1:
         cap = max(cap, 2)  # a kill that is not audited yet: whatever the client allows for disagreement, it is looked at once
     if len(executions) >= min(cap, EXECUTIONS_MAX) or is_exhausted:
@@ -75,6 +76,20 @@ def risk(executions: Sequence[Execution], group: Sequence[int]) -> Fraction:
     for index in group:
         product *= Fraction(executions[index].suspicion_ppm, PPM_ONE)
     return product
+
+
+def _has_lapsed(execution: Execution) -> bool:
+    """In a larger batch silence is a fault. Who is alone in one and silent is unpaid, and the next is drawn."""
+    return execution.result is None and execution.is_alone
+
+
+def _best(rule: Label, executions: Sequence[Execution], groups: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The one group that may be accepted. Under the adaptive rule the one that least likely lies alike, however many agree on another:
+    owners who have passed many audits are not outvoted by as many newcomers as somebody cares to register.
+    """
+    if rule is Label.ADAPTIVE:
+        return min(groups, key=lambda group: (risk(executions, group), -len(group)), default=())
+    return max(groups, key=len, default=())
 
 
 def _groups(executions: Sequence[Execution]) -> list[tuple[int, ...]]:

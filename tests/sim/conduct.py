@@ -198,10 +198,13 @@ class Conduct:
             return
         self.holds.pop(body.ack.message.job_id, None)
         self.fresh += 1
+        alone = {batch.message.ordered[0].assignment_hash for batch in body.batches if len(batch.message.ordered) == 1}
         for item in body.executions:
             owner, hashed = item.assignment.message.provider, digest(DOMAIN, item.assignment.message)
             if hashed in verdict.group:
                 self.passed[owner] = min(1000, self.passed.get(owner, 0) + 1)
+            elif hashed in alone and item.reveal is None:
+                assert hashed not in verdict.faulted, "I5: who is alone in its batch and silent has lapsed, and is not faulted"
             elif item.reveal is None or item.reveal.exit_status not in (EXIT_TIMEOUT, EXIT_MEMORY_KILL):
                 self.passed[owner], self.strikes[owner] = 0, self.strikes.get(owner, 0) + 1
             else:

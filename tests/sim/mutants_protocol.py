@@ -11,6 +11,7 @@ from sim.mutants import Mutant, Patch, only
 from sim.plan import Behaviour, Market
 
 LATE = only(lambda plan: Behaviour.LATE in plan.behaviours or plan.weather.longest > 100)
+MUTE_BESIDE_A_LIAR = only(lambda plan: {Behaviour.MUTE, Behaviour.LIAR} <= set(plan.behaviours) and plan.market is Market.SMALL)
 COPYING = only(lambda plan: Behaviour.COPIER in plan.behaviours)
 
 
@@ -150,6 +151,10 @@ def _parties_are_not_their_slots(patch: Patch) -> None:
     patch.setattr(receipt, "_are_parties", lambda body, drawn: True)
 
 
+def _silence_alone_is_a_fault(patch: Patch) -> None:
+    patch.setattr(verdict, "_has_lapsed", lambda execution: False)
+
+
 def _faults_leave_no_strike(patch: Patch) -> None:
     patch.setattr(trust, "after_audit", lambda known, passed, now: replace(known, passed=known.passed + 1) if passed else known)
 
@@ -193,6 +198,7 @@ MUTANTS = (
     Mutant("what is shown of a list is believed", "I9", _shown_slots_are_believed),
     Mutant("tries need not be shown", "I9", _tries_need_not_be_shown),
     Mutant("auditors are not who their slots are", "I9", _parties_are_not_their_slots),
+    Mutant("silence alone in a batch is a fault", "I5", _silence_alone_is_a_fault, MUTE_BESIDE_A_LIAR),
     Mutant("faults leave no strike", "I10", _faults_leave_no_strike, only(lambda plan: Behaviour.LIAR in plan.behaviours)),
     Mutant("a time-out needs no audit", "I4", _kills_are_believed, only(lambda plan: plan.market is Market.LARGE)),
     Mutant("a passed audit counts twice", "I10", _passes_count_twice),

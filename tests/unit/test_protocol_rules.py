@@ -91,6 +91,26 @@ def test_adaptive_counts_suspicion() -> None:
     assert isinstance(verdict.decide(rule, tier, close, 7, False), More), "the rival is as credible"
 
 
+@pytest.mark.parametrize("newcomers", [2, 3, 4])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_newcomers_do_not_outvote_the_trusted(newcomers: int, is_first: bool) -> None:
+    """The largest group was the only one looked at: as many fresh registrations as the trusted are kept them from being believed."""
+    trusted, fresh = runs("A", "A", suspicion=1_000), runs(*"B" * newcomers)
+    every = [*trusted, *fresh] if is_first else [*fresh, *trusted]
+    places = [every.index(item) for item in trusted], [every.index(item) for item in fresh]
+    found = verdict.decide(Label.ADAPTIVE, VerifyTier.STANDARD, every, 7, False)
+    assert found == Accepted(tuple(places[0]), tuple(places[1]))
+    small = verdict.decide(Label.QUORUM_2, VerifyTier.STANDARD, every, 7, False)
+    assert isinstance(small, Accepted) and len(small.group) == newcomers, "there numbers count"
+
+
+def test_silence_is_a_fault_only_beside_others() -> None:
+    every = runs("A", "B", "-", "A")
+    assert verdict.decide(Label.QUORUM_2, VerifyTier.STANDARD, every, 7, False) == Accepted((0, 3), (1, 2))
+    every[2] = replace(every[2], is_alone=True)
+    assert verdict.decide(Label.QUORUM_2, VerifyTier.STANDARD, every, 7, False) == Accepted((0, 3), (1,))
+
+
 @given(st.lists(st.sampled_from("ABC-"), min_size=1, max_size=7), st.integers(1, 7), st.booleans())
 def test_verdicts_are_sound(results: list[str], cap: int, exhausted: bool) -> None:
     decision = verdict.decide(Label.QUORUM_2, VerifyTier.STANDARD, runs(*results), cap, exhausted)

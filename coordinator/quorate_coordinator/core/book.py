@@ -61,7 +61,15 @@ def on_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
         raise Refused(Code.STALE, "heartbeat: its time is more than 60 s off; set the clock")
     if beat.seq <= provider.heartbeat_seq:
         raise Refused(Code.STALE, f"heartbeat: seq {beat.seq} is not above {provider.heartbeat_seq}")
-    turn.state.providers[provider.owner] = replace(provider, heartbeat_seq=beat.seq, alive_until=_alive(turn))
+    turn.state.providers[provider.owner] = replace(_unbarred(turn, provider), heartbeat_seq=beat.seq, alive_until=_alive(turn))
+
+
+def _unbarred(turn: Turn, provider: Provider) -> Provider:
+    """A bar ends with its time, unless a case has been opened meanwhile."""
+    if not provider.barred_until or turn.at < provider.barred_until:
+        return provider
+    is_accused = any(case.accused == provider.owner and case.is_convicted is None for case in turn.state.cases.values())
+    return replace(provider, is_frozen=is_accused, barred_until=UnixSeconds(0))
 
 
 def _alive(turn: Turn) -> UnixSeconds:

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from quorate_coordinator.core import epochs, faults, ledger
+from quorate_coordinator.core import epochs, faults, held, ledger
 from quorate_coordinator.core.events import (
     AccountIndexed,
     AllocationChanged,
@@ -31,6 +31,7 @@ from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
+NO_JURY = "owners"  # why `Court` refuses a case in a class that has too few for a jury
 PLACES_MAX = 1 << 20  # of one host class's list: a node that names a later one is out of order
 
 
@@ -173,6 +174,15 @@ def _close_slot(turn: Turn, note: SlotClosed) -> None:
     if note.index < len(slots):
         slots[note.index] = replace(slots[note.index], active_until=note.active_until)
         turn.state.hosts[note.host_class] = _listed(before, tuple(slots), turn.state.own.block_time)
+        _audit_if_leaving(turn, slots[note.index].owner)
+
+
+def _audit_if_leaving(turn: Turn, owner: Address) -> None:
+    """Who closes its last slot exits: what is held of it is audited now, not when it is gone."""
+    slots = (slot for hosts in turn.state.hosts.values() for slot in hosts.slots)
+    if all(slot.active_until != FOREVER for slot in slots if slot.owner == owner):
+        for job in held.held_by(turn, owner):
+            held.at_limit(turn, job)
 
 
 def _case_opened(turn: Turn, note: CaseOpened) -> None:
@@ -221,7 +231,10 @@ def _freeze(turn: Turn, owner: Address, is_frozen: bool) -> None:
 
 
 def _thaw(turn: Turn, owner: Address) -> None:
-    """Unless another case against it is open."""
+    """Unless another case against it is open, or it is barred."""
+    provider = turn.state.providers.get(owner)
+    if provider is not None and turn.at < provider.barred_until:
+        return
     if all(case.is_convicted is not None for case in turn.state.cases.values() if case.accused == owner):
         _freeze(turn, owner, is_frozen=False)
 
@@ -233,4 +246,6 @@ def on_refused(turn: Turn, event: TransactionRefused) -> None:
     case = turn.state.cases.get(event.purpose)
     if case is not None and case.case_id is None and case.is_convicted is None:  # told once: a newer case may be open by now
         turn.state.cases[case.key] = replace(case, phase=f"refused: {event.reason[:200]}", is_convicted=False)
+        if NO_JURY in event.reason:
+            faults.bar(turn, case.accused)
         _thaw(turn, case.accused)

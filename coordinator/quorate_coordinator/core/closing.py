@@ -128,19 +128,19 @@ def _pay_elapsed(turn: Turn, job: Job, members: list[Lease]) -> None:
 
 def committed_leases(turn: Turn, job: Job) -> list[Lease]:
     """Every lease of the job's closed batches, in CommitSet order."""
-    return [turn.state.leases[digest] for batch in job.batches for digest in batch.members]
+    return [lease for batch in job.batches for lease in members_of(turn, batch)]
+
+
+def members_of(turn: Turn, batch: Batch) -> list[Lease]:
+    """A batch's leases, in CommitSet order."""
+    return [turn.state.leases[digest] for digest in batch.members]
 
 
 def decide(turn: Turn, job: Job, is_exhausted: bool) -> None:
     """Applies the verdict rule to all executions so far."""
     order = job.submission.order.message
     members = committed_leases(turn, job)
-    executions = [
-        verdicts.Execution(
-            lease.hash, lease.provider, _result_of(lease), trust_of(turn, job, lease.provider).suspicion_ppm(), faults.is_killed(lease)
-        )
-        for lease in members
-    ]
+    executions = [_execution(turn, job, lease, len(batch.members)) for batch in job.batches for lease in members_of(turn, batch)]
     if job.held_verdict is not None and len(members) == 1:
         _unresolved(turn, job, members, is_clients_doing=False)  # drawn to be executed again, and nobody could
         return
@@ -152,6 +152,11 @@ def decide(turn: Turn, job: Job, is_exhausted: bool) -> None:
             _accept(turn, job, [members[i] for i in group], [members[i] for i in faulted])
         case verdicts.Unresolved(is_clients_doing):
             _unresolved(turn, job, members, is_clients_doing)
+
+
+def _execution(turn: Turn, job: Job, lease: Lease, size: int) -> verdicts.Execution:
+    suspicion = trust_of(turn, job, lease.provider).suspicion_ppm()
+    return verdicts.Execution(lease.hash, lease.provider, _result_of(lease), suspicion, faults.is_killed(lease), size == 1)
 
 
 def _result_of(lease: Lease) -> Hash32 | None:
@@ -174,7 +179,7 @@ def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> N
     if job.held_verdict is not None:
         held.confirmed_or_caught(turn, job, verdict, group, faulted)
         faults.judge(turn, turn.state.jobs[job.id], group, faulted)
-        _tell(turn, receipts.publish(turn, turn.state.jobs[job.id]), verdict, group + faulted)
+        _tell(turn, receipts.publish(turn, turn.state.jobs[job.id]), verdict, committed_leases(turn, job))
         return
     is_provisional = is_held(rule, audited)
     hold_until = UnixSeconds(turn.at + turn.rules.limits.max_hold) if is_provisional else turn.at
@@ -191,7 +196,7 @@ def _accept(turn: Turn, job: Job, group: list[Lease], faulted: list[Lease]) -> N
     ledger.pay_from_fund(turn, turn.state.jobs[job.id], group[len(billed) :])
     if rule is not Label.UNVERIFIED:
         faults.judge(turn, turn.state.jobs[job.id], group if audited else [], faulted)
-    _tell(turn, receipts.publish(turn, turn.state.jobs[job.id]), verdict, group + faulted)
+    _tell(turn, receipts.publish(turn, turn.state.jobs[job.id]), verdict, committed_leases(turn, job))
 
 
 def _unresolved(turn: Turn, job: Job, members: list[Lease], is_clients_doing: bool) -> None:

@@ -1,18 +1,21 @@
 """The beacon's draw: whether a job is audited, and by whom."""
 
+from collections import Counter
+
 from quorate_coordinator.core import book, closing, held, placing
 from quorate_coordinator.core.events import RoundAppeared
 from quorate_coordinator.core.orders import trust_of
 from quorate_coordinator.core.state import NEWEST_ROUND, AwaitingRound, BeaconUsed, Job, Place, Running, drawn_place
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import audit
-from quorate_protocol.lease import Declined
+from quorate_protocol.lease import Declined, Lease
 from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN
 from quorate_protocol.quick import replace
 from quorate_protocol.settlement import pay_of
-from quorate_protocol.units import PPM_ONE, ZERO_HASH, Amount, Label, Milliseconds, Ppm, Price, Round, UnixSeconds
+from quorate_protocol.units import PPM_ONE, ZERO_HASH, Amount, Hash32, Label, Milliseconds, Ppm, Price, Round, UnixSeconds
 
 FIRST_AUDITORS = 1
+DECLINES_MAX = 2  # outright: then it is asked no more
 
 
 def newest_round(turn: Turn) -> Round:
@@ -96,21 +99,36 @@ def _draw_places(turn: Turn, job: Job, phase: Running, beacon: BeaconUsed) -> Jo
 
 
 def used_slots(turn: Turn, job: Job) -> list[audit.StakeSlot]:
-    """Who may not be drawn (again): everybody that had an assignment of this job and did not merely postpone.
+    """Who may not be drawn (again): everybody that had an assignment of this job and did not merely postpone, or decline it once.
 
     Those of closed batches as they were then too: a receipt shows them so, however they are registered by now.
     """
     found = [slot for batch in job.batches for slot in batch.slots]
-    kept = {place.lease for place in job.phase.places} if isinstance(job.phase, Running) else set()
+    phase = job.phase
+    kept = {place.lease for place in phase.places} if isinstance(phase, Running) else set()
+    just_now = set(phase.skipped) if isinstance(phase, Running) else set()
+    declined = Counter(lease.provider for lease in (turn.state.leases[item] for item in job.leases) if _has_declined(lease))
     for digest in job.leases:
         lease = turn.state.leases[digest]
         postponed = isinstance(lease.phase, Declined) and lease.phase.start_by > 0
-        if digest in kept or postponed:
+        is_asked_again = _has_declined(lease) and digest not in just_now and declined[lease.provider] < DECLINES_MAX
+        if digest in kept or postponed or is_asked_again:
             continue
         provider = turn.state.providers[lease.provider]
         block = turn.state.own.block
         found.append(audit.StakeSlot(-1, provider.owner, provider.operator_key, provider.payout, provider.network, block))
     return found
+
+
+def _has_declined(lease: Lease) -> bool:
+    return isinstance(lease.phase, Declined) and not lease.phase.start_by
+
+
+def _has_left(turn: Turn, place: Place, host_class: Hash32) -> bool:
+    """It closed its last slot of the class since the Ack: whoever exits gets no new Assignments."""
+    hosts = turn.state.hosts.get(host_class)
+    is_closed = hosts is not None and hosts.slots[place.slot.index].active_until != audit.FOREVER
+    return is_closed and place.slot.owner not in book.owners_of(turn, host_class)
 
 
 def assign_place(turn: Turn, job: Job, place: Place) -> Job:
@@ -122,7 +140,7 @@ def assign_place(turn: Turn, job: Job, place: Place) -> Job:
     slot = book.slot_offer(provider.offer, host_class) if provider.offer else None
     others = tuple(item for item in before.places if item.attempt != place.attempt)
     patience = place.since + turn.rules.limits.decline_ahead_max
-    if not provider.is_alive(turn.at) or slot is None or turn.at > patience:
+    if not provider.is_alive(turn.at) or slot is None or turn.at > patience or _has_left(turn, place, host_class):
         return turn.put(job, phase=replace(before, places=others, skipped=(*before.skipped, ZERO_HASH)))
     if book.free_slots(turn, provider, host_class) <= 0:
         waiting = replace(place, lease=None, retry_at=UnixSeconds(turn.at + 1))

@@ -7,7 +7,7 @@ from quorate_coordinator.core.state import Case, Fault, Job, Trusts
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import trust as trusts
 from quorate_protocol.lease import Lease, Revealed
-from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULTS_FOR_CASE
+from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULT_WINDOW_EXECUTIONS, FAULTS_FOR_CASE
 from quorate_protocol.quick import replace
 from quorate_protocol.units import KILLED, Address, Comparator, Hash32, UnixSeconds
 
@@ -20,17 +20,19 @@ CASE_SECONDS = 10  # what opening a case takes, so that the court does not find 
 def judge(turn: Turn, job: Job, passed: list[Lease], faulted: list[Lease]) -> None:
     """Records who passed an audit and who was outside the accepted group."""
     for lease in passed:
+        _count(turn, lease.provider)
         _record(turn, job, lease.provider, has_passed=True)
     for lease in faulted:
+        checked = _count(turn, lease.provider)
         if is_killed(lease):
             _outvoted_kill(turn, job, lease.provider)  # unpaid, and never part of a case
             continue
         _record(turn, job, lease.provider, has_passed=False)
-        fault = Fault(lease.hash, job.id, job.submission.order.message.client, turn.at)
+        fault = Fault(lease.hash, job.id, job.submission.order.message.client, turn.at, checked=checked)
         known = turn.state.faults.get(lease.provider) or ()
         turn.state.faults[lease.provider] = (*known, fault)[-FAULTS_KEPT:]
         turn.note(job, "faulted", f"execution {lease.index}: 0x{lease.provider.hex()} is outside the accepted group, a strike for 90 days")
-        held.reexamine(turn, lease.provider, job.submission.order.message.client)
+        held.reexamine(turn, lease.provider, job)
         open_case_if_due(turn, lease.provider)
 
 
@@ -50,6 +52,12 @@ def _outvoted_kill(turn: Turn, job: Job, owner: Address) -> None:
         turn.note(job, "faulted", f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike for 90 days")
 
 
+def _count(turn: Turn, owner: Address) -> int:
+    known = turn.state.trust.get(owner) or Trusts()
+    turn.state.trust[owner] = replace(known, checked=known.checked + 1)
+    return known.checked + 1
+
+
 def _record(turn: Turn, job: Job, owner: Address, has_passed: bool) -> None:
     after = trusts.after_audit(trust_of(turn, job, owner), has_passed, turn.at)
     known = turn.state.trust.get(owner) or Trusts()
@@ -62,9 +70,11 @@ def open_case_if_due(turn: Turn, accused: Address) -> None:
         case.accused == accused and case.is_convicted is None for case in turn.state.cases.values()
     ):
         return
-    heard = [fault for fault in turn.state.faults.get(accused) or () if _can_be_heard(turn, fault)]
-    chosen = _choose_in_one_class(turn, heard)
+    due = [fault for fault in recent(turn, accused) if not fault.is_case_used]
+    chosen = _choose_in_one_class(turn, [fault for fault in due if _can_be_heard(turn, fault)])
     if not chosen:
+        if _is_due(turn, due):
+            bar(turn, accused)
         return
     host_class = _class_of(turn, chosen[0])
     executions = tuple(_evidence(turn, fault) for fault in chosen)
@@ -76,8 +86,30 @@ def open_case_if_due(turn: Turn, accused: Address) -> None:
     turn.state.faults[accused] = used
     turn.state.providers[accused] = replace(turn.state.providers[accused], is_frozen=True)
     turn.emit(OpenCase(key, accused, host_class, executions))
+    held.reexamine_all(turn, accused)
     for job_id in jobs:
         turn.note(turn.state.jobs[job_id], "case", f"a case is opened against 0x{accused.hex()}")
+
+
+def recent(turn: Turn, owner: Address) -> list[Fault]:
+    """Its faults within its last 300 checked executions: an honest machine that errs once in a thousand is no case."""
+    checked = (turn.state.trust.get(owner) or Trusts()).checked
+    return [fault for fault in turn.state.faults.get(owner) or () if checked - fault.checked < FAULT_WINDOW_EXECUTIONS]
+
+
+def bar(turn: Turn, owner: Address) -> None:
+    """No jury is to be had for what would be a case: it gets nothing for 90 days, and what is held of it is executed again."""
+    until = UnixSeconds(turn.at + trusts.STRIKE_SECONDS)
+    turn.state.providers[owner] = replace(turn.state.providers[owner], is_frozen=True, barred_until=until)
+    turn.state.faults[owner] = tuple(replace(fault, is_case_used=True) for fault in turn.state.faults.get(owner) or ())
+    held.reexamine_all(turn, owner)
+
+
+def _is_due(turn: Turn, faults: list[Fault]) -> bool:
+    """Two on exact jobs of different clients, or three in all: as many as make a case, could a court hear them."""
+    found = [turn.state.jobs.get(fault.job_id) for fault in faults]
+    clients = {job.submission.order.message.client for job in found if job and job.submission.order.message.comparator is Comparator.EXACT}
+    return len(clients) > 1 or len(faults) >= FAULTS_FOR_CASE
 
 
 def _can_be_heard(turn: Turn, fault: Fault) -> bool:

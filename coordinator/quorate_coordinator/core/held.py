@@ -36,13 +36,27 @@ def window_passed(turn: Turn, job: Job) -> None:
     _finish(turn, turn.put(job, phase=replace(job.phase, is_final=True)))
 
 
-def reexamine(turn: Turn, owner: Address, client: Address) -> None:
-    """A fault of `owner` at `client`: its held jobs are executed again, that client's all, of others' a bounded number."""
-    held = [turn.state.jobs[job_id] for job_id, hold in turn.state.held.items() if hold.owner == owner]
+def reexamine(turn: Turn, owner: Address, faulty: Job) -> None:
+    """A fault of `owner` in a job: its held jobs are executed again, those of the same client all, of others' a number that the
+    beacon draws. It is the round that drew the job's last batch: anybody can recheck whom it names, and nobody chose it.
+    """
+    held = held_by(turn, owner)
+    client, beacon = faulty.submission.order.message.client, faulty.beacons[-1].randomness
     same = [job for job in held if job.submission.order.message.client == client]
-    others = sorted((job for job in held if job not in same), key=lambda job: hash_tuple(turn.random, job.id))
+    others = sorted((job for job in held if job not in same), key=lambda job: hash_tuple(beacon, "held", job.id))
     for job in (*same, *others[:OTHERS_MAX]):
         _look_again(turn, job, wanted=1)
+
+
+def reexamine_all(turn: Turn, owner: Address) -> None:
+    """Everything that is held of it is executed again: it is taken to court, or barred."""
+    for job in held_by(turn, owner):
+        _look_again(turn, job, wanted=1)
+
+
+def held_by(turn: Turn, owner: Address) -> list[Job]:
+    """Jobs whose pay is held for one provider."""
+    return [turn.state.jobs[job_id] for job_id, hold in turn.state.held.items() if hold.owner == owner]
 
 
 def _look_again(turn: Turn, job: Job, wanted: int) -> None:

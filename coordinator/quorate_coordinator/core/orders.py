@@ -163,9 +163,9 @@ def _new_job(turn: Turn, submission: Submission, job_id: Hash32, host_class: Has
 
 
 def trust_of(turn: Turn, job: Job, owner: Address) -> Trust:
-    """A provider's trust in the job's class."""
+    """A provider's trust in the job's class, as it counts now."""
     trusts = turn.state.trust.get(owner)
-    return (trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()
+    return ((trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()).at(turn.at)
 
 
 def trust_class_of(job: Job) -> Hash32:

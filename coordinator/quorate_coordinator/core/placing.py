@@ -183,7 +183,8 @@ def on_witness(turn: Turn, event: WitnessReceived) -> None:
         raise Refused(Code.WRONG_SIGNER, "witness: neither the client's session nor the watcher that the order names")
     if job.witness == event.witness:
         return
-    if not isinstance(job.phase, AwaitingRound) or job.phase.batch or message.beacon_round != job.phase.round:
+    is_awaited = isinstance(job.phase, AwaitingRound) and not job.phase.batch and message.beacon_round == job.phase.round
+    if not is_awaited or draws.newest_round(turn) >= message.beacon_round:
         raise Refused(Code.TOO_LATE, "witness: the commit's beacon round is not awaited any more")
     turn.put(job, witness=event.witness)
     turn.note(job, "witnessed", f"before beacon round {message.beacon_round}")

@@ -60,6 +60,7 @@ class Provider:
     heartbeat_seq: Sequence = Sequence(0)
     alive_until: UnixSeconds = UnixSeconds(0)
     is_frozen: bool = False
+    barred_until: UnixSeconds = UnixSeconds(0)  # frozen until then, whatever courts say
     final: Amount = Amount(0)
     held: Amount = Amount(0)
     statement_seq: Sequence = Sequence(0)
@@ -268,6 +269,7 @@ class Fault:
     client: Address
     at: UnixSeconds
     is_case_used: bool = False
+    checked: int = 0  # how many of its provider's executions had been checked by then, this one included
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +327,7 @@ class Trusts:
 
     by_class: dict[Hash32, Trust] = field(default_factory=dict)
     kills: tuple[UnixSeconds, ...] = ()  # its outvoted time-outs and memory kills since the last strike for them
+    checked: int = 0  # its executions that an audit confirmed or did not
 
 
 @dataclass(frozen=True, slots=True)

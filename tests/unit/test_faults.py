@@ -1,0 +1,226 @@
+"""What a fault costs its provider besides the pay, and for how long (PROTOCOL §5 Rate, Batches, Holding, Faults)."""
+
+from dataclasses import replace
+
+import pytest
+
+from large_market import LargeMarket
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import faults, held, orders
+from quorate_coordinator.core.effects import Effect, OpenCase, Send
+from quorate_coordinator.core.state import AwaitingRound, Decided, Fault, Trusts
+from quorate_coordinator.core.turn import Turn
+from quorate_protocol import codec, receipt, wire
+from quorate_protocol.cids import document_cid
+from quorate_protocol.eip712 import digest
+from quorate_protocol.envelope import seal
+from quorate_protocol.job import JobSpec
+from quorate_protocol.limits import DAY, FAULT_WINDOW_EXECUTIONS
+from quorate_protocol.messages import Assignment, Decline
+from quorate_protocol.trust import Trust
+from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, DeclineReason, Hash32, Outcome, Ppm, UnixSeconds
+from quorate_runtime.bls import verify_round
+from quorate_runtime.crypto import recover
+from scripted_market import DOMAIN, HOST, Market, Party
+
+
+def turn_of(market: Market, later: int = 0, random: Hash32 = ZERO_HASH) -> Turn:
+    return Turn(market.core.state, market.core.rules, UnixSeconds(market.at + later), random)
+
+
+def test_a_strike_counts_for_ninety_days() -> None:
+    """It raised the audit rate and the suspicion of a provider for as long as anybody remembered it."""
+    market = LargeMarket()
+    job = market.job(market.order(0, 1, accept_unwitnessed=True))
+    owner = next(iter(market.parties))
+    clean = Trust(100, Ppm(100))
+    struck = replace(clean, strikes=(UnixSeconds(market.at),))
+    with market.core.state.transaction():
+        market.core.state.trust[owner] = Trusts({orders.trust_class_of(job): struck})
+    last = orders.trust_of(turn_of(market, 90 * DAY - 1), job, owner)
+    assert last == struck and last.error_ppm() > 100 * clean.error_ppm() and last.suspicion_ppm() > clean.suspicion_ppm()
+    assert orders.trust_of(turn_of(market, 90 * DAY), job, owner) == clean
+
+
+class Unheard(Market):
+    """Whoever is alone in the second batch of a job never hears that it is closed."""
+
+    def _perform(self, effect: Effect) -> None:
+        frame = effect.frame if isinstance(effect, Send) else None
+        if not isinstance(frame, wire.CommitSetSent) or frame.commit_set.message.batch != 1:
+            super()._perform(effect)
+
+
+def test_who_is_alone_in_a_batch_and_silent_is_unpaid_and_not_faulted() -> None:
+    market = Unheard(Party(0, lies=True), *[Party(number) for number in range(1, 6)])
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    job = market.job(job_id)
+    assert isinstance(job.phase, Decided) and job.phase.verdict.message.outcome is Outcome.ACCEPTED
+    (silent,) = job.batches[1].members
+    verdict, liar = job.phase.verdict.message, job.batches[0].members[0]
+    assert verdict.faulted == (liar,) and silent not in verdict.group
+    state, owner = market.core.state, market.core.state.leases[silent].provider
+    assert not state.faults.get(owner) and owner not in state.trust and not state.providers[owner].held + state.providers[owner].final
+    body = market.receipts[-1]
+    data = codec.canonical({"body": codec.parse(body, 1 << 20), "cid": document_cid(body)})
+    report = receipt.verify(data, recover, verify_round)
+    assert report.valid, report.failures
+
+
+class Hesitant(Market):
+    """One provider declines the first assignment that it gets."""
+
+    hesitant = 1
+
+    def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
+        if party.number == self.hesitant:
+            self.hesitant = -1
+            decline = Decline(digest(DOMAIN, assignment), DeclineReason.DRAINING, UnixSeconds(0), UnixSeconds(self.at))
+            self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+        else:
+            super()._run(party, assignment, spec)
+
+
+def test_who_declined_once_is_asked_again_before_a_job_is_unresolved() -> None:
+    """Of three owners one lies and one is just changing its key: the third was outvoted by nobody, and nobody was paid."""
+    market = Hesitant(Party(0, lies=True), Party(1), Party(2))
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    phase = market.job(job_id).phase
+    assert market.hesitant == -1, "it was asked, and declined"
+    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.ACCEPTED
+    assert len(phase.verdict.message.group) == 2 and len(phase.verdict.message.faulted) == 1
+
+
+def test_faults_count_within_the_last_three_hundred_checked_executions() -> None:
+    market = Market(Party(0))
+    owner = next(iter(market.parties))
+    fault = Fault(ZERO_HASH, ZERO_HASH, owner, UnixSeconds(market.at), checked=7)
+    with market.core.state.transaction():
+        market.core.state.faults[owner] = (fault,)
+        for further, found in ((FAULT_WINDOW_EXECUTIONS - 1, [fault]), (FAULT_WINDOW_EXECUTIONS, [])):
+            market.core.state.trust[owner] = Trusts(checked=7 + further)
+            assert faults.recent(turn_of(market), owner) == found
+
+
+def test_every_disagreement_over_one_image_is_a_fault() -> None:
+    market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
+    for nonce in (1, 2):
+        market.until_decided(market.order(0, nonce))
+    (found,) = market.core.state.faults.values()
+    assert len(found) == 2 and len({fault.client for fault in found}) == 1
+
+
+def test_every_checked_execution_is_counted() -> None:
+    market = Market(Party(0, lies=True), Party(1), Party(2))
+    market.until_decided(market.order(0, 1))
+    assert [trusts.checked for trusts in market.core.state.trust.values()] == [1, 1, 1]
+
+
+def holding() -> tuple[LargeMarket, Address]:
+    """A large market with a provider of whom several jobs are held, of both clients."""
+    market = LargeMarket()
+    first = market.order(0, 1, accept_unwitnessed=True)
+    market.trust_all(market.job(first))
+    market.until_decided(first)
+    for number in range(2, 60):
+        market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
+        for owner in market.parties:
+            mine = held.held_by(turn_of(market), owner)
+            if len(mine) > 3 and len({job.submission.order.message.client for job in mine}) == 2:
+                return market, owner
+    raise AssertionError("nobody has enough jobs that are held")
+
+
+def accuse(market: Market, owner: Address) -> None:
+    """As if the newest held jobs of a provider had been found wrong."""
+    jobs = held.held_by(turn_of(market), owner)
+    one = jobs[-1].submission.order.message.client
+    other = next(job for job in jobs if job.submission.order.message.client != one)
+    clients = ((job, job.submission.order.message.client) for job in (other, jobs[-1]))
+    market.core.state.faults[owner] = tuple(Fault(job.batches[0].members[0], job.id, who, UnixSeconds(market.at)) for job, who in clients)
+
+
+def opened(market: Market, owner: Address) -> list[Effect]:
+    with market.core.state.transaction():
+        accuse(market, owner)
+        turn = turn_of(market)
+        faults.open_case_if_due(turn, owner)
+    return turn.effects
+
+
+def test_all_that_is_held_of_who_is_taken_to_court_is_executed_again() -> None:
+    market, owner = holding()
+    jobs = held.held_by(turn_of(market), owner)
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase) and market.core.state.providers[owner].is_frozen
+    assert not held.held_by(turn_of(market), owner)
+    assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in jobs)
+
+
+def test_where_no_jury_is_to_be_had_it_is_barred_for_ninety_days() -> None:
+    market, owner = holding()
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase)
+    market.send(ev.TransactionRefused(case.key, "owners"))
+    state, until = market.core.state, market.at + 90 * DAY
+    assert state.providers[owner].is_frozen and state.providers[owner].barred_until == until
+    market.beat()
+    assert state.providers[owner].is_frozen, "heard of again, it stays barred"
+    market.at = until - 2
+    market.beat()
+    assert state.providers[owner].is_frozen
+    market.beat()
+    assert not state.providers[owner].is_frozen
+
+
+def test_a_case_that_is_refused_for_another_cause_bars_nobody() -> None:
+    market, owner = holding()
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase)
+    market.send(ev.TransactionRefused(case.key, "token"))
+    assert not market.core.state.providers[owner].is_frozen and not market.core.state.providers[owner].barred_until
+
+
+@pytest.mark.parametrize(("count", "is_barred"), [(2, False), (3, True)])
+def test_faults_that_no_court_hears_bar_too(count: int, is_barred: bool) -> None:
+    """Three by jobs that are archived, or were never revealed: it went on as if there had been none."""
+    market = Market(Party(0))
+    owner = next(iter(market.parties))
+    with market.core.state.transaction():
+        market.core.state.faults[owner] = (Fault(ZERO_HASH, ZERO_HASH, owner, UnixSeconds(market.at)),) * count
+        faults.open_case_if_due(turn_of(market), owner)
+    assert market.core.state.providers[owner].is_frozen == is_barred
+
+
+def test_the_beacon_says_whose_held_jobs_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator's own chance said so: it could spare whom it liked, and nobody could recheck it."""
+    monkeypatch.setattr(held, "OTHERS_MAX", 1)
+    market, owner = holding()
+    before = market.core.snapshot()
+    jobs = held.held_by(turn_of(market), owner)
+    by_client = [[job for job in jobs if job.submission.order.message.client == client.address] for client in market.clients]
+    (faulty, *_), others = sorted(by_client, key=len)
+    assert len(others) > 1
+    drawn = set()
+    for random in range(8):
+        market.core.restore(before)
+        with market.core.state.transaction():
+            held.reexamine(turn_of(market, random=Hash32(bytes([random]) * 32)), owner, faulty)
+        drawn.add(frozenset(job.id for job in held.held_by(turn_of(market), owner)))
+    assert len(drawn) == 1 and len(min(drawn)) == len(others) - 1
+
+
+def test_who_closes_its_last_slot_has_its_held_jobs_audited_now() -> None:
+    market, owner = holding()
+    index = list(market.parties).index(owner)
+    count = len(held.held_by(turn_of(market), owner))
+    block = BlockNumber(market.core.state.own.block + 1)
+    other = next(party for party in market.parties if party != owner)
+    for place in (list(market.parties).index(other), index):
+        assert len(held.held_by(turn_of(market), owner)) == count, "somebody else's exit changes nothing"
+        note = ev.SlotClosed(HOST.id(), place, BlockNumber(block + 1))
+        market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (note,)))
+        block = BlockNumber(block + 1)
+    assert not held.held_by(turn_of(market), owner)
