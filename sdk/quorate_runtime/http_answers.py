@@ -46,14 +46,11 @@ async def failures(request: web.Request, handler: Handler) -> web.StreamResponse
     """Every error of a handler becomes an answer."""
     try:
         return await handler(request)
-    except Busy as busy:  # the answer itself
-        meaning = MEANINGS[Code.BUSY]
-        return refusal_answer(busy.code.value, meaning.sentence, busy.detail, meaning.status, {"Retry-After": str(busy.retry_after)})
-    except Refused as refused:  # the answer itself
-        return coded(refused.code, refused.detail)
-    except Unavailable as error:  # the answer itself
-        wait = {"Retry-After": str(max(1, round(error.retry_after)))}
-        return refusal_answer("unavailable", "Try again later.", str(error), 503, wait)
+    except (Refused, Unavailable) as error:  # the answer itself
+        if request.get(STARTED):
+            log.warning("%s %s was cut: %s", request.method, request.path[:200], error)
+            raise ConnectionResetError("the answer had begun") from error
+        return _told(error)
     except web.HTTPException as error:  # the answer itself, in our form
         if error.status < 400:
             raise
@@ -65,6 +62,16 @@ async def failures(request: web.Request, handler: Handler) -> web.StreamResponse
         if request.get(STARTED):
             raise ConnectionResetError("the answer had begun") from None
         return internal()
+
+
+def _told(error: Refused | Unavailable) -> web.Response:
+    if isinstance(error, Unavailable):
+        wait = {"Retry-After": str(max(1, round(error.retry_after)))}
+        return refusal_answer("unavailable", "Try again later.", str(error), 503, wait)
+    if isinstance(error, Busy):
+        meaning = MEANINGS[Code.BUSY]
+        return refusal_answer(error.code.value, meaning.sentence, error.detail, meaning.status, {"Retry-After": str(error.retry_after)})
+    return coded(error.code, error.detail)
 
 
 async def mark_started(request: web.Request, _: web.StreamResponse) -> None:
