@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from large_market import LargeMarket
+from quorate.cli import show
 from quorate.evidence import Known, judge, nothing_witnessed
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.state import AwaitingRound, Job
@@ -91,3 +92,9 @@ def test_its_budget_covers_both() -> None:
     assert refused.value.code is Code.BAD_AMOUNT
     market.order(0, 2, budget=Amount(both))
     market.order(0, 3, budget=Amount(both - 1), accept_unwitnessed=True)
+
+
+def test_the_plan_says_so() -> None:
+    view = PlanView(Hash32(bytes(32)), Label.ADAPTIVE, 9, 9, None, 2, Amount(1), Bps(200), "")
+    assert "audit in full" in show._priced(view, accepts_unwitnessed=False)
+    assert "1 execution" in show._priced(view, accepts_unwitnessed=True) and "audit" not in show._priced(view, accepts_unwitnessed=True)

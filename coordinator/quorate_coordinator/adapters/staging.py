@@ -49,7 +49,7 @@ class InUse:
         self._named: dict[Hash32, tuple[Hash32, ...]] = {}  # by job
         self._uses: Counter[Hash32] = Counter()
         self._until: dict[Hash32, tuple[float, str]] = {}  # by job, (seconds asked for last, client's name)
-        self.fresh: list[tuple[float, Hash32, str]] = []  # (seconds from now, digest, client's name): to be kept longer, since somebody looked
+        self.fresh: list[tuple[float, Hash32, str]] = []  # (seconds from now, digest, client's name) to keep longer
 
     def refresh(self) -> None:
         """Takes what the table says now."""
