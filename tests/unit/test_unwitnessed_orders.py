@@ -15,7 +15,8 @@ from quorate_protocol.hashing import hash_list
 from quorate_protocol.messages import Witness
 from quorate_protocol.receipt import Receipt, document
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Amount, Hash32, Label, Outcome, Small
+from quorate_protocol.units import Amount, Bps, Hash32, Label, Outcome, Small
+from quorate_protocol.views import PlanView
 from quorate_runtime.bls import verify_round as is_beacon_signature
 from quorate_runtime.crypto import recover
 from scripted_market import DOMAIN, STATEMENT
