@@ -9,7 +9,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.http_answers import Busy, failures, mark_started
 
 
-@pytest.mark.parametrize("error", [Unavailable("the file cannot be read"), Refused(Code.UNKNOWN, "gone"), Busy("later", 1), KeyError("x")], ids=repr)
+@pytest.mark.parametrize("error", [Unavailable("no disk"), Refused(Code.UNKNOWN, "gone"), Busy("later", 1), KeyError("x")], ids=repr)
 async def test_it_is_cut(error: Exception) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()

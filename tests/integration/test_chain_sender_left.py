@@ -13,11 +13,14 @@ import pytest
 from aiohttp import web
 
 from chain_support import Key, Node, node
+from quorate_contracts.bindings.call import Call
+from quorate_coordinator.adapters.perform import Performer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.chain import ChainClient, Outbox, Rpc, Sender, SendPolicy
 from quorate_runtime.chain.sender import Unfunded
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.crypto import KeySigner
 from quorate_runtime.sqlite_whole import open_whole
 
 QUICK = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=0.1)
@@ -154,6 +157,32 @@ async def test_an_empty_purse_is_told_from_what_is_never_taken(tmp_path: Path) -
         with pytest.raises(Unfunded, match="insufficient funds"):
             await sender.send("too much", SINK, b"", value=10**30, gas=21_000, deadline_seconds=10)
         sender.close()
+
+
+async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> None:
+    """What is refused is over: a case would be given up, and its provider let go, because the posting key ran dry."""
+    async with node("devnet") as chain:
+        poor = KeySigner(b"\x77" * 32)
+        sender = Sender(chain.client, poor, tmp_path / "outbox", SystemClock(), QUICK)
+        nobody: Any = None
+        parts = [nobody] * 6 + [sender, SystemClock()] + [nobody] * 3
+        performer = Performer(*parts)
+        with pytest.raises(Unavailable, match=f"0x{poor.address.hex()} needs coins"):
+            await performer._transact("case-1", Call(SINK, b"", 21_000))
+        assert not await sender.known("case-1")
+        rich = Sender(chain.client, Key(0), tmp_path / "rich", SystemClock(), QUICK)
+        giving = asyncio.create_task(rich.send("give", poor.address, b"", value=10**18, gas=21_000, deadline_seconds=5))
+        while not await chain.client.nonce(rich.address, "pending"):
+            await asyncio.sleep(0.01)
+        await chain.mine()
+        await giving
+        opening = asyncio.create_task(performer._transact("case-1", Call(SINK, b"", 21_000)))
+        while not await chain.client.nonce(poor.address, "pending"):
+            await asyncio.sleep(0.01)
+        await chain.mine()
+        await opening
+        sender.close()
+        rich.close()
 
 
 async def test_what_a_reorganisation_took_away_after_its_end_is_sent_again_and_once(tmp_path: Path) -> None:

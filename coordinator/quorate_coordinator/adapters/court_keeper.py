@@ -17,7 +17,7 @@ from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Round
 from quorate_runtime.chain.client import ChainClient
-from quorate_runtime.chain.sender import Sender
+from quorate_runtime.chain.sender import Sender, Unfunded
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 1.0
@@ -50,6 +50,8 @@ class CourtKeeper:
             elif case.case_id is not None and case.executions:
                 try:
                     await self._move(case, CaseId(case.case_id))
+                except Unfunded as error:
+                    log.warning("case %d: the posting key needs coins for gas: %s", case.case_id, error)  # not re-raised: until it has some
                 except Refused as refused:
                     # Somebody else was faster, or it is too early by the block's clock: the next look decides.
                     log.info("case %d: %s", case.case_id, refused)
