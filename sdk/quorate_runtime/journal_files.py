@@ -17,6 +17,7 @@ from quorate_runtime.sqlite_whole import SMALL_CACHE
 log = logging.getLogger(__name__)
 SCHEMA_VERSION = 3  # 1 had a row an event and a row an effect, and kept both for ever; 2 had no checksums of what is carried
 SNAPSHOTS_KEPT = 2
+PIECE_BYTES = 64 * 1024
 BUSY_SECONDS = 10.0
 SCHEMA = """
 CREATE TABLE batches (id INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
@@ -135,8 +136,12 @@ def write_batch(connection: sqlite3.Connection, first: int, last: int, payload: 
 def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Drop | None) -> None:
     """Inserts a snapshot; drops all but the newest few, and what only they needed."""
     checksum = _checksum(snapshot.offset, snapshot.version, snapshot.payload)
-    row = (snapshot.offset, snapshot.version, snapshot.payload, checksum)
-    connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)", row)
+    # In pieces: SQLite would keep a copy of the whole with its statement until the next one.
+    row = (snapshot.offset, snapshot.version, len(snapshot.payload), checksum)
+    connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, zeroblob(?), ?)", row)
+    with connection.blobopen("snapshots", "payload", snapshot.offset) as blob:
+        for start in range(0, len(snapshot.payload), PIECE_BYTES):
+            blob.write(snapshot.payload[start : start + PIECE_BYTES])
     connection.execute(
         "DELETE FROM snapshots WHERE offset NOT IN (SELECT offset FROM snapshots ORDER BY offset DESC LIMIT ?)", (SNAPSHOTS_KEPT,)
     )
