@@ -13,6 +13,7 @@ from quorate_content.varint import VARINT_BYTES_MAX, encode_varint
 from quorate_content.walk import Block, Expected, Walk
 from quorate_protocol.refusals import Refused
 
+FIRST_BUFFER_BYTES = 64 * 1024
 HEADER_BYTES_MAX = 1 << 16
 Supply = Callable[[Expected], Block | None]
 """The block somebody already has for an expected place, or None."""
@@ -72,7 +73,7 @@ class CarReader:
     def __init__(self, source: ByteReader, bounds: Bounds) -> None:
         self._source = source
         self._block_max = bounds.block_bytes_max
-        self._buffer = memoryview(bytearray(self._block_max + V1_BYTES))
+        self._buffer = memoryview(bytearray(FIRST_BUFFER_BYTES))  # most CARs are small, and each of them has one
 
     def header(self) -> bytes:
         """The header's body, bounded; version 1 only. Its roots are a hint and are not believed."""
@@ -105,6 +106,8 @@ class CarReader:
         return not self._source.readinto(self._buffer[:1])
 
     def _exact(self, length: int) -> None:
+        if length > len(self._buffer):
+            self._buffer = memoryview(bytearray(max(length, min(2 * len(self._buffer), self._block_max + V1_BYTES))))
         filled = 0
         while filled < length:
             count = self._source.readinto(self._buffer[filled:length])
