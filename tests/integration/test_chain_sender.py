@@ -12,11 +12,12 @@ import pytest
 from aiohttp import web
 from eth_account import Account
 
+from chain_between import through
 from chain_support import Key, Node, calldata, node, pinger_code
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.chain import ChainClient, Outbox, Outgoing, Receipt, Rpc, Sender, SendPolicy
+from quorate_runtime.chain import ChainClient, Outbox, Outgoing, Receipt, Sender, SendPolicy
 from quorate_runtime.chain.outbox import Entry
 from quorate_runtime.chain.transactions import Transaction, sign
 from quorate_runtime.clock import SystemClock
@@ -258,14 +259,8 @@ class Proxy:
 @asynccontextmanager
 async def proxied(chain: Node) -> AsyncIterator[tuple[Proxy, ChainClient]]:
     proxy = Proxy(chain.url)
-    application = web.Application()
-    application.router.add_post("/", proxy.handle)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with aiohttp.ClientSession() as session:
-        yield proxy, ChainClient(Rpc(f"http://127.0.0.1:{runner.addresses[0][1]}", session))
-    await runner.cleanup()
+    async with through(proxy.handle) as client:
+        yield proxy, client
 
 
 async def test_an_answer_that_gets_lost_is_no_second_transaction(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from chain_between import through
 from chain_support import Key, Node, node
 from quorate_contracts.bindings.call import Call
 from quorate_coordinator.adapters.perform import Performer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
-from quorate_runtime.chain import ChainClient, Outbox, Rpc, Sender, SendPolicy
+from quorate_runtime.chain import ChainClient, Outbox, Sender, SendPolicy
 from quorate_runtime.chain.sender import Unfunded
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner
@@ -47,14 +48,9 @@ class Between:
 
 @asynccontextmanager
 async def between(chain: Node) -> AsyncIterator[tuple[Between, ChainClient]]:
-    proxy, application = Between(chain.url), web.Application()
-    application.router.add_post("/", proxy.handle)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with aiohttp.ClientSession() as session:
-        yield proxy, ChainClient(Rpc(f"http://127.0.0.1:{runner.addresses[0][1]}", session))
-    await runner.cleanup()
+    proxy = Between(chain.url)
+    async with through(proxy.handle) as client:
+        yield proxy, client
 
 
 def outbox_of(sender: Sender) -> Outbox:
