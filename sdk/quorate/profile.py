@@ -15,7 +15,9 @@ from pathlib import Path
 from quorate.errors import ProfileError, UsageError
 from quorate_protocol.limits import BY_NAME, MAINNET
 from quorate_protocol.ports import Signer
+from quorate_protocol.refusals import Refused
 from quorate_runtime.keys import Keystore, KeystoreError
+from quorate_runtime.urls import web_url
 
 FILE_BYTES_MAX = 64 * 1024
 ACCOUNT, SESSION = "account", "session"
@@ -60,20 +62,27 @@ def default_home(environment: Mapping[str, str]) -> Path:
 
 
 def create_profile(home: Path, coordinator_url: str, passphrase: str, limits: str = MAINNET.name) -> Profile:
-    """A new profile with fresh keys. ProfileError when one is there already: its keys may hold money."""
-    if limits not in BY_NAME:
-        raise UsageError(f"limits: {limits[:40]!r} is not one of {', '.join(BY_NAME)}")
-    if not coordinator_url.startswith(("http://", "https://")):
-        raise UsageError(f"coordinator: {coordinator_url[:100]!r} is not an http(s) URL")
-    if (home / "client.json").exists():
-        raise ProfileError(f"{home} holds a profile already; name another folder with --home, or move that one away")
+    """A new profile with fresh keys; errors as `check_new`."""
+    url = check_new(home, coordinator_url, limits)
     try:
         keys = Keystore.at(home / "keys", passphrase, BY_NAME[limits])
         account, session = keys.create_account(ACCOUNT), keys.create_account(SESSION)
-        _write(home / "client.json", {"coordinator": coordinator_url.rstrip("/"), "limits": limits, "version": 1})
+        _write(home / "client.json", {"coordinator": url, "limits": limits, "version": 1})
     except (OSError, KeystoreError) as error:
         raise ProfileError(f"{home}: {error}; name a folder that you may write: quorate --home FOLDER init") from error
-    return Profile(home, coordinator_url.rstrip("/"), account, session)
+    return Profile(home, url, account, session)
+
+
+def check_new(home: Path, coordinator_url: str, limits: str) -> str:
+    """The URL of a profile to be made, before anybody thinks of a passphrase. UsageError names what was typed wrong, ProfileError says
+    that there is one already: its keys may hold money.
+    """
+    if limits not in BY_NAME:
+        raise UsageError(f"limits: {limits[:40]!r} is not one of {', '.join(BY_NAME)}")
+    url = _url("--coordinator", coordinator_url)
+    if (home / "client.json").exists():
+        raise ProfileError(f"{home} holds a profile already; name another folder with --home, or move that one away")
+    return url
 
 
 def open_profile(home: Path, passphrase: str) -> Profile:
@@ -98,7 +107,18 @@ def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") ->
     settings = {key: str(tree.get(key, "")) for key in ("coordinator", "limits")} if isinstance(tree, dict) else {}
     if not settings.get("coordinator") or settings.get("limits") not in BY_NAME:
         raise ProfileError(f"{path}: coordinator (a URL) and limits ({', '.join(BY_NAME)}) are needed")
-    return settings
+    try:
+        return settings | {"coordinator": _url("coordinator", settings["coordinator"])}
+    except UsageError as error:
+        raise ProfileError(f"{path}: {error}") from error
+
+
+def _url(name: str, text: str) -> str:
+    """The coordinator's URL as all programs take one. UsageError names the flag or the key."""
+    try:
+        return web_url(name, text, "http://127.0.0.1:7700")
+    except Refused as refused:
+        raise UsageError(refused.detail) from refused
 
 
 def _write(path: Path, tree: dict[str, object]) -> None:

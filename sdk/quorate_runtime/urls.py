@@ -4,14 +4,17 @@ from urllib.parse import urlsplit
 
 from quorate_protocol.refusals import Code, Refused
 
+CHARACTERS_MAX = 2_000
+
 
 def web_url(name: str, text: str, example: str) -> str:
     """`text` without a slash at its end. `Refused` names the flag or field when it is no http or https URL with a host."""
+    is_text = len(text) <= CHARACTERS_MAX and text.isprintable() and " " not in text
     try:
         place = urlsplit(text)
-        is_good = place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0 and not any(map(str.isspace, text))
+        is_good = is_text and place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0
     except ValueError:
         is_good = False  # a port above 65535, half an IPv6 address
     if not is_good:
-        raise Refused(Code.MALFORMED, f"{name} {text!r}: it is a URL, such as {example}")
+        raise Refused(Code.MALFORMED, f"{name} {text[:200]!r}: it is a URL, such as {example}")
     return text.rstrip("/")

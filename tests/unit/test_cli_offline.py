@@ -36,6 +36,26 @@ def test_init_makes_a_profile_once(tmp_path: Path, password: Path, capsys: pytes
     assert "already" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("url", ["127.0.0.1:7700", "http://", "http://a:99999", "http://a b", "ftp://a.example"])
+def test_a_coordinator_that_is_no_url_is_told_before_a_passphrase_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    assert run_main(["--home", str(tmp_path / "home"), "init", "--coordinator", url]) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert "--coordinator" in said and "such as http://127.0.0.1:7700" in said and not (tmp_path / "home").exists()
+
+
+def test_a_coordinator_url_that_was_edited_wrong_is_told_with_its_file(
+    tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--home", str(tmp_path / "home"), "--password-file", str(password)]
+    assert run_main([*words, "init", "--limits", "devnet"]) == ExitCode.OK
+    settings = tmp_path / "home" / "client.json"
+    settings.write_text(settings.read_text().replace("http://", "http:/"))
+    assert run_main([*words, "ps"]) == ExitCode.NO_PROFILE
+    assert f"{settings}: coordinator 'http:/127.0.0.1:7700'" in capsys.readouterr().err
+
+
 def test_a_wrong_passphrase_and_a_missing_profile(tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = ["--home", str(tmp_path / "home"), "--password-file", str(password)]
     assert run_main([*home, "ps"]) == ExitCode.NO_PROFILE

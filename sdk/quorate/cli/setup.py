@@ -22,10 +22,11 @@ def init(
     json: JsonFlag = False,
 ) -> None:
     """Makes a client profile: an account key, a session key and the coordinator to use."""
-    from quorate.profile import create_profile
+    from quorate.profile import check_new, create_profile
 
     context = context_of(ctx)
     home = context.profile_home()
+    check_new(home, coordinator, limits)  # nobody types a new passphrase twice to hear then that the URL is none
     profile = create_profile(home, coordinator, context.passphrase("New passphrase", is_new=True), limits)
     address = f"0x{profile.account.address.hex()}"
     if json:
