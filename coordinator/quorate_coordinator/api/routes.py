@@ -39,12 +39,13 @@ from quorate_protocol.views import AckView, InfoView, PlanRequest
 from quorate_runtime.actor import Actor
 from quorate_runtime.crypto import recover, recover_again
 from quorate_runtime.health import Problem
+from quorate_runtime.version import version_number
 
 M = TypeVar("M")
 BODY_BYTES_MAX = 256 * 1024
 RUNS_MAX = 1_000
 PAGE_MAX = 1_000
-VERSION = "0.1.0"
+VERSION = version_number()
 READY_RETRY_SECONDS = 5.0
 
 

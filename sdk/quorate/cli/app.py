@@ -7,7 +7,7 @@ import typer
 
 from quorate.cli import jobs, runs, setup
 from quorate.cli.context import Context, emit, from_environment, note
-from quorate.cli.plugins import PluginGroup
+from quorate.cli.plugins import PluginGroup, Version
 from quorate.cli.world import sentence_of
 from quorate.errors import QuorateError, RefusedError, UsageError
 from quorate.exits import ExitCode
@@ -25,6 +25,7 @@ def options(
     devnet: Annotated[Path | None, typer.Option(help="devnet.json of a running devnet.", rich_help_panel="Profile")] = None,
     client: Annotated[str, typer.Option(help="Which client of the devnet; default the first.", rich_help_panel="Profile")] = "",
     password_file: Annotated[Path | None, typer.Option(help="Passphrase on its first line.", rich_help_panel="Profile")] = None,
+    version: Version = False,
 ) -> None:
     """Global options."""
     if devnet is not None and home is not None:

@@ -1,7 +1,7 @@
 """Command groups of other programs (`quorate node ...`), found by entry point and loaded only when they are used."""
 
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -10,6 +10,19 @@ from typer.main import get_command
 from quorate.errors import UsageError
 
 GROUP = "quorate.commands"
+
+
+def show_version(is_wanted: bool) -> None:
+    """Prints which Quorate this is and ends the command."""
+    if is_wanted:
+        from quorate_runtime.version import version_line
+
+        typer.echo(version_line())
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")]
+"""For the callback of every program: all come in one distribution, so all answer the same."""
 
 
 def _found() -> dict[str, EntryPoint]:
@@ -35,12 +48,19 @@ class PluginGroup(TyperGroup):
 
 def _load(point: EntryPoint) -> Any:
     try:
-        command = get_command(point.load())
+        group = point.load()
+        if group.registered_callback is None:
+            group.callback()(_program)
+        command = get_command(group)
     except ImportError as error:
         # Not re-raised: only this group is unusable, and only when somebody uses it.
         command = get_command(_placeholder(point.name, str(error)))
     command.name = point.name
     return command
+
+
+def _program(version: Version = False) -> None:
+    """Options of another program's group; its help is its own."""
 
 
 def _placeholder(name: str, cause: str) -> typer.Typer:
