@@ -2,7 +2,11 @@
 
 from quorate_contracts.deploy import Deployment
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address
+from quorate_runtime.bls import map_probe, pairing_probes
 from quorate_runtime.chain.client import ChainClient
+
+PAIRING, MAP_TO_G1 = Address(bytes(19) + b"\x0f"), Address(bytes(19) + b"\x10")
 
 
 async def check_chain(client: ChainClient, deployment: Deployment) -> None:
@@ -14,4 +18,19 @@ async def check_chain(client: ChainClient, deployment: Deployment) -> None:
     for name, address in (("stakes", deployment.stakes), ("escrow", deployment.escrow)):
         if not await client.code(address):
             detail = f"no {name} contract at 0x{address.hex()}: the chain is another, or was made anew; init with its deployment"
+            raise Refused(Code.CHAIN, detail)
+    await check_curve(client)
+
+
+async def check_curve(client: ChainClient) -> None:
+    """Refused(CHAIN) on a chain whose court could prove no beacon round: EIP-2537 is asked for by what it answers to known points.
+
+    A call of an address that has no function there succeeds with nothing.
+    """
+    yes, no = pairing_probes()
+    element, point = map_probe()
+    answers = ((1).to_bytes(32, "big"), bytes(32), point)
+    for address, data, wanted in zip((PAIRING, PAIRING, MAP_TO_G1), (yes, no, element), answers, strict=True):
+        if await client.call(address, data) != wanted:
+            detail = f"the chain lacks EIP-2537 (no sound function at 0x{address.hex()}), so that no jury could be drawn: use one with it"
             raise Refused(Code.CHAIN, detail)

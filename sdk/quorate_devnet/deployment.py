@@ -7,6 +7,7 @@ import aiohttp
 
 from quorate_contracts import deploy
 from quorate_contracts.deploy import Deployment
+from quorate_contracts.whereabouts import check_curve
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.genesis import DEPLOYER, mined
 from quorate_devnet.wallet import Wallet
@@ -24,13 +25,15 @@ FILE_BYTES_MAX = 1 << 20
 async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment:
     """Writes `path` (a devnet.json without people) when the contracts stand.
 
-    A file that is there already is kept when they do. Unavailable when chain or beacon are away, or the chain has forgotten them.
+    A file that is there already is kept when they do. Unavailable when chain or beacon are away, or the chain has forgotten them;
+    Refused on a chain without EIP-2537.
     """
     known = _read(path)
     async with aiohttp.ClientSession() as session:
         client = ChainClient(Rpc(chain_url, session))
         if known is not None:
             return await _standing(client, known, path)
+        await check_curve(client)
         info = await fetch_info(beacon_url, session)
         wallet = Wallet(client, await client.chain_id(), KeySigner(dev_account(DEPLOYER)))
         plan = deploy.plan(wallet.signer.address, 0, wallet.chain_id, BlockNumber(0), DEVNET, info, faucet=True)

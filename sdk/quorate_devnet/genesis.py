@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from quorate_contracts import deploy
 from quorate_contracts.bindings.stakes import OPEN_MAX
 from quorate_contracts.deploy import Contracts, Deployment
+from quorate_contracts.whereabouts import check_curve
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.wallet import Wallet
 from quorate_protocol.limits import DEVNET, USD
@@ -60,7 +61,10 @@ class Funds:
 
 
 async def begin(client: ChainClient, chain_id: int, beacon: BeaconInfo, providers: Sequence[Newcomer], funds: Funds) -> Deployment:
-    """Sends everything and waits until it is mined. Unavailable when something was reverted or takes too long."""
+    """Sends everything and waits until it is mined. Unavailable when something was reverted or takes too long, Refused on a chain
+    without EIP-2537.
+    """
+    await check_curve(client)
     deployer = Wallet(client, chain_id, KeySigner(dev_account(DEPLOYER)))
     plan = deploy.plan(deployer.signer.address, 0, chain_id, BlockNumber(0), DEVNET, beacon, faucet=True)
     for creation in plan.creations:

@@ -76,6 +76,19 @@ def public_key_words(key: bytes) -> tuple[int, ...]:
     return _words(G2Point.from_compressed_bytes(key).to_xy_bytes_be())
 
 
+def pairing_probes() -> tuple[bytes, bytes]:
+    """Two inputs of EIP-2537's pairing check, each of two pairs of points: its answer to the first is one, to the second zero."""
+    one, other = words_bytes(_words(G1Point().to_xy_bytes_be())), words_bytes(_words((-G1Point()).to_xy_bytes_be()))
+    two = words_bytes(_words(_GENERATOR.to_xy_bytes_be()))
+    return one + two + other + two, one + two + one + two
+
+
+def map_probe() -> tuple[bytes, bytes]:
+    """A field element as EIP-2537's map to G1 takes it, and the point that it answers."""
+    element = (7).to_bytes(_FIELD_BYTES, "big")
+    return element.rjust(64, b"\0"), words_bytes(_words(G1Point.map_from_fp_be(element).to_xy_bytes_be()))
+
+
 def words_bytes(words: tuple[int, ...]) -> bytes:
     """Words one after the other: the 128 (signature) or 256 (key) bytes a precompile takes."""
     return b"".join(word.to_bytes(32, "big") for word in words)
