@@ -318,8 +318,10 @@ class _Parts:
             await self.daemon.executor.remove(lease)
 
     async def drain(self, is_on: bool) -> None:
-        """No new work, or work again; the next heartbeat tells the coordinators."""
+        """No new work, or work again: the offer is withdrawn, or made anew by who stands."""
         await self.actor.submit(events.DrainRequested(is_on))
+        if is_on or self.daemon.is_standing.is_set():
+            await self.actor.submit(events.OfferDue())
         await self.herald.send_heartbeat(self.core.free_slots())
 
     def status(self) -> Status:

@@ -9,7 +9,7 @@ from quorate_node.keyring import Keyring, under_any
 from quorate_protocol import wire
 from quorate_protocol.envelope import seal
 from quorate_protocol.messages import FreeSlots, Heartbeat
-from quorate_protocol.offer import Hardware, Offer, OfferEnvelope
+from quorate_protocol.offer import WITHDRAWN, Hardware, Offer, OfferEnvelope
 from quorate_protocol.ports import Clock, Peers, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Seconds, Sequence, Small, UnixSeconds
@@ -50,7 +50,7 @@ class Herald:
 
     async def send_offer(self, seq: Sequence, expires: UnixSeconds, newest: int) -> None:
         """To every coordinator; dropped when a newer one is out or it has expired. Unavailable when one did not take it."""
-        if seq < newest or self._clock.now() >= expires:
+        if seq < newest or (expires != WITHDRAWN and self._clock.now() >= expires):
             return
         failed = ""
         for address in self._peers:

@@ -4,17 +4,21 @@ Without a bound for draining jobs go on by themselves, and the next daemon on th
 that ends takes its bubblewrap jobs along) the owner gives `--drain-seconds`.
 """
 
+import logging
 from pathlib import Path
 
 from quorate_node.core import events
 from quorate_node.core.provider import ProviderCore
 from quorate_node.herald import Herald
 from quorate_node.inbox import Submits
-from quorate_protocol.messages import FreeSlots
+from quorate_protocol.offer import WITHDRAWN
 from quorate_protocol.ports import Clock
-from quorate_protocol.units import Small
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Sequence
 
 POLL_SECONDS = 0.2
+
+_logger = logging.getLogger(__name__)
 
 
 class Leaving:
@@ -24,21 +28,29 @@ class Leaving:
         self._core, self._actor, self._herald, self._clock, self._marker = core, actor, herald, clock, marker
 
     async def announce(self) -> None:
-        """Coordinators hear of no free slot, so that nobody is sent here any more."""
-        await self._herald.send_heartbeat(tuple(FreeSlots(item.host_class, Small(0)) for item in self._core.free_slots()))
-
-    async def drain(self) -> None:
-        """Until nothing runs here. Whoever waits sets the bound."""
+        """Takes nothing any more, and coordinators hear that the offer is withdrawn, so that nobody is sent here."""
         if not self._core.facts.is_draining:
             self._marker.touch()
             await self._actor.submit(events.DrainRequested(True))
+        await self._actor.submit(events.OfferDue())
+        newest = self._core.facts.offer_seq
+        try:
+            # Beside the outbox, which nobody waits for: the daemon ends when this returns.
+            await self._herald.send_offer(Sequence(newest), WITHDRAWN, newest)
+        except Unavailable as error:
+            # Not re-raised: one that is away hears no heartbeats either, and forgets this provider by itself.
+            _logger.info("not every coordinator knows that this provider leaves: %s", error)
+        await self._herald.send_heartbeat(self._core.free_slots())
+
+    async def drain(self) -> None:
+        """Until nothing runs here. Whoever waits sets the bound."""
         await self.announce()
         while self._core.live():
             await self._clock.sleep(POLL_SECONDS)
         await self.end()
 
     async def end(self) -> None:
-        """Takes back what `drain` did, also after a crash in the middle of it; what the owner asked for stays."""
+        """Takes back what `announce` did, also after a crash in the middle of it; what the owner asked for stays."""
         if self._marker.exists():
             await self._actor.submit(events.DrainRequested(False))
             self._marker.unlink()

@@ -15,6 +15,7 @@ from quorate_protocol.units import Address, Hash32, JobKind, Price, Sequence, Sm
 ADDRESSES_MAX = 4
 CACHED_MAX = 8
 PRICE_MAX = 10**12
+WITHDRAWN = UnixSeconds(0)  # `expires` of an offer that takes back those before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +86,16 @@ class OfferEnvelope:
 
 
 def validate(envelope: OfferEnvelope, domain: Domain, recover: Recover, now: UnixSeconds, ttl_max: int) -> Address:
-    """Checks form, expiry and that the signature covers exactly this document; returns the key that signed."""
+    """Checks form, expiry and that the signature covers exactly this document; returns the key that signed.
+
+    One that is withdrawn never was in time: whoever holds it neither matches nor draws its provider (PROTOCOL §3, Offer).
+    """
     offer = envelope.offer
     if len(offer.encode()) > OFFER_BYTES_MAX:
         raise Refused(Code.OVERSIZE, f"offer: at most {OFFER_BYTES_MAX} bytes")
     if offer.signed() != envelope.signature.message:
         raise Refused(Code.BAD_SIGNATURE, "offer: the signature covers another document")
-    if not now < offer.expires <= now + ttl_max + 60:
+    if offer.expires != WITHDRAWN and not now < offer.expires <= now + ttl_max + 60:
         raise Refused(Code.EXPIRED, f"offer: expires must lie within {ttl_max} s ahead")
     if offer.version != 1 or not 1 <= len(offer.slots) <= 16 or len(offer.addresses) > ADDRESSES_MAX or len(offer.cached) > CACHED_MAX:
         raise Refused(Code.MALFORMED, "offer: slots (1 to 16), addresses (at most 4), cached (at most 8) or version")

@@ -17,6 +17,9 @@ from coordinator_stage import deployed_stage
 from coordinator_stage import running as running_service
 from node_coordinator import Stage, running, stage, until
 from quorate_node.core import events
+from quorate_node.gateway import TOKEN_HEADER, control_token
+from quorate_protocol import wire
+from quorate_protocol.offer import WITHDRAWN
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import UnixSeconds
 from quorate_runtime import health, logs
@@ -192,8 +195,21 @@ async def test_a_provider_names_what_is_away(market: Stage, monkeypatch: pytest.
 
 async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_start(market: Stage) -> None:
     first = market.daemon(market.coordinator.url)
+
+    async def offered(is_withdrawn: bool) -> None:
+        await until(lambda: True if (sent := expiries()) and (sent[-1] == WITHDRAWN) is is_withdrawn else None)
+
+    def expiries() -> list[int]:
+        return [frame.offer.offer.expires for frame in market.coordinator.got(wire.OfferSent)]
+
     async with running(market, first):
         assert first.leaving is not None and first.core is not None
+        await offered(False)
+        async with aiohttp.ClientSession(headers={TOKEN_HEADER: control_token(first.config.home)}) as owner:
+            for query, is_withdrawn in (("", True), ("?off=1", False)):
+                async with owner.post(f"{first.url}/v1/drain{query}") as response:
+                    assert response.status == 200
+                await offered(is_withdrawn)
         (first.config.home / "stopping").touch()
         draining = asyncio.create_task(first.leaving.drain())
         await until(lambda: True if draining.done() else None)
@@ -201,9 +217,11 @@ async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_
         assert not first.core.facts.is_draining and not (first.config.home / "stopping").exists(), "it has drained: nothing ran"
         await first.leave()
         assert "stopping" in {item.name for item in first.board.problems()}
+        assert first.core.facts.is_draining and expiries()[-1] == WITHDRAWN, "told when it ends, however short its outbox had"
     second = market.daemon(market.coordinator.url)
     async with running(market, second):
         assert second.core is not None and not second.core.facts.is_draining
+        await offered(False)
 
 
 async def test_a_kill_in_the_middle_of_draining_does_not_leave_it_drained(market: Stage) -> None:

@@ -16,10 +16,10 @@ from quorate_protocol.envelope import seal
 from quorate_protocol.hashing import sha256
 from quorate_protocol.job import JobSpec
 from quorate_protocol.messages import Commit, Heartbeat, JuryReveal, JuryVote, Reveal
-from quorate_protocol.offer import Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.offer import WITHDRAWN, Hardware, Offer, OfferEnvelope, SlotOffer
 from quorate_protocol.ports import Sandbox, TaskState
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, ExitStatus, Hash32, JobKind, Milliseconds, Price, Sequence, Small
+from quorate_protocol.units import ZERO_HASH, ExitStatus, Hash32, JobKind, Milliseconds, Price, Sequence, Small, UnixSeconds
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.crypto import KeySigner, recover
 from sim import workload
@@ -131,7 +131,7 @@ class Provider(Process[events.Event, effects.Effect]):
         self.is_leaving = True
         self.chain.leave(self.owner)
         if self.is_up:
-            self.report(events.DrainRequested(True))
+            self._drain(True)
 
     def rotate(self) -> None:
         """Its owner changes the operator key while jobs run: nothing new is taken until no Assignment can still be answered by the old."""
@@ -153,7 +153,13 @@ class Provider(Process[events.Event, effects.Effect]):
     def _go_on(self) -> None:
         is_draining = self.behaviour is Behaviour.DENIER or self.is_leaving or self.is_rotating
         if self.is_up and self.core.facts.is_draining and not is_draining:
-            self.report(events.DrainRequested(False))
+            self._drain(False)
+
+    def _drain(self, is_on: bool) -> None:
+        """As the daemon: its offer goes, and comes again."""
+        self.report(events.DrainRequested(is_on))
+        if self.is_up:
+            self.report(events.OfferDue())
 
     @property
     def operator(self) -> KeySigner:
@@ -318,9 +324,11 @@ class Provider(Process[events.Event, effects.Effect]):
         if effect.seq < self.core.facts.offer_seq:
             finish(None)
             return
-        hardware = Hardware(64, 1 << 37, 1 << 41)
+        hardware, expires = Hardware(64, 1 << 37, 1 << 41), effect.expires
+        if expires == WITHDRAWN and self.behaviour is Behaviour.DENIER:
+            expires = UnixSeconds(self.clock.now + self.terms.limits.offer_ttl)  # it wants to be drawn, and to choose
         offer = Offer(
-            self.owner, effect.seq, effect.expires, self.slots, hardware, "noop", Small(0), (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, ()
+            self.owner, effect.seq, expires, self.slots, hardware, "noop", Small(0), (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, ()
         )
         frame = wire.OfferSent(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign)))
         done = self._answered(finish)

@@ -7,10 +7,11 @@ from quorate_coordinator.core.answers import DRAWS_LEAST
 from quorate_protocol import job
 from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import seal
+from quorate_protocol.hashing import hash_list
 from quorate_protocol.messages import Assignment, Decline
-from quorate_protocol.offer import Offer, OfferEnvelope
+from quorate_protocol.offer import WITHDRAWN, Offer, OfferEnvelope
 from quorate_protocol.units import DeclineReason, Price, Sequence, UnixSeconds
-from scripted_market import DOMAIN, Market, Party
+from scripted_market import DOMAIN, HOST, Market, Party
 
 
 class Choosy(Market):
@@ -99,3 +100,25 @@ def test_who_is_about_to_be_free_for_ever_keeps_no_job_from_others() -> None:
         job_id = market.order(0, number)
         market.until_decided(job_id, seconds=90)
         assert len(market.job(job_id).leases) < 30, "and is not asked every second"
+
+
+def test_who_withdraws_its_offer_is_passed_over_on_record_and_declines_nothing() -> None:
+    market = Choosy(*[Party(number) for number in range(5)])
+    offered = market.offer
+    assert offered is not None
+    waiting = [market.order(number % 2, number) for number in (1, 2, 3, 4, 5, 6)]  # drawn from a list that it stands in
+    market.offers(replace(offered, seq=Sequence(2), expires=WITHDRAWN))
+    market.until_decided(*waiting)
+    skips = {batch.commit_set.message.skips_hash for job_id in waiting for batch in market.job(job_id).batches}
+    assert len(skips) > 1 and not market.declined, "it was drawn and passed over, which stands in the receipts"
+    assert hash_list(()) in skips
+    known = {lease for job_id in waiting for lease in market.job(job_id).leases}
+    job_id = market.order(0, 7)
+    market.until_decided(job_id)
+    asked = {market.core.state.leases[lease].provider for lease in market.job(job_id).leases if lease not in known}
+    assert market.choosy.owner not in asked
+    eligible = market.core.state.market.eligible(HOST.id(), UnixSeconds(market.at))
+    assert market.choosy.owner not in {slot.owner for slot in eligible.slots}
+    market.offers(replace(offered, seq=Sequence(3), expires=UnixSeconds(market.at + 900)))
+    market.run_jobs(8, 1)
+    assert market.offer is not None

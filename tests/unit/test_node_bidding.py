@@ -6,7 +6,7 @@ import pytest
 
 from node_world import COORDINATOR, NOW, PROVIDER, STATEMENT_KEY, Driver, make_assignment, make_spec, make_terms, signed_assignment
 from quorate_content.cid import raw_cid
-from quorate_node.core import bidding, events
+from quorate_node.core import bidding, effects, events
 from quorate_node.core.bidding import Bid, decide
 from quorate_node.core.effects import SendAccept, SendDecline
 from quorate_node.core.phases import Declined
@@ -14,6 +14,7 @@ from quorate_node.core.provider import ProviderCore
 from quorate_protocol.cids import document_cid
 from quorate_protocol.job import GIB, GpuRequest, JobSpec, Resources
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.offer import WITHDRAWN
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Address, DeclineReason, Hash32, Price, Seconds
@@ -124,7 +125,11 @@ def test_draining_declines_and_says_no_free_slots() -> None:
     phase = driver.execution(driver.assign(1)).phase
     assert isinstance(phase, Declined) and phase.decline.reason is DeclineReason.DRAINING
     assert [slot.free for slot in driver.core.free_slots()] == [0]
+    (withdrawn,) = driver.do(events.OfferDue())
+    assert isinstance(withdrawn, effects.SendOffer) and withdrawn.expires == WITHDRAWN
     driver.do(events.DrainRequested(False))
+    (anew,) = driver.do(events.OfferDue())
+    assert isinstance(anew, effects.SendOffer) and anew.expires > NOW and anew.seq == withdrawn.seq + 1
     assert driver.execution(driver.assign(2)).occupies_slot
 
 

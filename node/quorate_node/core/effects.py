@@ -171,7 +171,7 @@ class Forget(OfLease):
 
 @dataclass(frozen=True, slots=True)
 class SendOffer:
-    """Sign the offer with this sequence number and send it to every coordinator."""
+    """Sign the offer with this sequence number and send it to every coordinator; one that never holds withdraws those before it."""
 
     seq: Sequence
     expires: UnixSeconds

@@ -163,7 +163,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class OfferDue:
-    """The offer is to be signed anew with the next sequence number."""
+    """The offer is to be signed anew with the next sequence number: withdrawn while draining."""
 
 
 @dataclass(frozen=True, slots=True)

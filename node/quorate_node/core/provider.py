@@ -16,6 +16,7 @@ from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import Envelope
 from quorate_protocol.limits import HOUR
 from quorate_protocol.messages import FreeSlots, Statement
+from quorate_protocol.offer import WITHDRAWN
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, Outcome
 from quorate_protocol.tables import Table, Tables
@@ -152,7 +153,9 @@ class ProviderCore(Tables):
             case events.OfferDue():
                 seq = self.facts.offer_seq + 1
                 self._set_facts(offer_seq=seq)
-                return (effects.SendOffer(Sequence(seq), UnixSeconds(at + self.terms.limits.offer_ttl)),)
+                # Declining what the beacon draws would cost the offer for longer (PROTOCOL §4), and everybody else a round.
+                expires = WITHDRAWN if self.facts.is_draining else UnixSeconds(at + self.terms.limits.offer_ttl)
+                return (effects.SendOffer(Sequence(seq), expires),)
             case events.DrainRequested():
                 self._set_facts(is_draining=event.is_on)
                 return ()
