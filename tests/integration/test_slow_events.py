@@ -13,6 +13,7 @@ import aiohttp
 from aiohttp import web
 
 from integration.test_who_sees_what import Filing, token
+from quorate_coordinator.adapters import logbook
 from quorate_coordinator.adapters.history import LINES_MAX, History
 from quorate_coordinator.adapters.logbook import LogBook
 from quorate_coordinator.api.auth import Auth
@@ -112,3 +113,16 @@ async def test_a_reader_too_many_is_told_so() -> None:
             assert response.status == 429 and "streams" in (await response.json())["detail"]
         for pipe in pipes:
             pipe.close()
+
+
+async def test_a_log_that_was_cut_is_read_with_its_mark_and_its_last_lines() -> None:
+    async with serving() as (url, streams, _, world, tokens), asyncio.timeout(30), aiohttp.ClientSession() as session:
+        job = next(job for job in world.jobs() if job.submission.order.message.client == world.clients[0].address)
+        for _ in range(40):
+            streams.logs.add(world.clients[0].address, job.id, "x" * 65_536)
+        streams.logs.add(world.clients[0].address, job.id, "the last line\n")
+        async with session.get(f"{url}/v1/runs/0x{job.id.hex()}/logs", headers=tokens[0]) as response:
+            text = await response.text()
+    assert text.startswith("x" * MIB + "\n[") and text.endswith("the last line\n")
+    left_out = 40 * 65_536 + len("the last line\n") - MIB - logbook.TAIL_BYTES
+    assert f"\n[{left_out} bytes were left out here]\n" in text

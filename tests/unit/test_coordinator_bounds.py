@@ -86,7 +86,32 @@ def test_a_flood_of_logs_costs_only_the_own_client_memory() -> None:
             book.add(flooder, Hash32(number.to_bytes(32, "big")), "x" * 65_536)
     assert book.read(Hash32(b"\x01" * 32), 0) == b"mine" and book.read(Hash32(b"\x01" * 32), 2) == b"ne"
     assert book.bytes_of[flooder] <= logbook.CLIENT_BYTES_MAX
-    assert book.bytes_in_all == sum(book.bytes_of.values()) == sum(len(item.text) + logbook.TEXT_BYTES for item in book.texts.values())
+    assert book.bytes_in_all == sum(book.bytes_of.values()) == sum(len(item) + logbook.TEXT_BYTES for item in book.texts.values())
+
+
+def test_a_log_that_was_cut_says_where_and_how_much_and_keeps_its_last_lines() -> None:
+    book, job = logbook.LogBook(), Hash32(b"\x01" * 32)
+    said = "é" * 500_000 + "x" * 200_001 + "y" * 100_000 + "\nwhat was written is larger than disk allows\n"
+    for start in range(0, len(said), 30_011):
+        book.add(Address(b"\x01" * 20), job, said[start : start + 30_011])
+    whole, head, rest = said.encode(), book.read(job, 0), book.ending(job)
+    mark, _, tail = rest.removeprefix(b"\n[").partition(b" bytes were left out here]\n")
+    assert whole.startswith(head) and whole.endswith(tail) and tail.endswith(b"larger than disk allows\n")
+    assert len(head) == logbook.RUN_BYTES_MAX and len(tail) == logbook.TAIL_BYTES
+    assert int(mark) == len(whole) - len(head) - len(tail)
+    assert len(book.read(job, 7)) == len(head) - 7, "where a reader goes on is not moved by the ending"
+
+
+def test_a_log_is_cut_between_letters_and_one_that_is_whole_has_no_mark() -> None:
+    book, job = logbook.LogBook(), Hash32(b"\x01" * 32)
+    book.add(Address(b"\x01" * 20), job, "x" * (logbook.RUN_BYTES_MAX - 1))
+    assert book.ending(job) == b""
+    book.add(Address(b"\x01" * 20), job, "é")
+    assert book.read(job, 0)[-1:] == b"x" and book.ending(job).decode() == "é", "all of it is here"
+    for _ in range(logbook.TAIL_BYTES):
+        book.add(Address(b"\x01" * 20), job, "é")
+    mark, _, tail = book.ending(job).partition(b"]\n")
+    assert mark.decode() == f"\n[{logbook.TAIL_BYTES + 2} bytes were left out here" and tail.decode() == "é" * (logbook.TAIL_BYTES // 2)
 
 
 def test_all_logs_together_are_bounded() -> None:

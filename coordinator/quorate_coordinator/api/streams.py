@@ -68,6 +68,9 @@ class Streams:
                 if is_over or request.query.get("follow") != "1":
                     break
                 await self.clock.sleep(POLL_SECONDS)
+            ending = self.logs.ending(job_id)  # its mark counts what was left out, which is known when there is no more
+            if ending:
+                await self._write(response, ending)
         return response
 
     def _check(self, request: web.Request, client: Address) -> Address:
