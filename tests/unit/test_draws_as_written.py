@@ -1,0 +1,87 @@
+"""Who is drawn, when, and what a fault sets off, in markets large enough for the adaptive rule (PROTOCOL §5 Draw, Faults)."""
+
+from large_market import LargeMarket
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import faults, held
+from quorate_coordinator.core.state import AwaitingRound, Job
+from quorate_coordinator.core.turn import Turn
+from quorate_protocol import audit
+from quorate_protocol.audit import StakeSlot
+from quorate_protocol.limits import MAINNET
+from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, BlockNumber, Hash32, UnixSeconds
+from scripted_market import Market, Party
+
+
+def test_one_owner_is_drawn_once_whatever_it_is_registered_as() -> None:
+    """An owner with two slots may change payout and network between them."""
+    owner = Address(b"\x01" * 20)
+
+    def slot(index: int) -> StakeSlot:
+        return StakeSlot(index, owner, owner, Address(bytes([index + 2]) * 20), Hash32(bytes([index]) * 32), BlockNumber(1))
+
+    assert list(audit.draw(ZERO_HASH, 2, {1: slot(1)}, [slot(0)])) == []
+    found = list(audit.draw(ZERO_HASH, 2, {0: slot(0), 1: slot(1)}, []))
+    assert len(found) == 1
+
+
+def trusted() -> LargeMarket:
+    """A market whose owners are audited one time in twenty."""
+    market = LargeMarket()
+    first = market.order(0, 1, accept_unwitnessed=True)
+    market.trust_all(market.job(first))
+    market.until_decided(first)
+    return market
+
+
+def ended(market: LargeMarket, number: int, is_unwitnessed_accepted: bool) -> Job:
+    job_id = market.order(0, number, accept_unwitnessed=is_unwitnessed_accepted)
+    market.until_decided(job_id)
+    return market.job(job_id)
+
+
+def test_what_nobody_witnessed_is_audited_however_trusted_its_provider_is() -> None:
+    market = trusted()
+    for number in range(2, 8):
+        job = ended(market, number, is_unwitnessed_accepted=False)
+        assert job.batches[0].commit_set.message.audit_ppm == PPM_ONE and len(job.batches[0].members) == 2
+    rates = {ended(market, number, is_unwitnessed_accepted=True).batches[0].commit_set.message.audit_ppm for number in range(8, 12)}
+    assert max(rates) < PPM_ONE // 5, "and who accepts it is audited by its provider's record"
+
+
+def test_a_missing_beacon_round_holds_everything_up_and_faults_nobody() -> None:
+    """For far longer than anybody waits: nothing is drawn, decided, made final or faulted, and all goes on when it comes."""
+    market = Market(*[Party(number) for number in range(5)])
+    job_id = market.order(0, 1)
+    market.deliver()
+    assert isinstance(market.job(job_id).phase, AwaitingRound)
+    for _ in range(3 * MAINNET.beacon_missing_after // 10):
+        market.at += 10
+        market.send(ev.Tick())
+    assert isinstance(market.job(job_id).phase, AwaitingRound) and not market.core.state.faults
+    assert not any(provider.final + provider.held for provider in market.core.state.providers.values())
+    market.until_decided(job_id)
+
+
+def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
+    market = trusted()
+    owner, jobs = next(iter(market.parties)), []
+    for number in range(2, 80):
+        market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
+        turn = Turn(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+        for owner in market.parties:
+            jobs = held.held_by(turn, owner)
+            if len(jobs) > 2:
+                break
+        if len(jobs) > 2:
+            break
+    assert len(jobs) > 2
+    faulty, others = jobs[0], jobs[1:]
+    lease = market.core.state.leases[faulty.batches[0].members[0]]
+    with market.core.state.transaction():
+        before = market.core.state.trust[owner]
+        del market.core.state.held[faulty.id]
+        faults.judge(turn, faulty, [], [lease])
+    assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in others), "each is drawn for once more"
+    (after,) = [trust for trusts in (market.core.state.trust[owner],) for trust in trusts.by_class.values()]
+    (known,) = before.by_class.values()
+    assert known.passed > 0 == after.passed and after.strikes == (market.at,), "k = 0, and a strike"

@@ -1,0 +1,136 @@
+"""What a client signed bounds what it pays, and nobody signs in its place (PROTOCOL §1 I4, §4, §5 Draw, §6 Voucher)."""
+
+from dataclasses import replace
+
+import pytest
+
+from large_market import LargeMarket
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.state import AwaitingRound, Decided
+from quorate_protocol.envelope import seal
+from quorate_protocol.lease import Accepted, Committed
+from quorate_protocol.messages import Voucher, Witness
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Amount, Bps, Hash32, Nonce, Outcome, Small, UnixSeconds
+from quorate_runtime.crypto import KeySigner
+from scripted_market import COORDINATOR, DOMAIN, Market, Party
+
+WATCHER, STRANGER = KeySigner(b"\x61" * 32), KeySigner(b"\x62" * 32)
+
+
+def test_a_fee_above_the_one_that_it_signed_is_refused() -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    market.order(0, 1)
+    for fee, is_taken in ((500, True), (501, False)):
+        market.core.rules = replace(market.core.rules, fee_bps=Bps(fee))
+        if is_taken:
+            market.order(0, fee)
+            continue
+        with pytest.raises(Refused) as refused:
+            market.order(0, fee)
+        assert refused.value.code is Code.PRICE_TOO_HIGH and "maxFeeBps 500" in refused.value.detail
+
+
+def vouch(market: Market, amount: int, signer: KeySigner | None = None, coordinator: Address = COORDINATOR.address) -> None:
+    voucher = Voucher(market.clients[0].address, coordinator, Amount(amount), Nonce(0))
+    key = signer or market.sessions[0]
+    market.send(ev.VoucherReceived(seal(DOMAIN, voucher, key.sign), key.address))
+
+
+def test_a_voucher_counts_up_to_what_was_charged_grows_and_is_its_sessions() -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    everybody, market.clients = market.clients, []  # nobody vouches by itself
+    job_id = _order(market, everybody)
+    market.until_decided(job_id)
+    market.clients = everybody
+    charged = market.core.state.clients[everybody[0].address].charged
+    assert charged == 2040
+    refusals = [
+        (charged + 1, None, COORDINATOR.address, Code.BAD_AMOUNT),
+        (charged, STRANGER, COORDINATOR.address, Code.WRONG_SIGNER),
+        (charged, None, STRANGER.address, Code.WRONG_SIGNER),
+    ]
+    for amount, signer, coordinator, code in refusals:
+        with pytest.raises(Refused) as refused:
+            vouch(market, amount, signer, coordinator)
+        assert refused.value.code is code
+    vouch(market, charged - 1)
+    assert market.core.state.clients[everybody[0].address].vouched == charged - 1
+    assert not any(provider.final for provider in market.core.state.providers.values()), "one unit is missing: it stays held"
+    with pytest.raises(Refused) as refused:
+        vouch(market, charged - 2)
+    assert refused.value.code is Code.STALE
+    vouch(market, charged)
+    assert sum(provider.final for provider in market.core.state.providers.values()) == 2000
+
+
+def _order(market: Market, everybody: list[KeySigner]) -> Hash32:
+    market.clients = everybody
+    job_id = market.order(0, 1)
+    market.clients = []
+    return job_id
+
+
+@pytest.mark.parametrize("watcher", [None, WATCHER])
+def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySigner | None) -> None:
+    market = LargeMarket()
+    job_id = market.order(0, 1) if watcher is None else _watched(market, watcher)
+    while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
+        market.beat()
+    right = watcher or market.sessions[0]
+    wrong = [STRANGER, market.clients[0], market.sessions[1], market.sessions[0] if watcher else WATCHER]
+    message = Witness(market.job(job_id).commits[0], phase.round, UnixSeconds(market.at))
+    for key in wrong:
+        with pytest.raises(Refused) as refused:
+            market.send(ev.WitnessReceived(seal(DOMAIN, message, key.sign), key.address))
+        assert refused.value.code is Code.WRONG_SIGNER and market.job(job_id).witness is None
+    other = replace(message, beacon_round=phase.round + 1)
+    with pytest.raises(Refused):
+        market.send(ev.WitnessReceived(seal(DOMAIN, other, right.sign), right.address))
+    market.send(ev.WitnessReceived(seal(DOMAIN, message, right.sign), right.address))
+    assert market.job(job_id).witness is not None
+
+
+def _watched(market: Market, watcher: KeySigner) -> Hash32:
+    """An order that names a watcher: the market's own orders name none, so its signed one is made anew."""
+    taken: list[ev.Event] = []
+    send, market.send = market.send, taken.append  # type: ignore[method-assign]
+    market.order(0, 1)
+    market.send = send  # type: ignore[method-assign]
+    event = next(item for item in taken if isinstance(item, ev.OrderReceived))
+    message = replace(event.submission.order.message, witness=watcher.address)
+    submission = replace(event.submission, order=seal(DOMAIN, message, market.sessions[0].sign))
+    market.send(ev.OrderReceived(submission))
+    (job_id,) = market.core.state.live.keys()
+    return job_id
+
+
+def test_a_commit_whose_ciphertext_nobody_has_is_refused() -> None:
+    """Its provider could never reveal, and say whatever it likes when it is time."""
+    market = Market(*[Party(number) for number in range(3)])
+    send, seen = market.send, []
+
+    def without_store(event: ev.Event) -> object:
+        if isinstance(event, ev.CommitReceived):
+            with pytest.raises(Refused) as refused:
+                send(replace(event, is_stored=False))
+            seen.append(refused.value.code)
+            lease = market.core.state.leases[event.commit.message.assignment_hash]
+            assert isinstance(lease.phase, Accepted)
+        return send(event)
+
+    market.send = without_store  # type: ignore[method-assign]
+    market.order(0, 1)
+    market.deliver()
+    assert seen == [Code.NOT_STORED]
+    assert all(isinstance(lease.phase, Committed) for lease in market.core.state.leases.values())
+
+
+def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> None:
+    """With fewer than three answers it may as well be a liar's doing: the client pays nothing, the fund what it can."""
+    market = Market(Party(0, lies=True), Party(1), Party(2, is_deaf=True))
+    job_id = market.order(0, 1, max_executions=Small(2))
+    market.until_decided(job_id)
+    phase, client = market.job(job_id).phase, market.core.state.clients[market.clients[0].address]
+    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.UNRESOLVED and not phase.verdict.message.faulted
+    assert client.charged == client.reserved == 0 and not market.core.state.faults
