@@ -58,8 +58,9 @@ class DocketFollower:
         head = await self._client.head()
         start, saved_at = BlockNumber(max(0, head.number - LOOK_BACK_BLOCKS)), 0.0
         follower = LogFollower(
-            self._client, self._clock, [self._contracts.court.address], cursor=self._read_cursor(), start=start
-        )
+            self._client, self._clock, [self._contracts.court.address], cursor=self._read_cursor(), start=start,
+            depth=self._contracts.deployment.constants().chain_depth,
+        )  # fmt: skip
         async for batch in follower.batches():
             # After a reorganisation the logs come anew; what the machine took from gone blocks ends by its own deadlines.
             if isinstance(batch, LogBatch):

@@ -52,6 +52,7 @@ class Limits:
     """Time and money constants of one deployment. Seconds unless the name says otherwise."""
 
     name: str
+    chain_depth: int  # blocks; the newest has depth 1. What is younger may be taken back, and nobody acts on it
     beacon_period: Seconds
     accept_within: Seconds
     answer_within: Seconds
@@ -92,7 +93,8 @@ class Limits:
 
 
 MAINNET = Limits(
-    name="mainnet", beacon_period=Seconds(3), accept_within=Seconds(30), answer_within=Seconds(30), decline_ahead_max=Seconds(600),
+    name="mainnet", chain_depth=32,
+    beacon_period=Seconds(3), accept_within=Seconds(30), answer_within=Seconds(30), decline_ahead_max=Seconds(600),
     commit_grace=Seconds(60), reveal_within=Seconds(60), beacon_missing_after=Seconds(600), ack_age_max=Seconds(600),
     max_hold=Seconds(72 * HOUR), window_jobs=None, allocation_release=Seconds(9 * DAY), voucher_margin=Seconds(72 * HOUR),
     withdrawal_delay=Seconds(48 * HOUR), uncovered_settle_after=Seconds(48 * HOUR), slot_stake=Amount(100 * USD),
@@ -106,7 +108,8 @@ MAINNET = Limits(
 )  # fmt: skip
 
 DEVNET = Limits(
-    name="devnet", beacon_period=Seconds(2), accept_within=Seconds(5), answer_within=Seconds(5), decline_ahead_max=Seconds(20),
+    name="devnet", chain_depth=1,
+    beacon_period=Seconds(2), accept_within=Seconds(5), answer_within=Seconds(5), decline_ahead_max=Seconds(20),
     commit_grace=Seconds(20), reveal_within=Seconds(6), beacon_missing_after=Seconds(30), ack_age_max=Seconds(600),
     max_hold=Seconds(20), window_jobs=5, allocation_release=Seconds(60), voucher_margin=Seconds(30),
     withdrawal_delay=Seconds(40), uncovered_settle_after=Seconds(20), slot_stake=Amount(100 * USD), coordinator_bond=Amount(1000 * USD),

@@ -12,6 +12,7 @@ from quorate_protocol.units import UnixSeconds
 
 DISK_BYTES_LEAST = 256 << 20
 CHAIN_LAG_SECONDS_MAX = 60
+BLOCK_SECONDS_MAX = 15  # of the slowest chain that is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,10 @@ class Board:
         return tuple(Problem(name, self._known[name]) for name in sorted(self._known))
 
 
-def chain_problem(clock: Clock, newest: UnixSeconds, url: str) -> str:
-    """"" while the newest block that was followed is young enough."""
+def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -> str:
+    """"" while the newest block that was followed is young enough; `depth` blocks are waited for before one is followed."""
     lag = int(clock.now()) - newest
-    if lag <= CHAIN_LAG_SECONDS_MAX:
+    if lag <= CHAIN_LAG_SECONDS_MAX + (depth - 1) * BLOCK_SECONDS_MAX:
         return ""
     age = f"the newest block followed is {lag} s old" if newest else "no block was followed yet"
     return f"{age}; look at the chain node at {url}"

@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from chain_between import through
 from chain_support import Key, Node, calldata, node, pinger_code
 from quorate_protocol.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
@@ -142,7 +143,8 @@ async def stingy(chain: Node, blocks_max: int) -> AsyncIterator[tuple[ChainClien
     async def handle(request: web.Request) -> web.Response:
         tree = await request.json()
         if tree["method"] == "eth_getLogs":
-            width = int(tree["params"][0]["toBlock"], 16) - int(tree["params"][0]["fromBlock"], 16) + 1
+            query = tree["params"][0]
+            width = 1 if "blockHash" in query else int(query["toBlock"], 16) - int(query["fromBlock"], 16) + 1
             if width > blocks_max:
                 error = {"code": -32005, "message": "query returned more than 10000 results"}
                 return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "error": error})
@@ -176,6 +178,66 @@ async def test_a_node_with_narrow_ranges_is_asked_for_less() -> None:
             with pytest.raises(Unavailable, match="block 0"):
                 for _ in range(20):
                     await narrow.step()
+
+
+class Behind:
+    """Several nodes behind one URL: while `blocks` is set, log queries reach one that lacks the newest so many, or all questions do."""
+
+    def __init__(self, chain: Node) -> None:
+        self.chain, self.blocks, self.is_for_all = chain, 0, False
+
+    async def answer(self, request: web.Request) -> web.Response:
+        tree = await request.json()
+        method, params = tree["method"], tree["params"]
+        newest = (await self.chain.client.head()).number - self.blocks
+        result: object = None
+        if self.blocks and method == "eth_getLogs" and "blockHash" in params[0]:
+            found = await self.chain.client.block(Hash32(bytes.fromhex(params[0]["blockHash"][2:])))
+            if found is None or found.number > newest:
+                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "error": {"code": -32000, "message": "unknown block"}})
+        elif self.blocks and method == "eth_getLogs":
+            params[0]["toBlock"] = hex(min(int(params[0]["toBlock"], 16), newest))
+        elif self.blocks and self.is_for_all and method == "eth_getBlockByNumber":
+            if params[0] != "latest" and int(params[0], 16) > newest:
+                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "result": result})
+            params[0] = hex(newest) if params[0] == "latest" else params[0]
+        async with aiohttp.ClientSession() as session, session.post(self.chain.url, json=tree) as response:
+            return web.json_response(await response.json())
+
+
+async def test_a_node_that_is_behind_hides_no_log() -> None:
+    """It answers a range that reaches beyond its newest block with what it has: the rest was never read."""
+    async with node("devnet") as chain:
+        contract, consumer, behind = await pinger(chain), Consumer(), Behind(chain)
+        async with through(behind.answer) as client:
+            follower = follow(client, contract)
+            await consumer.drain(follower)
+            for number in (1, 2):
+                await ping(chain, contract, number)
+            behind.blocks = 1
+            with pytest.raises(Unavailable):
+                for _ in range(9):
+                    await consumer.drain(follower)
+            behind.blocks = 0
+            assert await consumer.drain(follower) == [1, 2]
+
+
+async def test_a_node_that_is_behind_takes_nothing_back() -> None:
+    """Nor does one that has only begun to fetch the chain."""
+    async with node("devnet") as chain:
+        contract, consumer, behind = await pinger(chain), Consumer(), Behind(chain)
+        async with through(behind.answer) as client:
+            follower = follow(client, contract)
+            for number in (1, 2, 3):
+                await ping(chain, contract, number)
+                await consumer.drain(follower)
+            behind.is_for_all = True
+            for blocks in (1, 4):
+                behind.blocks = blocks
+                with pytest.raises(Unavailable, match="does not have block"):
+                    await consumer.drain(follower)
+            behind.blocks = 0
+            assert await consumer.drain(follower) == [1, 2, 3] and not consumer.notices
 
 
 async def test_batches_wait_for_a_node_that_is_away(unused_tcp_port: int) -> None:

@@ -10,6 +10,7 @@ from quorate_protocol.limits import DAY, DEVNET, HOUR, MAINNET, USD
 PROTOCOL = " ".join((Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8").replace("`", "").split())
 
 WRITTEN: list[tuple[str, str, int, int]] = [
+    ("as of a finalised block (32 blocks deep [1])", "chain_depth", 32, 1),
     ("acceptBy (30 s [5 s] after signing)", "accept_within", 30, 5),
     ("block and roots at most 10 min old", "ack_age_max", 600, 600),
     ("startBy at most 10 min [20 s] ahead", "decline_ahead_max", 600, 20),

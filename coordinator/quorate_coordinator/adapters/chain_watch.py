@@ -39,7 +39,8 @@ class ChainWatch:
         trail = tuple(Checkpoint(number, digest) for number, digest in self.core.state.blocks.items())
         start = BlockNumber(self.contracts.deployment.start_block)
         addresses = tuple(self.contracts.deployment.names())
-        follower = LogFollower(self.client, self.clock, addresses, cursor=Cursor(trail), start=start, poll_seconds=0.3)
+        depth = self.core.rules.limits.chain_depth
+        follower = LogFollower(self.client, self.clock, addresses, cursor=Cursor(trail), start=start, depth=depth, poll_seconds=0.3)
         async for item in follower.batches():
             if isinstance(item, Reorganised):
                 await self._until_taken(partial(self._reorganised, item), f"what stands after block {item.kept}")
@@ -77,9 +78,17 @@ class ChainWatch:
                 note = await self._rotation(event)
             if note is not None:
                 notes.append(note)
+        at = await self._newest_deep(batch.last.number) if changed else batch.last.number
         for client in changed:
-            notes.append(await allocation_of(self.client, self.contracts, client, self.coordinator))
+            notes.append(await allocation_of(self.client, self.contracts, client, self.coordinator, at))
         await self.actor.submit(ev.ChainAdvanced(batch.last.number, batch.last.hash, UnixSeconds(batch.last.time), tuple(notes)))
+
+    async def _newest_deep(self, least: BlockNumber) -> BlockNumber:
+        """The newest block that nothing takes back any more, by its number: a node that is behind refuses it, where it would answer
+        "latest" with what stood before the logs. An old block would not do either: nodes forget what stood there.
+        """
+        head = await self.client.head()
+        return max(least, BlockNumber(head.number - self.core.rules.limits.chain_depth + 1))
 
     async def _rotation(self, event: logs.KeyRotated) -> ev.KeyRotated:
         """The event does not say since when; the registry does."""

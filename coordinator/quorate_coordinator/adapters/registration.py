@@ -10,7 +10,7 @@ from quorate_coordinator.keys import CoordinatorKeys
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, usd
-from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.client import BlockId, ChainClient
 from quorate_runtime.chain.sender import Sender
 
 T = TypeVar("T")
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 SEND_SECONDS = 60.0
 
 
-async def ask(client: ChainClient, query: Query[T]) -> T:
-    """Answers a binding's query at the newest block."""
-    return query.decode(await client.call(query.to, query.data))
+async def ask(client: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
+    """Answers a binding's query at a block."""
+    return query.decode(await client.call(query.to, query.data, block=block))
 
 
 async def ensure_registered(client: ChainClient, contracts: Contracts, keys: CoordinatorKeys, sender: Sender) -> None:

@@ -10,7 +10,7 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.state import State
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount
-from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.client import BlockId, ChainClient
 
 T = TypeVar("T")
 RETRY_SECONDS = 2.0
@@ -24,9 +24,11 @@ async def newest_epoch(chain: ChainClient, contracts: Contracts, coordinator: Ad
     return ev.NewestEpoch(number, (await view(chain, contracts.epochs.epoch(coordinator, number))).root)
 
 
-async def allocation_of(chain: ChainClient, contracts: Contracts, client: Address, coordinator: Address) -> ev.AllocationChanged:
+async def allocation_of(
+    chain: ChainClient, contracts: Contracts, client: Address, coordinator: Address, block: BlockId = "latest"
+) -> ev.AllocationChanged:
     """What a client has allocated, and what its vouchers have charged. `Unavailable` when the node answers nonsense."""
-    held = await view(chain, contracts.escrow.allocation(client, coordinator))
+    held = await view(chain, contracts.escrow.allocation(client, coordinator), block)
     free = max(0, held.allocated - held.releasing)
     if held.allocated >= 2**128 or held.charged > held.allocated or held.release_at >= 2**64:
         said = f"allocated {hex(held.allocated)[:40]}, charged {hex(held.charged)[:40]}, releasing at {hex(held.release_at)[:40]}"
@@ -45,9 +47,9 @@ def backers(state: State) -> list[Address]:
     return [client.account for client in state.clients.values() if client.escrowed or client.posted]
 
 
-async def view(chain: ChainClient, query: Query[T]) -> T:
+async def view(chain: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
     """What never reverts: a node that says so has trouble of its own, and nobody is to take it for a posting that was refused."""
     try:
-        return await ask(chain, query)
+        return await ask(chain, query, block)
     except Refused as refused:
         raise Unavailable(f"the chain node: {refused}", RETRY_SECONDS) from refused

@@ -42,7 +42,7 @@ def on_order(turn: Turn, submission: Submission) -> Job:
         raise Refused(Code.PRICE_TOO_HIGH, f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(turn)}")
     host_class, rule = choose_class(turn, submission)
     worst = settlement.worst_charge(order, rule, submission.spec.max_duration, turn.rules.fee_bps)
-    _check_funds(submission, client, worst)
+    _check_funds(turn, submission, client, worst)
     job = _new_job(turn, submission, job_id, host_class, rule, worst)
     turn.put(job)
     turn.state.live[job_id] = True
@@ -95,7 +95,7 @@ def _check_block(turn: Turn) -> None:
         raise Refused(Code.BUSY, f"order: the newest block known here is {age} s old, at most {most}: the coordinator's chain node is away")
 
 
-def _check_funds(submission: Submission, client: Client, worst: int) -> None:
+def _check_funds(turn: Turn, submission: Submission, client: Client, worst: int) -> None:
     order, session = submission.order.message, submission.session.message
     if worst > order.budget:
         raise Refused(
@@ -104,7 +104,9 @@ def _check_funds(submission: Submission, client: Client, worst: int) -> None:
     committed = client.charged + client.reserved + worst
     if committed > client.allocation:
         free = max(0, client.allocation - client.charged - client.reserved)
-        raise Refused(Code.OVER_ALLOCATION, f"order: needs {worst}, free allocation is {free}")
+        depth = turn.rules.limits.chain_depth
+        young = f"; an allocation counts once it is {depth} blocks deep" if depth > 1 else ""
+        raise Refused(Code.OVER_ALLOCATION, f"order: needs {worst}, free allocation is {free}{young}")
     up_to = settlement.signable(session)
     if committed > up_to:
         raise Refused(Code.OVER_ALLOCATION, f"session: upTo {up_to} is below the cumulative debt {committed}; sign a new session")

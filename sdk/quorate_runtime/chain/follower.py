@@ -13,6 +13,7 @@ from quorate_runtime.chain.types import BlockHead, RawLog
 
 RANGE_MAX = 2000
 TRAIL_MAX = 64
+NEW_BLOCKS = 8  # so many are read one by one: of several nodes behind one URL some may not have them yet
 GENESIS = BlockNumber(0)
 
 _logger = logging.getLogger(__name__)
@@ -106,8 +107,14 @@ class LogFollower:
         return batch
 
     async def _walk_back(self) -> Reorganised | None:
-        """None when the newest checkpoint is still canonical; else the newest one that is."""
+        """None when the newest checkpoint is still canonical; else the newest one that is.
+
+        Unavailable when there is no block of that number: the node is behind (another one was asked before, or it is still fetching the
+        chain), and takes nothing back.
+        """
         trail = self._cursor.trail
+        if trail and await self._client.block(trail[-1].number) is None:
+            raise Unavailable(f"the chain node does not have block {trail[-1].number} yet, which was read before")
         for kept in range(len(trail), 0, -1):
             if await self._is_canonical(trail[kept - 1]):
                 return None if kept == len(trail) else Reorganised(trail[kept - 1].number, Cursor(trail[:kept]))
@@ -121,7 +128,7 @@ class LogFollower:
         """Logs of a range; None when the range has to be smaller, or when the chain changed while it was read."""
         before = await self._client.block(top)
         try:
-            logs = await self._client.logs(first, top, self._addresses, self._topics)
+            logs = await self._logs(first, top, head.number)
         except RpcFailure as failure:
             if self._range == 1:
                 raise Unavailable(f"the chain node does not give the logs of block {first}: {failure}") from failure
@@ -134,3 +141,16 @@ class LogFollower:
             return None  # the next step walks back if need be
         self._range = min(RANGE_MAX, self._range * 2)
         return LogBatch(first, after, head, logs, self._cursor.then(Checkpoint(top, after.hash)))
+
+    async def _logs(self, first: BlockNumber, top: BlockNumber, head: BlockNumber) -> tuple[RawLog, ...]:
+        """Those of a range. The newest blocks are asked for one by one, by their hash."""
+        old = BlockNumber(min(top, head - NEW_BLOCKS))
+        found: list[RawLog] = []
+        if old >= first:
+            found += await self._client.logs(first, old, self._addresses, self._topics)
+        for number in range(max(first, old + 1), top + 1):
+            block = await self._client.block(BlockNumber(number))
+            if block is None:
+                raise Unavailable(f"the chain node does not have block {number} yet, of which it told")
+            found += await self._client.logs(block.number, block.number, self._addresses, self._topics, only=block.hash)
+        return tuple(found)
