@@ -11,7 +11,15 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Seconds
 
 GROW = "import time\nheld=[]\nwhile True: held.append(bytearray(b'x')*(8<<20)); time.sleep(0.02)"
-FORK = "import os,time\nfor _ in range(60):\n  if not os.fork(): time.sleep(30); os._exit(0)\ntime.sleep(30)"
+FORK = """import os, time
+made = 0
+try:
+    while made < 400:
+        if not os.fork(): time.sleep(30); os._exit(0)
+        made += 1
+except BlockingIOError: pass
+open('/outputs/made', 'w').write(str(made))
+"""
 FILL = "import time\nfor i in range(200): open(f'/outputs/{i}','wb').write(bytes(1<<20)); time.sleep(0.05)"
 CLOSED = "import os\nos.mkdir('/outputs/d')\nopen('/outputs/d/y','w').write('y')\nos.chmod('/outputs/d',0)\n"
 HIDE = CLOSED + "import time\nos.chmod('/outputs/d',0o300)\n" + FILL.replace("/outputs/", "/outputs/d/")
@@ -28,6 +36,14 @@ held = mmap.mmap(handle, 40 << 20)
 assert not any(held[at] for at in range(0, 40 << 20, 4096))
 time.sleep(0.5)
 """
+NAMELESS = """import os, time
+for place in range(200): os.write(os.memfd_create(str(place)), bytes(1 << 20)); time.sleep(0.02)
+"""
+DETACHED = """import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+made = [libc.shmget(0, 1 << 20, 0o1600), libc.semget(0, 1, 0o1600), libc.msgget(0, 0o1600)]
+open('/outputs/made', 'w').write(str(made))
+"""
 PROGRAMS: dict[str, tuple[str, dict[str, object]]] = {
     "plain": (CLOSED + "open('/outputs/x','w').write(str(os.getuid()))", {}),
     "memory": (GROW, {"memory_bytes": 128 * MIB}),
@@ -37,6 +53,8 @@ PROGRAMS: dict[str, tuple[str, dict[str, object]]] = {
     "unlinked": (HOLD, {"output_bytes": 8 * MIB}),
     "scratch": (SCRATCH, {"memory_bytes": 48 * MIB, "scratch_bytes": 256 * MIB}),
     "mapped": (MAPPED, {"memory_bytes": 72 * MIB, "shm_bytes": 48 * MIB}),
+    "nameless": (NAMELESS, {"memory_bytes": 64 * MIB}),
+    "detached": (DETACHED, {}),
     "time": ("while True: pass", {"max_duration": Seconds(1)}),
 }
 

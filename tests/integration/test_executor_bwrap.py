@@ -64,9 +64,12 @@ def test_limits_without_root(image: Path) -> None:
     assert "folder" in found["limits"]
     assert found["plain"]["status"] == 0
     assert found["plain"]["collected"] == {"x": "65534", "y": "y"}, "what a program closed to its own user is collected as root would"
-    assert [found[name]["status"] for name in ("memory", "forks", "outputs", "time")] == [513, 256 + 9, 256 + 9, 512]
+    assert [found[name]["status"] for name in ("memory", "forks", "outputs", "time")] == [513, 0, 256 + 9, 512]
+    assert found["forks"]["collected"] == {"made": "30"}, "the program and the sandbox's first process are of its 32, as in control groups"
     assert found["outputs"]["collected"] == found["hidden"]["collected"] == {"refused": "oversize"}
     assert [found[name]["status"] for name in ("hidden", "unlinked", "scratch", "mapped")] == [256 + 9, 256 + 9, 513, 0]
+    assert found["nameless"]["status"] == 513, "memory that is mapped nowhere counts too"
+    assert found["detached"]["collected"] == {"made": "[-1, -1, -1]"}, "of memory that no process holds nobody could tell"
     assert found["time"]["cpu_ms"] > 100
     assert found["left"] == []
 

@@ -90,6 +90,7 @@ results["device"] = attempt(lambda: os.mknod("/scratch/disk", 0o060600, os.maked
 results["host_name"] = socket.gethostname()
 results["engine_socket"] = os.path.exists("/var/run/docker.sock")
 results["core"] = __import__("resource").getrlimit(4)[1]
+results["ends first"] = open("/proc/self/oom_score_adj").read().strip()
 """)
     ids = found.pop("ids")
     assert isinstance(ids, list)
@@ -98,9 +99,10 @@ results["core"] = __import__("resource").getrlimit(4)[1]
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
         found["seccomp"] = "2"  # its own calls to the machine are filtered; what programs ask it is not
         found["device"] = "EPERM"  # a node of its own kernel, which has no such device
+        found["ends first"] = "1000"  # the sandbox does, and knows nothing of it
     assert found == {
         "capabilities": 0, "no_new_privileges": "1", "seccomp": "2", "setuid": "refused", "device": "EPERM", "host_name": "job",
-        "engine_socket": False, "core": 0,
+        "engine_socket": False, "core": 0, "ends first": "1000",
     }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from quorate_node.adapters.cgroups import Counters, LeaseLimits, lease_counters, make_lease_groups
+from quorate_node.adapters.cgroups import Counters, LeaseLimits, counts_by_namespace, lease_counters, make_lease_groups
 
 LIMITS = LeaseLimits(memory_bytes=64 << 20, pids=33, cpu_millis=1500)
 
@@ -50,3 +50,8 @@ def test_none_where_there_is_nothing_to_write_to(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "pids/quorate").touch()  # in the way, as a read-only hierarchy would be
     assert make_lease_groups("lease", LIMITS, tmp_path) is None
+
+
+def test_kernels_that_count_processes_of_each_namespace() -> None:
+    releases = ("6.18.44-fc", "5.14.0-503.el9.x86_64", "5.13.19", "4.18.0", "4.4.0", "strange")
+    assert [counts_by_namespace(release) for release in releases] == [True, True, False, False, False, False]

@@ -35,7 +35,7 @@ def test_profile_is_hardened() -> None:
     expected = {
         "NetworkMode": "none", "ReadonlyRootfs": True, "CapDrop": ["ALL"], "Privileged": False, "Init": True, "PidsLimit": 9,
         "Memory": 64 * MIB, "MemorySwap": 64 * MIB, "NanoCpus": 1_500_000_000, "SecurityOpt": ["no-new-privileges", "seccomp={}"],
-        "LogConfig": {"Type": "none", "Config": {}}, "IpcMode": "private", "ShmSize": 16 * MIB,
+        "LogConfig": {"Type": "none", "Config": {}}, "IpcMode": "private", "ShmSize": 16 * MIB, "OomScoreAdj": 1000,
     }  # fmt: skip
     assert {name: config[name] for name in expected} == expected
     dangerous = {"Binds", "CapAdd", "Devices", "PidMode", "UsernsMode", "DeviceRequests", "GroupAdd", "Sysctls", "PortBindings"}

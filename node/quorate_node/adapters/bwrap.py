@@ -33,6 +33,9 @@ _READABLE_BY_ALL = 0o004
 _BESIDE = 1  # processes in the group that are not the job's: bubblewrap outside. Its first process inside counts, as an engine's init
 _TRIAL_SECONDS = 20
 _PLAN_BYTES_MAX = 4 << 20
+_WATCHED = f"processes and memory by watching (kernels from {'.'.join(map(str, cgroups.COUNTING_KERNEL))} on count processes themselves)"
+_UNCOUNTED = frozenset({"shmget", "semget", "msgget"})  # memory that belongs to no process: only control groups count it
+_NO_GROUPS = "no control groups can be made here, run as root where /sys/fs/cgroup can be written"
 _INSTALL = "install it: apt-get install bubblewrap"
 
 
@@ -67,8 +70,10 @@ class BwrapExecutor(DetachedExecutor):
     @property
     def limits(self) -> str:
         """How limits are kept, for the owner to read; known after `check`."""
-        memory = "control groups" if self._has_groups else "watching memory and processes, without processor shares"
-        return f"limits by {memory}, outputs in a {self._outputs.value}"
+        if self._has_groups:
+            return f"limits by control groups, outputs in a {self._outputs.value}"
+        counted = "processes by the kernel, memory by watching" if cgroups.counts_by_namespace(platform.release()) else _WATCHED
+        return f"limits of {counted}, no processor shares: {_NO_GROUPS}; outputs in a {self._outputs.value}"
 
     async def check(self) -> None:
         """Makes one sandbox. Unavailable says what is missing and what to do."""
@@ -118,7 +123,7 @@ class BwrapExecutor(DetachedExecutor):
         seen = [f"{STAGE}/{index}" for index in range(len(sources))] if _is_root() else sources
         masks = [path for path in _MASKED if os.path.isfile(path)]
         groups = self._groups(task)
-        (folder / "seccomp").write_bytes(filter_for(platform.machine()))
+        (folder / "seccomp").write_bytes(filter_for(platform.machine(), frozenset() if groups else _UNCOUNTED))
         is_watched = self._outputs is OutputKind.FOLDER
         return {
             "argv": bwrap_command(_program(), task, info, Sources(seen[0], seen[1], tuple(seen[2:]), image.covered), masks),
@@ -135,6 +140,7 @@ class BwrapExecutor(DetachedExecutor):
                 "groups": [str(group) for group in groups.folders] if groups else [],
                 "kills": str(groups.kills) if groups else "",
                 "processes": task.pids,
+                "processes_counted": task.pids if groups is None and cgroups.counts_by_namespace(platform.release()) else -1,
                 "stage": STAGE if _is_root() else "",
                 "sources": sources,
                 "user": USER,

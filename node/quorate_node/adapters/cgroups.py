@@ -7,6 +7,7 @@ restart of the daemon. An engine that leaves groups to systemd gives no such par
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ PARENT = "/quorate"
 _ROOT = Path("/sys/fs/cgroup")
 _PERIOD_MICROSECONDS = 100_000
 _NEEDED = ("memory", "pids", "cpu")
+COUNTING_KERNEL = (5, 14)
 _END_SECONDS = 5.0
 _END_POLL_SECONDS = 0.02
 
@@ -68,6 +70,12 @@ def can_make_groups(root: Path = _ROOT) -> bool:
     made = make_lease_groups(trial, LeaseLimits(64 << 20, 8, 100), root)
     remove_lease_groups(trial, root)
     return made is not None
+
+
+def counts_by_namespace(release: str) -> bool:
+    """Whether this kernel counts a user's processes in each user namespace anew, so that RLIMIT_NPROC bounds one sandbox."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return found is not None and (int(found[1]), int(found[2])) >= COUNTING_KERNEL
 
 
 def lease_counters(lease_id: str, root: Path = _ROOT) -> Counters:

@@ -23,6 +23,7 @@ LABEL_OUTPUT_INODES = "quorate.output-inodes"
 
 USER = "65534:65534"
 OPEN_FILES_MAX = 8192
+OOM_SCORE = 1000  # a machine without memory ends jobs before its owner's programs
 LEAST_BYTES = 4096  # of a memory file system: a size of zero would mean no limit
 RUNTIME_GVISOR = "runsc"
 _GVISOR_PIDS = 64
@@ -225,6 +226,7 @@ def _host_config(task: Task, engine: EngineFacts, places: Places, covered: Seque
         "MemorySwap": memory,
         "NanoCpus": task.cpu_millis * 1_000_000,
         "OomKillDisable": False,
+        "OomScoreAdj": OOM_SCORE,
         "Ulimits": [
             {"Name": "nofile", "Soft": OPEN_FILES_MAX, "Hard": OPEN_FILES_MAX},
             {"Name": "core", "Soft": 0, "Hard": 0},

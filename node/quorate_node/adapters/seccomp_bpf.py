@@ -55,9 +55,10 @@ class Rule:
     action: int
 
 
-def filter_for(machine: str) -> bytes:
-    """The program for `platform.machine()`. KeyError for an architecture that the profile does not know."""
-    numbers = json.loads(_NUMBERS.read_text())[machine]
+def filter_for(machine: str, without: frozenset[str] = frozenset()) -> bytes:
+    """The program for `platform.machine()`, with calls that are refused beyond the profile. KeyError for an unknown architecture."""
+    known = json.loads(_NUMBERS.read_text())[machine]
+    numbers = {name: number for name, number in known.items() if name not in without}
     return b"".join(item.encode() for item in assemble(json.loads(_PROFILE.read_text()), numbers, ARCHITECTURES[machine]))
 
 

@@ -19,6 +19,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ RSS = ("RssAnon", "RssFile", "RssShmem")
 INODE_BYTES = 1024  # in the kernel's memory, for a file of a memory file system
 DEPTH_MAX = 64  # of output directories, as where they are collected
 OPEN_FILES_MAX = 8192
+OOM_SCORE = 1000  # the first to go
+BESIDE = 1  # processes found that are not the job's: bubblewrap outside
 PR_SET_PDEATHSIG = 1
 CLONE_NEWNS = 0x20000
 MS_BIND, MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 4096, 16384, 1 << 18, 2, 4
@@ -54,15 +57,18 @@ class Supervised:
         self.stop_at: float | None = None
         self.memory_read = 0.0
         self.peak_bytes = self.cpu_ms = 0
+        self.memory_device = os.fstat(os.memfd_create("own")).st_dev  # of files in memory that never had a name
         self.status = b""  # what bubblewrap says of its child, one JSON object a line
         self.init: int | None = None  # descriptor of the sandbox's first process, whose end is the end of all others there
         self.init_pid = 0
-        self.status_pipe, status_end, passed = -1, -1, []
+        self.status_pipe, self.gate, passed = -1, -1, []
         argv = list(plan["argv"])
         if self.sandbox:
             self.status_pipe, status_end = os.pipe()
-            passed = [os.open(self.sandbox["seccomp"], os.O_RDONLY), status_end]
-            argv[1:1] = ["--seccomp", str(passed[0]), "--json-status-fd", str(status_end)]
+            os.set_blocking(self.status_pipe, False)
+            gate_end, self.gate = os.pipe()
+            passed = [os.open(self.sandbox["seccomp"], os.O_RDONLY), status_end, gate_end]
+            argv[1:1] = ["--seccomp", str(passed[0]), "--json-status-fd", str(status_end), "--block-fd", str(gate_end)]
         self.started = time.monotonic()
         self.process = subprocess.Popen(
             argv, cwd=plan["cwd"], env=plan["env"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -70,11 +76,11 @@ class Supervised:
         )  # fmt: skip
         for descriptor in passed:
             os.close(descriptor)
-        if self.sandbox:
-            os.set_blocking(self.status_pipe, False)
 
     def prepare(self) -> None:
         """Between fork and exec."""
+        with suppress(OSError):  # where /proc is closed; else a machine without memory ends jobs before its owner's programs
+            Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (self.plan["file_bytes"], self.plan["file_bytes"]))
         if self.sandbox:
@@ -95,24 +101,24 @@ class Supervised:
         except BlockingIOError:
             return True
         self.status = (self.status + chunk)[:STATUS_BYTES_MAX]
-        if self.init is None and (pid := self.said("child-pid")):
-            try:
+        if self.init is None and (pid := told(self.status, "child-pid")):
+            with suppress(ProcessLookupError):  # it has ended already
                 self.init, self.init_pid = os.pidfd_open(pid), pid
-            except ProcessLookupError:
-                pass  # it has ended already
+                self.let_in(pid)
         return bool(chunk)
 
-    def said(self, name: str) -> int | None:
-        """A number that bubblewrap told."""
-        return told(self.status, name)
+    def let_in(self, pid: int) -> None:
+        """The sandbox's first process waits until it is bounded. Not before bubblewrap begins: then every process of its user counts."""
+        with suppress(PermissionError):  # of a bubblewrap that is set-uid: then they are watched alone
+            resource.prlimit(pid, resource.RLIMIT_NPROC, (self.sandbox["processes_counted"],) * 2)
+        os.write(self.gate, b"1")
+        os.close(self.gate)
 
     def kill(self) -> None:
         """Every process of the program that can be reached: its group, and its namespace where it has one."""
         if self.init is not None:
-            try:
+            with suppress(ProcessLookupError):  # it ended just now
                 signal.pidfd_send_signal(self.init, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it ended just now
         signal_group(self.process.pid, signal.SIGKILL)
 
     def tell(self) -> bool:
@@ -142,20 +148,21 @@ class Supervised:
         pids = [pid for pid, _ in found]
         own, shared = resident(pids)
         # What is in a memory file system and mapped as well stands in both, and is to count once.
-        memory = own + max(shared, in_memory(self.init_pid, *self.sandbox["in_memory"]) if self.init_pid else 0)
+        filled, hidden = in_memory(self.init_pid, *self.sandbox["in_memory"]) if self.init_pid else 0, unlinked(pids)
+        memory = own + max(shared, filled + hidden.get(self.memory_device, 0))
         self.peak_bytes = max(self.peak_bytes, memory)
         self.cpu_ms = max(self.cpu_ms, cpu_ms)
         if memory > self.plan["memory_bytes"]:
             self.is_memory_kill = True
             self.kill()
-        if self.sandbox and tasks > self.sandbox["processes"]:
+        if self.sandbox and tasks > self.sandbox["processes"] + BESIDE:
             self.kill()
         if self.sandbox.get("watched"):
-            self.watch_outputs(self.sandbox["watched"], pids)
+            self.watch_outputs(self.sandbox["watched"], hidden)
 
-    def watch_outputs(self, folder: str, pids: list[int]) -> None:
+    def watch_outputs(self, folder: str, hidden: dict[int, int]) -> None:
         """Ends a program that writes too much to the owner's disk; when that runs out, the lease has failed and there is no result."""
-        if exceeds(folder, self.plan["output_bytes"] - unlinked(pids, os.stat(folder).st_dev), self.plan["output_inodes"]):
+        if exceeds(folder, self.plan["output_bytes"] - hidden.get(os.stat(folder).st_dev, 0), self.plan["output_inodes"]):
             self.kill()
         disk = os.statvfs(folder)
         if disk.f_bavail * disk.f_frsize < SPARE_BYTES:
@@ -214,10 +221,8 @@ def check(result: int, what: str) -> None:
 
 def signal_group(group: int, number: signal.Signals) -> None:
     """Signals every process of the program's session that stayed in its group."""
-    try:
+    with suppress(ProcessLookupError):  # it ended just now
         os.killpg(group, number)
-    except ProcessLookupError:
-        pass  # it ended just now
 
 
 def processes() -> list[int]:
@@ -284,25 +289,23 @@ def resident(pids: list[int]) -> tuple[int, int]:
 def in_memory(init: int, root: str, folders: list[str]) -> int:
     """Bytes of the sandbox's memory file systems, with what each file takes of the kernel. Before its root is `root`, they are ours."""
     place, total = f"/proc/{init}/root", 0
-    try:
+    with suppress(OSError):  # the sandbox has ended
         for found in map(os.statvfs, [place + folder for folder in folders] if os.path.samefile(place, root) else []):
             total += (found.f_blocks - found.f_bfree) * found.f_frsize + (found.f_files - found.f_ffree) * INODE_BYTES
-    except OSError:
-        pass  # the sandbox has ended
     return total
 
 
-def unlinked(pids: list[int], device: int) -> int:
-    """Bytes on a device of files that these processes hold open and that have no name any more, so that no tree shows them."""
-    sizes: dict[int, int] = {}
+def unlinked(pids: list[int]) -> dict[int, int]:
+    """Bytes by device of files that these processes hold open and that have no name, or none any more, so that no tree shows them."""
+    sizes: dict[tuple[int, int], int] = {}
     for name in [name for pid in pids for name in glob.glob(f"/proc/{pid}/fd/*")]:
         try:
             found = os.stat(name)
         except OSError:
             continue  # closed while we looked
-        if found.st_dev == device and not found.st_nlink:
-            sizes[found.st_ino] = found.st_blocks * 512
-    return sum(sizes.values())
+        if not found.st_nlink:
+            sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return {device: sum(size for (of, _), size in sizes.items() if of == device) for device, _ in sizes}
 
 
 def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
@@ -323,10 +326,8 @@ def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
             if inodes > inodes_max or total > bytes_max or len(stack) > DEPTH_MAX:
                 return True
             if entry.is_dir(follow_symlinks=False):
-                try:
+                with suppress(FileNotFoundError, NotADirectoryError):  # the program removed it
                     stack.append(opened(entry.name, handle))
-                except (FileNotFoundError, NotADirectoryError):
-                    pass  # the program removed it
         return total > bytes_max
     except PermissionError:
         return True  # closed to us in the very moment that it was opened up: such a program hides something
@@ -381,7 +382,7 @@ def main(folder: Path) -> None:
     ended = time.monotonic()
     program.kill()  # what it left behind
     code = os.waitstatus_to_exitcode(status)
-    if program.sandbox and code == 1 and program.said("exit-code") is None:
+    if program.sandbox and code == 1 and told(program.status, "exit-code") is None:
         code = never_ran(folder)
         if not code:
             return
