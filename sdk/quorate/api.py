@@ -15,6 +15,7 @@ from typing import TypeVar
 import aiohttp
 
 from quorate.errors import EvidenceError, QuorateError, UnavailableError, UsageError, from_answer
+from quorate.patience import ANSWER_SECONDS, STALL_SECONDS, STORED_SECONDS, STREAM_SECONDS, Pace, Patience, Waiting
 from quorate.sse import server_events
 from quorate_protocol import codec, envelope
 from quorate_protocol.envelope import Envelope
@@ -41,8 +42,8 @@ CAR_TYPE = "application/vnd.ipld.car"
 OFFERS_PAGE, OFFER_PAGES_MAX = 1_000, 200
 TRIES = 3
 RETRY_SECONDS = 0.3
-TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=5)
-STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=90)
+PIECE_BYTES = 64 << 10
+TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)  # `Patience` bounds the rest
 T = TypeVar("T")
 
 
@@ -72,10 +73,13 @@ class _Cases:
 class Api:
     """One coordinator at a URL. The session is the caller's; `token` gives the Authorization value, "" for none."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession, token: Callable[[], str]) -> None:
+    def __init__(
+        self, url: str, session: aiohttp.ClientSession, token: Callable[[], str], notice: Callable[[str], None] = lambda sentence: None
+    ) -> None:
         self.url = url.rstrip("/")
         self._session = session
         self._token = token
+        self._patience = Patience(self.url, notice)
 
     async def info(self) -> InfoView:
         """GET /v1/info"""
@@ -157,16 +161,21 @@ class Api:
                     raise EvidenceError(f"run 0x{job_id.hex()[:12]}: an event of another run came, 0x{told.job_id.hex()[:12]}")
                 yield told
 
-    async def logs(self, job_id: Hash32, follow: bool) -> AsyncIterator[bytes]:
-        """Log text in pieces; with `follow` until the run ends."""
-        async with self._stream(f"/v1/runs/0x{job_id.hex()}/logs?follow={int(follow)}") as response:
+    async def logs(self, job_id: Hash32, follow: bool) -> AsyncGenerator[bytes, None]:
+        """Log text in pieces; with `follow` until the run ends, and then a piece may take as long as the program is silent."""
+        silence = None if follow else STREAM_SECONDS
+        async with self._stream(f"/v1/runs/0x{job_id.hex()}/logs?follow={int(follow)}", silence) as response:
             async for chunk in self._chunks(response):
                 yield chunk
 
     async def stat_content(self, cid: str) -> ContentStat:
         """Whether the staging store holds all of a CID, and its size where it is a file."""
+        url, headers = f"{self.url}/v1/content/{cid}", self._headers()
         try:
-            async with self._session.head(f"{self.url}/v1/content/{cid}", headers=self._headers(), timeout=TIMEOUT) as response:
+            async with (
+                self._patience.limited(ANSWER_SECONDS),
+                self._session.head(url, headers=headers, timeout=TIMEOUT, allow_redirects=False) as response,
+            ):
                 if response.status == 200:
                     return ContentStat(True, response.content_length)
                 if response.status in (404, 501):  # 501: a directory, which is served as a CAR only
@@ -181,7 +190,12 @@ class Api:
         headers = {**self._headers(), "Content-Type": CAR_TYPE if is_car else "application/octet-stream"}
         for attempt in range(TRIES):
             try:
-                async with self._session.put(url, data=body(), headers=headers, timeout=STREAM_TIMEOUT, allow_redirects=False) as response:
+                async with (
+                    self._patience.limited(STALL_SECONDS) as waiting,
+                    self._session.put(
+                        url, data=_watched(body(), waiting), headers=headers, timeout=TIMEOUT, allow_redirects=False
+                    ) as response,
+                ):
                     raw = await _bounded(response, ANSWER_BYTES_MAX)
                     if response.status >= 300:
                         raise _answered(response.status, raw)
@@ -190,16 +204,17 @@ class Api:
                         raise EvidenceError(f"{self.url}: the store named the upload otherwise than {cid}; did the file change?")
                     return
             except (aiohttp.ClientError, TimeoutError) as error:
-                if attempt == TRIES - 1:
+                if attempt == TRIES - 1 or isinstance(error, TimeoutError):
                     raise _away(self.url, error) from error
                 await asyncio.sleep(RETRY_SECONDS * 2**attempt)
 
     async def get_content(self, cid: str, destination: Path, bytes_max: int, progress: Callable[[int], None]) -> None:
         """Downloads the bytes of a file CID to a new file. They are unverified: whoever opens them has to look."""
-        done = 0
-        async with self._stream(f"/v1/content/{cid}") as response:
+        done, pace = 0, Pace(f"{self.url}: {cid}")
+        async with self._stream(f"/v1/content/{cid}", STALL_SECONDS) as response:
             with destination.open("wb") as file:
                 async for chunk in self._chunks(response):
+                    pace.received(len(chunk))
                     done += len(chunk)
                     if done > bytes_max:
                         raise UnavailableError(f"{self.url}: {cid} is larger than {bytes_max} bytes")
@@ -219,17 +234,22 @@ class Api:
         for attempt in range(TRIES - 1):
             try:
                 return await self._once(method, path, body, bytes_max)
-            except UnavailableError:
-                # The next try, or the last one below, reports it.
+            except UnavailableError as error:
+                # The next try, or the last one below, reports it. Whoever was waited for in vain is not asked again: it adds up.
+                if isinstance(error.__cause__, TimeoutError):
+                    raise
                 await asyncio.sleep(RETRY_SECONDS * 2**attempt)
         return await self._once(method, path, body, bytes_max)
 
     async def _once(self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
         headers = self._headers() | ({"Content-Type": "application/json"} if body is not None else {})
         try:
-            async with self._session.request(
-                method, self.url + path, data=body, headers=headers, timeout=TIMEOUT, allow_redirects=False
-            ) as response:
+            async with (
+                self._patience.limited(ANSWER_SECONDS),
+                self._session.request(
+                    method, self.url + path, data=body, headers=headers, timeout=TIMEOUT, allow_redirects=False
+                ) as response,
+            ):
                 raw = await _bounded(response, bytes_max)
                 if response.status >= 300:
                     raise _answered(response.status, raw)
@@ -238,14 +258,21 @@ class Api:
             raise _away(self.url, error) from error
 
     @asynccontextmanager
-    async def _stream(self, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _stream(self, path: str, silence: float | None = STREAM_SECONDS) -> AsyncIterator[aiohttp.ClientResponse]:
+        """`silence`: the longest between two bytes of the answer, None for any time."""
+        headers, timeout = self._headers(), aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=silence)
+        response: aiohttp.ClientResponse | None = None
         try:
-            response = await self._session.get(self.url + path, headers=self._headers(), timeout=STREAM_TIMEOUT, allow_redirects=False)
+            async with self._patience.limited(ANSWER_SECONDS):
+                response = await self._session.get(self.url + path, headers=headers, timeout=timeout, allow_redirects=False)
+                refusal = await _bounded(response, ANSWER_BYTES_MAX) if response.status >= 300 else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if response is not None:
+                response.close()
             raise _away(self.url, error) from error
         async with response:
-            if response.status >= 300:
-                raise _answered(response.status, await _bounded(response, ANSWER_BYTES_MAX))
+            if refusal is not None:
+                raise _answered(response.status, refusal)
             yield response
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -259,6 +286,15 @@ class Api:
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise _away(self.url, error) from error
             yield chunk
+
+
+async def _watched(pieces: AsyncIterator[bytes], waiting: Waiting) -> AsyncIterator[bytes]:
+    """An upload whose every piece must be taken in time; then comes the answer."""
+    async for piece in pieces:
+        for start in range(0, len(piece), PIECE_BYTES):
+            yield piece[start : start + PIECE_BYTES]
+            waiting.heard(STALL_SECONDS)
+    waiting.heard(STORED_SECONDS)
 
 
 async def _bounded(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:

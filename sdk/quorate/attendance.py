@@ -9,10 +9,12 @@ import asyncio
 from quorate.desk import Desk
 from quorate.errors import EvidenceError, QuorateError, RefusedError, UnavailableError
 from quorate.evidence import Agreement
+from quorate.ledger import Entry
 from quorate.witnessing import consider
 from quorate_protocol import envelope, job
 from quorate_protocol.envelope import seal
-from quorate_protocol.messages import Ack, Voucher
+from quorate_protocol.messages import Ack, Session, Voucher
+from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Amount, Hash32, Sequence
 from quorate_protocol.views import JobEvent, RunView
@@ -150,9 +152,14 @@ class Attendance:
     async def _witness(self, event: JobEvent) -> None:
         desk, commit = self._desk, event.commit
         entry = desk.ledger.entry(event.job_id)
-        if commit is None or entry is None or entry.ack is None or entry.charged is not None:
+        if commit is None or entry is None or entry.charged is not None:
             return
-        ack = envelope.decode(entry.ack, Ack).message
+        try:
+            ack = await self._ask_ack(entry) if entry.ack is None else envelope.decode(entry.ack, Ack).message
+        except (EvidenceError, RefusedError) as error:
+            # Not re-raised: other runs still need attending, and this one is audited at worst.
+            desk.notice(f"run 0x{event.job_id.hex()[:12]}: commit not witnessed: {error}")
+            return
         pins = desk.pins
         spec = job.decode(entry.spec)
         answer = consider(commit, ack, spec, pins.beacon, desk.clock.now(), pins.domain, recover, desk.ledger.witnessing)
@@ -169,6 +176,17 @@ class Attendance:
         except RefusedError as error:
             # Not re-raised: too late, or another program of this profile was first; the job is audited at worst.
             desk.notice(f"run 0x{event.job_id.hex()[:12]}: witness refused: {error}")
+
+    async def _ask_ack(self, entry: Entry) -> Ack:
+        """The Ack of an order that was taken while its answer was lost: the same order again gives the same one. Without it nothing is
+        witnessed, and the client would pay for an audit.
+        """
+        desk = self._desk
+        session = envelope.decode(entry.session, Session)
+        answer = await desk.api.submit(Submission(desk.seal_order(entry.order), session, job.decode(entry.spec)))
+        desk.check_ack(entry.job_id, entry.order, answer)
+        desk.ledger.acknowledge(entry.job_id, envelope.encode(answer.ack))
+        return answer.ack.message
 
     async def _evidence(self, view: RunView) -> Agreement:
         for attempt in range(RECEIPT_TRIES):

@@ -118,6 +118,7 @@ class Desk:
             domain=pins.domain,
             statement_key=pins.statement_key,
             beacon_key=pins.beacon_key,
+            timing=pins.timing,
             recover=recover,
             verify_round=check_round,
             has_witnessed=self.ledger.has_witnessed,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from quorate.errors import EvidenceError
 from quorate_protocol import codec, receipt, settlement, verdict
+from quorate_protocol.beacon import Timing
 from quorate_protocol.classes import CPU_ENVIRONMENT, GPU_ENVIRONMENT, determinism_class
 from quorate_protocol.commitment import result_digest
 from quorate_protocol.eip712 import Domain
@@ -40,6 +41,7 @@ class Known:
     domain: Domain
     statement_key: Address
     beacon_key: bytes
+    timing: Timing
     recover: Recover
     verify_round: VerifyRound
     has_witnessed: HasWitnessed = nothing_witnessed
@@ -91,6 +93,7 @@ def _check_pins(known: Known, found: Receipt) -> None:
     _require(Domain(found.chain_id, found.stakes) == known.domain, "receipt: of another chain or deployment")
     _require(found.coordinator_key == known.statement_key, "receipt: signed by another statement key than the profile's")
     _require(found.beacon_key == known.beacon_key, "receipt: of another beacon than the profile's")
+    _require(found.timing == known.timing, "receipt: with other times of rounds, reveals or holds than the profile's deployment")
     _require(found.ack.message.fee_bps <= known.order.max_fee_bps, "ack: the fee is above the order's maxFeeBps")
 
 

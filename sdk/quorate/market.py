@@ -34,6 +34,7 @@ from quorate_runtime.sessions import plain_session
 
 SUBMIT_TRIES = 3
 SUBMIT_RETRY_SECONDS = 1.0
+SUBMIT_SECONDS = 20.0  # after so long no further try begins: with one that is never answered, handing in ends within a minute
 CONNECTIONS_MAX = 32
 MAP_MAX = 10_000
 MAP_PARALLEL = 8
@@ -90,7 +91,7 @@ class Market:
             self._session = session
             ledger = Ledger(self._profile.ledger_path)
             self._stack.callback(ledger.close)
-            api = Api(self._url, session, lambda: self._desk.token())  # noqa: PLW0108 - the desk is made of the API
+            api = Api(self._url, session, lambda: self._desk.token(), self._notice)  # noqa: PLW0108 - the desk is made of the API
             self._opened = Desk(api, self._profile, ledger, self._clock, self._notice)
             self.info = await api.info()
             self._desk.pins = check_pins(self._profile.pins_path, self.info)
@@ -221,6 +222,7 @@ class Market:
         return self._account_nonce
 
     async def _hand_in(self, job_id: Hash32, submission: Submission) -> None:
+        began = self._clock.now()
         for attempt in range(SUBMIT_TRIES):
             try:
                 crash_point("client.before-send")
@@ -228,7 +230,7 @@ class Market:
                 crash_point("client.after-send")
             except UnavailableError:
                 # The same order again gives the same job, so repeating is safe; the last failure is reported.
-                if attempt == SUBMIT_TRIES - 1:
+                if attempt == SUBMIT_TRIES - 1 or self._clock.now() - began > SUBMIT_SECONDS:
                     self._notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
                     raise
                 await self._clock.sleep(SUBMIT_RETRY_SECONDS * 2**attempt)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from quorate.errors import EvidenceError, ProfileError
 from quorate_protocol import codec
+from quorate_protocol.beacon import Timing
 from quorate_protocol.eip712 import Domain
 from quorate_protocol.limits import BY_NAME, Limits
 from quorate_protocol.ports import BeaconInfo
@@ -41,6 +42,12 @@ class Pins:
     def constants(self) -> Limits:
         """The deployment's constants."""
         return BY_NAME[self.limits]
+
+    @property
+    def timing(self) -> Timing:
+        """By which rounds later batches are drawn."""
+        limits = self.constants
+        return Timing(self.beacon_genesis, limits.beacon_period, limits.reveal_within, limits.max_hold)
 
     @property
     def beacon(self) -> BeaconInfo:

@@ -2,8 +2,10 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
+from typing import TypeVar
 
 from quorate.attendance import RECONNECT_SECONDS, Attendance, is_over
 from quorate.desk import Desk
@@ -23,8 +25,10 @@ from quorate_runtime.crash import crash_point
 POLL_SECONDS = 5.0
 FIRST_EVENT_SECONDS = 10.0  # every run has one, and a busy coordinator needs a while for the first byte
 HISTORY_SECONDS = 1.0
+HISTORY_MAX = 4_096  # a coordinator keeps 256 lines; one that goes on and on is not read for ever
 AWAY_SECONDS = 60.0  # longer than a coordinator takes to start again
 LAST_EVENTS = frozenset({"verdict", "ended"})
+T = TypeVar("T")
 
 
 class Run:
@@ -46,28 +50,54 @@ class Run:
         return await self._desk.api.run(self.job_id)
 
     async def events(self, after: int = 0) -> AsyncIterator[JobEvent]:
-        """The run's history and then its news, until it is decided; survives broken connections."""
-        failures = 0
+        """The run's history and then its news, until it is decided; survives broken connections, and a stream that says nothing more."""
+        failures, heard_at = 0, self._desk.clock.now()
         while True:
             try:
-                async for event in self._desk.api.events(self.job_id, after):
-                    failures, after = 0, event.seq
-                    yield event
-                    if event.name in LAST_EVENTS:
-                        return
+                async with aclosing(self._until_over(self._desk.api.events(self.job_id, after))) as events:
+                    async for event in events:
+                        failures, after, heard_at = 0, event.seq, self._desk.clock.now()
+                        yield event
+                        if event.name in LAST_EVENTS:
+                            return
                 if is_over(await self.status()):
                     return
+                heard_at = self._desk.clock.now()
             except UnavailableError:
                 failures += 1
-                if failures > 2 * len(RECONNECT_SECONDS):
+                is_long = self._desk.clock.now() - heard_at > AWAY_SECONDS  # one that accepts and says nothing fails slowly
+                if failures > 2 * len(RECONNECT_SECONDS) or (is_long and failures > 1):
                     raise
             await self._desk.clock.sleep(RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)])
+
+    async def _until_over(self, source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """A stream's items; when none comes for a while the run's status is asked, so that a stream that fell silent ends with the run."""
+        is_last = False
+        waiting: asyncio.Future[T] | None = None
+        try:
+            while True:
+                waiting = waiting or asyncio.ensure_future(anext(source))
+                done, _ = await asyncio.wait({waiting}, timeout=POLL_SECONDS)
+                if done:
+                    item, waiting = await waiting, None
+                    yield item
+                elif is_last:
+                    return
+                else:
+                    is_last = is_over(await self.status())  # what was said at its end may still be on its way
+        except StopAsyncIteration:  # not re-raised: the stream's ordinary end
+            return
+        finally:
+            if waiting is not None:
+                waiting.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+            await source.aclose()
 
     async def history(self) -> AsyncIterator[JobEvent]:
         """What has happened so far: the stream until it falls silent."""
         events, patience = self._desk.api.events(self.job_id, 0), FIRST_EVENT_SECONDS
         try:
-            while True:
+            for _ in range(HISTORY_MAX):
                 yield await asyncio.wait_for(anext(events), patience)
                 patience = HISTORY_SECONDS
         except (TimeoutError, StopAsyncIteration):  # not re-raised: that was the history
@@ -77,8 +107,10 @@ class Run:
 
     async def logs(self, follow: bool = False) -> AsyncIterator[bytes]:
         """Log text; never part of the result."""
-        async for chunk in self._desk.api.logs(self.job_id, follow):
-            yield chunk
+        logs = self._desk.api.logs(self.job_id, follow)
+        async with aclosing(self._until_over(logs) if follow else logs) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def stop(self) -> None:
         """Ends the run now; its elapsed time is paid, and what it wrote so far may still become its result."""

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from quorate import market as asynchronous
 from quorate import run as asynchronous_run
+from quorate.desk import Notice, ignore_notice
 from quorate.job import Job
 from quorate.market import Plan
 from quorate.profile import Profile
@@ -101,13 +102,14 @@ class Run:
 class Market:
     """Blocking twin of `quorate.market.Market`."""
 
-    def __init__(self, profile: Profile, *, url: str | None = None) -> None:
-        self._profile, self._url = profile, url
+    def __init__(self, profile: Profile, *, url: str | None = None, notice: Notice = ignore_notice) -> None:
+        """`notice` is called in the loop's thread."""
+        self._profile, self._url, self._notice = profile, url, notice
 
     def __enter__(self) -> Self:
         """Connects."""
         self._loop = _Loop()
-        self._market = asynchronous.Market(self._profile, url=self._url)
+        self._market = asynchronous.Market(self._profile, url=self._url, notice=self._notice)
         try:
             self._loop.call(self._market.__aenter__())
         except BaseException:

@@ -90,11 +90,23 @@ class FakeMarket(FakeWork):
         name = f"{request.method} {request.path.split('/')[2] if request.path.count('/') > 1 else request.path}"
         self.posts[name] = self.posts.get(name, 0) + 1
         try:
+            if self.is_silent is not None and self.is_silent(request):
+                return await self._say_nothing(request, handler)
             return await handler(request)
         except Refused as refused:
             meaning = MEANINGS[refused.code]
             tree = {"code": refused.code.value, "sentence": meaning.sentence, "detail": refused.detail}
             return web.json_response(tree, status=meaning.status)
+
+    async def _say_nothing(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Does what it was asked and never answers; a stream begins and stays silent."""
+        if request.path.endswith(("/events", "/logs")):
+            response = web.StreamResponse()
+            await response.prepare(request)
+        else:
+            await handler(request)
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
 
     def _account(self, request: web.Request) -> Address:
         now = UnixSeconds(int(self.clock.now()))

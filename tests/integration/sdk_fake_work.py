@@ -13,6 +13,7 @@ from aiohttp import web
 from quorate_content.sealed import seal_directory
 from quorate_content.store import ContentStore
 from quorate_protocol import audit, settlement, verdict
+from quorate_protocol.beacon import Timing
 from quorate_protocol.classes import HostClass, determinism_class
 from quorate_protocol.commitment import assignment_id, commitment, result_digest, secret_hash
 from quorate_protocol.eip712 import Domain, digest, struct_hash
@@ -20,6 +21,7 @@ from quorate_protocol.eligible import EligibleList
 from quorate_protocol.envelope import Envelope, seal
 from quorate_protocol.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.job import image_digest
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import (
     Accept,
     Ack,
@@ -138,6 +140,7 @@ class FakeWork:
         )
         self.beacon_secret = bls.keygen(b"a test beacon's seed")
         self.genesis = int(self.clock.now()) - 1000
+        self.timing = Timing(self.genesis, DEVNET.beacon_period, DEVNET.reveal_within, DEVNET.max_hold)
         self.store = ContentStore(folder / "store", 1 << 30, spare_bytes=0)
         self.jobs: dict[Hash32, FakeJob] = {}
         self.events: list[JobEvent] = []
@@ -145,6 +148,7 @@ class FakeWork:
         self.vouchers: list[Envelope[Voucher]] = []
         self.stops: list[Envelope[Stop]] = []
         self.posts: dict[str, int] = {}
+        self.is_silent: Callable[[web.Request], bool] | None = None  # does what it is asked, and never answers
         self.vouched = Amount(0)
         self.tasks: set[asyncio.Task[None]] = set()
         self.auto_finish = True
@@ -183,9 +187,10 @@ class FakeWork:
             async with asyncio.timeout(10):
                 async with self.changed:
                     await self.changed.wait_for(lambda: job.witness is not None)
-        first = 0
+        first, number = 0, named
         for batch in range(4):
-            await self._batch(job, batch, Round(named + 10 * batch), first)
+            await self._batch(job, batch, number, first)
+            number = self.timing.later_round(job.batches[-1].message.closed_at)
             first = len(job.executions)
             decision = self._decision(job)
             if isinstance(decision, verdict.Accepted):
@@ -208,7 +213,7 @@ class FakeWork:
         blinds = tuple(sha256(b"blind" + job.job_id + bytes([item.index])) for item in members)
         message = CommitSet(
             job.job_id, Small(batch), entries, blinds, number, job.secret, Ppm(PPM_ONE), (drawn.attempt,), hash_list(()),
-            UnixSeconds(int(self.clock.now())),
+            self.timing.appears_at(number),
         )  # fmt: skip
         job.batches.append(seal(self.domain, message, self.statement.sign))
         await self.note(job, "closed", f"batch {batch}")
@@ -295,7 +300,7 @@ class FakeWork:
         met = (index for batch, beacon in zip(job.batches, job.beacons, strict=True) for index in self._met(job, batch.message, beacon))
         shown = EligibleList(self.slots, len(self.slots)).show(met)
         return Receipt(
-            self.domain.chain_id, STAKES, bls.public_key(self.beacon_secret), self.statement.address, job.submission.spec,
+            self.domain.chain_id, STAKES, bls.public_key(self.beacon_secret), self.timing, self.statement.address, job.submission.spec,
             job.submission.session, job.submission.order, job.ack, tuple(job.batches), tuple(job.beacons), tuple(job.executions),
             job.witness, job.verdict, shown, TakenFromChain(5, len(self.slots), parties),
         )  # fmt: skip
