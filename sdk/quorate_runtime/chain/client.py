@@ -16,16 +16,20 @@ BlockId = BlockNumber | Hash32 | str
 """A height, a hash, or "latest", "pending"."""
 
 CALL_RETRY_SECONDS = 2.0
+FEE_BLOCKS = 20  # whose tips bound ours
+GWEI = 10**9
+FEE_CAP_GWEI = 500  # unless somebody says otherwise
+TIP_LEAST_WEI = 3 * GWEI  # where blocks are empty, or a node does not tell what was paid in them
 
 Topics = Sequence[Hash32 | Sequence[Hash32] | None]
 """By place: one value, several alternatives, or None for anything."""
 
 
 class ChainClient:
-    """What the programs ask a node."""
+    """What the programs ask a node. `fee_cap_wei` is the most that they pay per gas."""
 
-    def __init__(self, rpc: Rpc) -> None:
-        self.rpc = rpc
+    def __init__(self, rpc: Rpc, fee_cap_wei: int = FEE_CAP_GWEI * GWEI) -> None:
+        self.rpc, self.fee_cap_wei = rpc, fee_cap_wei
 
     async def chain_id(self) -> int:
         """The chain's id."""
@@ -102,9 +106,23 @@ class ChainClient:
         return octets(await self._read("eth_getCode", _hex(account), block_id(block)))
 
     async def fees(self) -> Fees:
-        """Base fee of the newest block and the tip the node advises."""
+        """Base fee of the newest block, and the tip the node advises, as far as others pay as much: the tip is paid whole, where of the fee
+        only what the chain asks for is.
+        """
         head = await self.head()
-        return Fees(head.base_fee_wei, integer(await self._read("eth_maxPriorityFeePerGas")))
+        advised = integer(await self._read("eth_maxPriorityFeePerGas"))
+        return Fees(head.base_fee_wei, min(advised, max(TIP_LEAST_WEI, await self._tip_paid())))
+
+    async def _tip_paid(self) -> int:
+        """The highest of the middling tips of recent blocks."""
+        try:
+            tree = await self.rpc.read("eth_feeHistory", hex(FEE_BLOCKS), "latest", [50])
+        except RpcFailure:
+            return 0  # not re-raised: some nodes have no such method
+        rows = member(tree, "reward")
+        if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 1 for row in rows[:FEE_BLOCKS]):
+            return 0
+        return max((integer(row[0]) for row in rows[:FEE_BLOCKS]), default=0)
 
     async def send_raw(self, raw: bytes) -> Hash32:
         """Hands over a signed transaction: one try. RpcFailure with the node's words when it refuses."""

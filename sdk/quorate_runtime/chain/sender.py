@@ -15,7 +15,7 @@ from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber
 from quorate_runtime.chain.answers import Answer, classify
-from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.client import FEE_CAP_GWEI, GWEI, TIP_LEAST_WEI, ChainClient
 from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
 from quorate_runtime.chain.revert import revert_reason
 from quorate_runtime.chain.rpc import RpcFailure
@@ -26,19 +26,21 @@ from quorate_runtime.crash import crash_point
 GAP_PURPOSE = "nonce-gap/"
 GAPS_MAX = 16
 TRANSFER_GAS = 21_000
+LOST_BLOCKS = 8  # so old is the use of a nonce before a receipt that no node shows means that another program used it
+TIP_RISE_MAX = 8  # times what recent blocks were paid: a node that keeps transactions back would have us raise it without end
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SendPolicy:
-    """How patient and how generous: depth k, waits in seconds, greatest fee per gas in wei."""
+    """How patient and how generous: depth k, waits in seconds, greatest fee per gas in wei, of which most is only ever offered."""
 
     depth: int = 1
     poll_seconds: float = 0.5
     resend_seconds: float = 5.0
     bump_seconds: float = 30.0
-    fee_cap_wei: int = 500 * 10**9
+    fee_cap_wei: int = FEE_CAP_GWEI * GWEI
 
 
 class Unfunded(Refused):
@@ -64,7 +66,7 @@ class Sender:
         self._signer = signer
         self._path = path
         self._clock = clock
-        self._policy = policy or SendPolicy()
+        self._policy = policy or SendPolicy(fee_cap_wei=client.fee_cap_wei)
         self._lock = asyncio.Lock()
         self._opened: tuple[Outbox, int] | None = None  # with the chain id
 
@@ -282,10 +284,14 @@ class Sender:
             await asyncio.to_thread(outbox.taken, attempt)
 
     async def _renumber_if_lost(self, outbox: Outbox, entry: Entry) -> None:
-        """After "nonce too low": if, k deep, the nonce is used and none of our transactions used it, sign again with a free one."""
+        """After "nonce too low": if the nonce has been used for some blocks and none of our transactions used it, sign with a free one.
+
+        Of several nodes behind one URL the one that is asked for the receipt may not have the block that has it: done twice, it would
+        be paid twice.
+        """
         async with self._lock:
             head = await self._client.head()
-            deep = BlockNumber(max(0, head.number - self._policy.depth + 1))
+            deep = BlockNumber(max(0, head.number - max(self._policy.depth, LOST_BLOCKS) + 1))
             if await self._client.nonce(self.address, deep) <= entry.nonce:
                 return
             # Asked after the nonce: if one of ours had used it, its receipt is there by now.
@@ -338,6 +344,10 @@ class Sender:
         fee = max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip)
         if min(fee, self._policy.fee_cap_wei) < _raised(last.fee_max):
             _logger.warning("%s: the fee cap of %d wei is reached", entry.purpose, self._policy.fee_cap_wei)
+            return entry
+        is_left_behind = last.fee_max < fees.base_fee_wei + last.tip_max
+        if tip > TIP_RISE_MAX * max(fees.tip_wei, TIP_LEAST_WEI) and not is_left_behind:
+            _logger.warning("%s: nobody takes it for a tip of %d wei; is the chain node all right?", entry.purpose, last.tip_max)
             return entry
         attempt = await self._sign(entry, entry.nonce, fee, tip)
         await asyncio.to_thread(outbox.attempt, entry, attempt)
