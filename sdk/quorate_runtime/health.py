@@ -3,7 +3,7 @@
 Live means that it answers at all: a failed journal ends the process. Ready means that no problem is known.
 """
 
-import shutil
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from quorate_protocol.ports import Clock
 from quorate_protocol.units import UnixSeconds
 
 DISK_BYTES_LEAST = 256 << 20
+DISK_INODES_LEAST = 1024
 CHAIN_LAG_SECONDS_MAX = 60
 BLOCK_SECONDS_MAX = 15  # of the slowest chain that is taken
 
@@ -56,7 +57,12 @@ def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -
 def disk_problem(home: Path) -> str:
     """"" while there is room; the journal's next append may fail when there is none, and that ends the daemon. Blocking, but quick."""
     try:
-        free = shutil.disk_usage(home).free
+        found = os.statvfs(home)
     except OSError as error:
         return f"{home} cannot be looked at: {error.strerror}"  # not re-raised: this is the finding
+    free = found.f_bavail * found.f_frsize
+    if found.f_flag & os.ST_RDONLY:
+        return f"{home} is on a disk that was made read-only, as after an error of it: look at the kernel's log"
+    if found.f_files and found.f_favail < DISK_INODES_LEAST:
+        return f"{found.f_favail} inodes are free below {home}: remove files there, or none can be made"
     return "" if free >= DISK_BYTES_LEAST else f"{free >> 20} MiB are free below {home}; the journal needs room: free some"

@@ -26,6 +26,7 @@ from quorate_runtime.journal_batch import pack_done, pack_event
 from quorate_runtime.journal_port import (
     Appended,
     JournalBusy,
+    JournalError,
     JournalFailed,
     KeyedEffect,
     Pending,
@@ -89,10 +90,14 @@ class Journal:
         """Takes the folder for this process and opens or creates its journal.
 
         `pages_max` bounds the file (4 KiB pages); an append beyond it fails like one on a full disk.
-        `JournalBusy` when another process holds the folder, `JournalDamaged` when the file cannot be read.
+        `JournalBusy` when another process holds the folder, `JournalDamaged` when the file is not what was written, another `JournalError`
+        while disk, rights or descriptors keep it from being read.
         """
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = _lock_folder(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = _lock_folder(folder)
+        except OSError as error:
+            raise JournalError(f"{folder}: {error.strerror or error}; make room, or give this user its rights, then start again") from error
         try:
             connection = files.open_for_writing(folder, pages_max)
             try:

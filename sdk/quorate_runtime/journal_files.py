@@ -12,7 +12,7 @@ from zlib import crc32
 from quorate_runtime.journal_batch import Done, Event, Place, unpack
 from quorate_runtime.journal_outbox import OutboxIndex
 from quorate_runtime.journal_port import JournalDamaged, JournalError, Pending, Snapshot, Stored
-from quorate_runtime.sqlite_whole import SMALL_CACHE
+from quorate_runtime.sqlite_whole import MAY_BE_WHOLE, SMALL_CACHE, is_of_the_world
 
 log = logging.getLogger(__name__)
 SCHEMA_VERSION = 3  # 1 had a row an event and a row an effect, and kept both for ever; 2 had no checksums of what is carried
@@ -223,10 +223,15 @@ def read_snapshot(folder: Path) -> Snapshot | None:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
+    """What keeps it from being read is told apart from what is wrong with it: a backup does not help against a full disk."""
     try:
         yield
     except sqlite3.Error as error:
+        if is_of_the_world(error):
+            raise JournalError(f"{path}: {error}; {MAY_BE_WHOLE}, then start again") from error
         raise _damaged(path, str(error)) from error
+    except OSError as error:
+        raise JournalError(f"{path}: {error.strerror or error}; {MAY_BE_WHOLE}, then start again") from error
 
 
 def _dropped(connection: sqlite3.Connection, offset: int) -> str:

@@ -19,12 +19,18 @@ SMALL_CACHE = "PRAGMA cache_size = -512"  # KiB
 # What another process's lock, the disk or its rights do to a file that is whole.
 _WORLD = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM,
 }  # fmt: skip
 RETRY_SECONDS = 5.0
+MAY_BE_WHOLE = "it may be whole: look who else has it open, at the room on the disk, at its rights and at ulimit -n"
 
 
 class FileDamaged(Exception):
     """The file is not whole; the message names it and the remedy."""
+
+
+class FileNewer(FileDamaged):
+    """It is whole, and a newer program's."""
 
 
 def make_whole(path: Path, schema: str) -> None:
@@ -41,7 +47,7 @@ def make_whole(path: Path, schema: str) -> None:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.executescript(f"BEGIN; {schema} COMMIT;")
         except sqlite3.DatabaseError as error:
-            raise _trouble(path, error) from error
+            raise trouble(path, error) from error
         try:
             os.link(draft, path)
         except FileExistsError:
@@ -72,7 +78,7 @@ def open_whole(path: Path, versions: Sequence[str], timeout: float = 5.0) -> tup
         _migrate(path, writer, versions)
     except sqlite3.DatabaseError as error:
         _close(opened)
-        raise _trouble(path, error) from error
+        raise trouble(path, error) from error
     except (FileDamaged, Unavailable):
         _close(opened)
         raise
@@ -88,7 +94,7 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 def _migrate(path: Path, connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if found > len(versions):
-        raise FileDamaged(f"{path} was written by a newer program (version {found}, this one knows {len(versions)}); start that one")
+        raise FileNewer(f"{path} was written by a newer program (version {found}, this one knows {len(versions)}); start that one")
     for version, tables in enumerate(versions, 1):
         if found < version:
             connection.executescript(f"BEGIN; {tables} PRAGMA user_version = {version}; COMMIT;")
@@ -104,7 +110,7 @@ def check_whole(path: Path, connection: sqlite3.Connection, is_large: bool = Fal
     try:
         problem = _length_problem(path, connection) or ("" if is_large else _structure_problem(connection))
     except sqlite3.DatabaseError as error:
-        raise _trouble(path, error) from error
+        raise trouble(path, error) from error
     if problem:
         raise damaged(path, problem)
 
@@ -124,12 +130,16 @@ def _structure_problem(connection: sqlite3.Connection) -> str:
     return "" if found == "ok" else found
 
 
-def _trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailable:
-    """A backup put back does not help against a lock or a full disk, so neither is called damage."""
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _WORLD:
-        remedy = "it may be whole: look who else has it open, at the room on the disk and at its rights"
-        return Unavailable(f"{path}: {error}; {remedy}", RETRY_SECONDS)
+def trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailable:
+    """To raise. A backup put back does not help against a lock or a full disk, so neither is called damage."""
+    if is_of_the_world(error):
+        return Unavailable(f"{path}: {error}; {MAY_BE_WHOLE}", RETRY_SECONDS)
     return damaged(path, str(error))
+
+
+def is_of_the_world(error: sqlite3.Error) -> bool:
+    """Whether the file may be whole all the same."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _WORLD
 
 
 def damaged(path: Path, what: str) -> FileDamaged:

@@ -355,3 +355,24 @@ async def test_a_second_process_on_one_folder_is_refused_with_the_holder(tmp_pat
 async def test_files_are_private(tmp_path: Path) -> None:
     path = await filled(tmp_path / "role" / "j")
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("name", ["FULL", "IOERR", "CANTOPEN", "READONLY", "BUSY"])
+def test_what_only_keeps_it_from_being_read_is_not_called_damage(tmp_path: Path, name: str) -> None:
+    """A full disk, no inodes, no descriptors: a backup put back for that would lose what is in the file."""
+    error = sqlite3.OperationalError("as SQLite says it")
+    error.sqlite_errorcode = getattr(sqlite3, f"SQLITE_{name}")
+    path = tmp_path / "journal.db"
+    with pytest.raises(JournalError, match=r"journal\.db.*may be whole.*start again") as told, journal_files._reading(path):
+        raise error
+    assert not isinstance(told.value, JournalDamaged)
+    damage = sqlite3.DatabaseError("malformed")
+    damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    with pytest.raises(JournalDamaged, match="backup"), journal_files._reading(path):
+        raise damage
+
+
+async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "j").write_text("somebody's")
+    with pytest.raises(JournalError, match="j: .*start again"):
+        Journal.open(tmp_path / "j")
