@@ -66,6 +66,10 @@ class RunArchive(Protocol):
     def forget_outputs(self, outputs: Sequence[Hash32]) -> None:
         """Nobody has these any more. As `keep`."""
 
+    @property
+    def problem(self) -> str:
+        """Why it cannot be used, for people; "" when it can."""
+
     def close(self) -> None:
         """Lets go of what it has open."""
 
@@ -83,12 +87,14 @@ class MemoryArchive:
     outputs: dict[Hash32, Readers] = field(default_factory=dict)
     left: dict[Hash32, None] = field(default_factory=dict)  # outputs of runs that have gone
     gone: int = 0
+    problem: str = ""
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
         """As `RunArchive`."""
         for run in runs:
             self.by_id[run.run.job_id] = run
-            self.outputs.update(readers_of(run))
+            for digest, readers in readers_of(run):
+                self.outputs.setdefault(digest, readers)  # the first keeps it
 
     def run(self, job_id: Hash32) -> ArchivedRun | None:
         """As `RunArchive`."""

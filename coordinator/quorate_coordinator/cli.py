@@ -16,7 +16,7 @@ from quorate_contracts import deploy
 from quorate_coordinator import keys as coordinator_keys
 from quorate_coordinator.adapters.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.adapters.shares import STORE_BYTES, Shares
-from quorate_coordinator.config import ARCHIVE_DAYS, ARCHIVE_GIB, DOCUMENTS_DAYS, DOCUMENTS_GIB, GIB, Config
+from quorate_coordinator.config import ARCHIVE_DAYS, ARCHIVE_GIB, BOOKS, DOCUMENTS_DAYS, DOCUMENTS_GIB, GIB, Config
 from quorate_protocol import codec
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -153,6 +153,12 @@ def up(
     store_gib: Annotated[int, typer.Option("--store-gib", min=1, help="Disk for what clients and providers upload")] = STORE_BYTES // GIB,
     documents_gib: Annotated[int, typer.Option("--documents-gib", min=1, help="Disk for own specs and receipts")] = DOCUMENTS_GIB,
     documents_days: Annotated[int, typer.Option("--documents-days", min=23, help="How long they are kept")] = DOCUMENTS_DAYS,
+    begin_anew: Annotated[
+        list[str] | None, typer.Option(help=f"A file that is gone for good ({', '.join(BOOKS)}): make it, empty; repeatable")
+    ] = None,
+    journal_is_newest: Annotated[
+        bool, typer.Option("--journal-is-newest", help="Start although others show signatures of these keys that it does not know")
+    ] = False,
     log_json: Annotated[bool, typer.Option("--log-json")] = False,
     log_file: Annotated[
         Path | None, typer.Option("--log-file", help="Log there, turned over at 16 MiB, five old files kept [default: stderr]")
@@ -161,7 +167,9 @@ def up(
     """Serve until SIGTERM or Ctrl-C. Twice ends it at once."""
     from quorate_coordinator.service import Service  # here, because it takes a second to load, which `init` and `health` need not wait
 
-    folder = home_of(home)
+    folder, anew = home_of(home), frozenset(begin_anew or ())
+    if anew - set(BOOKS):
+        raise fail(f"--begin-anew {min(anew - set(BOOKS))}: it is one of {', '.join(BOOKS)}", 2)
     try:
         settings = codec.decode(Settings, (folder / SETTINGS).read_bytes())
     except OSError as error:
@@ -186,7 +194,7 @@ def up(
         port=settings.port if port is None else port, public_url=settings.public_url, fee_bps=settings.fee_bps,
         archive=Keeping(archive_gib * GIB, archive_days * DAY_SECONDS),
         staging=Shares(store_gib * GIB), documents=Keeping(documents_gib * GIB, documents_days * DAY_SECONDS), ready_file=ready_file,
-        proxies=_proxies(settings.trusted_proxies, settings.proxy_header),
+        proxies=_proxies(settings.trusted_proxies, settings.proxy_header), begin_anew=anew, is_newest=journal_is_newest,
     )  # fmt: skip
     try:
         asyncio.run(_serve(Service(config, keys, notifier=Notifier(os.environ))))

@@ -11,6 +11,7 @@ from quorate_protocol.units import Bps
 from quorate_runtime.networks import Proxies
 
 GIB = 1 << 30
+ARCHIVE, DOCUMENTS, TRANSACTIONS = BOOKS = ("archive.sqlite", "documents.sqlite", "transactions.sqlite")
 DOCUMENTS_GIB = 50
 DOCUMENTS_DAYS = 180  # two half-lives of reputation, which is a fold over receipts
 ARCHIVE_GIB = 50  # some ten million runs
@@ -35,6 +36,8 @@ class Config:
     proxies: Proxies = Proxies()  # reverse proxies whose word on who is asking is taken
     bounds: Bounds | None = None  # what one address and one account may take; None = those of the deployment's limits
     claims_for_all: bool = True  # pays the gas of everybody's claims; else providers claim for themselves, one period later
+    begin_anew: frozenset[str] = frozenset()  # files that are gone for good: made, with nothing in them
+    is_newest: bool = False  # the operator says that no journal is newer, whatever others show
     ready_file: Path | None = None  # written with the bound URL once it serves
 
     def path(self, name: str) -> Path:

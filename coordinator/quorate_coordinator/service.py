@@ -1,6 +1,7 @@
 """The coordinator's shell: wires core, journal, chain, beacon, store, peers and API, and runs them as one group of tasks."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from quorate_content.gateway import Library
 from quorate_content.grants import Grant
 from quorate_content.staging import add_staging_routes
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.adapters import books
 from quorate_coordinator.adapters.archive_file import FileArchive
 from quorate_coordinator.adapters.archivist import Archivist
 from quorate_coordinator.adapters.chain_watch import ChainWatch
@@ -34,6 +36,7 @@ from quorate_coordinator.adapters.registration import ensure_registered
 from quorate_coordinator.adapters.retention import Retention, demanded_seconds
 from quorate_coordinator.adapters.rounds import Rounds
 from quorate_coordinator.adapters.staging import Staging, refresh_for_ever
+from quorate_coordinator.adapters.standing import newest_epoch
 from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.early import refuse_early
@@ -42,7 +45,7 @@ from quorate_coordinator.api.leaving import refuse_new
 from quorate_coordinator.api.routes import BODY_BYTES_MAX, VERSION, Api
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.bounds import BOUNDS
-from quorate_coordinator.config import Config
+from quorate_coordinator.config import ARCHIVE, DOCUMENTS, TRANSACTIONS, Config
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.archived import ArchivedRun
 from quorate_coordinator.core.core import Coordinator
@@ -76,6 +79,8 @@ log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
 LEAVE_POLL_SECONDS = 0.05
 PROJECTION_SECONDS = 2.0
+COMPARE_SECONDS, COMPARE_RETRY_SECONDS = 5.0, 2.0
+AWAY_SECONDS = 60  # without a block: as long, and the journal may be one of another day
 
 
 @dataclass(slots=True)
@@ -115,7 +120,7 @@ class Service:
         stack.push_async_callback(journal.close)
         session = await stack.enter_async_context(plain_session())
         client = ChainClient(Rpc(config.chain_url, session))
-        sender = Sender(client, self.keys.posting, config.path("transactions.sqlite"), self.clock)
+        sender = Sender(client, self.keys.posting, config.path(TRANSACTIONS), self.clock)
         stack.callback(sender.close)
         await self._register(client, contracts, is_known=journal.last_offset > 0)
         rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
@@ -126,13 +131,15 @@ class Service:
         self.app, self.rates = app, rates
         core, registry, logs = Coordinator(self._rules()), Registry(), LogBook()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
-        archive = FileArchive(config.path("archive.sqlite"))
+        has_worked = journal.last_offset > 0
+        archive = FileArchive(config.path(ARCHIVE), books.gone(ARCHIVE, has_worked, config.begin_anew))
         stack.callback(archive.close)
-        file = DocumentFile(config.path("documents.sqlite"), config.documents, self.clock.now)
+        gone = books.gone(DOCUMENTS, has_worked, config.begin_anew)
+        file = DocumentFile(config.path(DOCUMENTS), config.documents, self.clock.now, gone)
         stack.callback(file.close)
-        registry.gauge("quorate_documents_bytes", "Own specs and receipts on the disk.", file.used_bytes)
+        registry.gauge("quorate_documents_bytes", "Own specs and receipts on the disk.", partial(_known, file.used_bytes))
         registry.gauge("quorate_documents_bytes_max", "What they may take.", lambda: config.documents.bytes_max)
-        registry.gauge("quorate_archive_bytes", "Finished runs on the disk.", archive.used_bytes)
+        registry.gauge("quorate_archive_bytes", "Finished runs on the disk.", partial(_known, archive.used_bytes))
         registry.gauge("quorate_archive_bytes_max", "From where on the oldest go before their time.", lambda: config.archive.bytes_max)
         history, outputs = History(core.state, archive), Outputs(core.state, archive)
         max_hold = core.rules.limits.max_hold
@@ -191,6 +198,7 @@ class _Parts:
     outputs: Outputs
     history: History
     journal: Journal
+    shown: asyncio.Queue[str] = field(default_factory=asyncio.Queue)  # of what we signed and do not know
 
     async def serve(self, stack: AsyncExitStack, app: web.Application, runner: web.AppRunner) -> None:
         """Replays the journal, listens, and runs all tasks."""
@@ -224,17 +232,59 @@ class _Parts:
         actors.append(actor)
         service.is_settled = actor.is_settled
         tolerance = Tolerance(self.rates.bounds, service.clock.now)
-        gates.append(Gate(core.rules.domain, limits, core, actor, self.staging.outputs, service.clock, self.logs, self.outputs, tolerance))
+        gates.append(
+            Gate(
+                core.rules.domain, limits, core, actor, self.staging.outputs, service.clock, self.logs, self.outputs, tolerance, self._show
+            )
+        )  # fmt: skip
         app.router.add_routes(peers.routes())
         url = await self._listen(app, runner, actor)
         core.rules = _with_sources(core.rules, (f"{url}/v1/content",))
         await actor.start()
         self.outputs.load()
         self._compare_archive()
+        await self._check_books()
         await self._tasks(actor)
 
+    async def _check_books(self) -> None:
+        """Before anything is signed."""
+        config, state = self.service.config, self.core.state
+        path = config.path(TRANSACTIONS)
+        if books.is_begun_anew(path, state, config.begin_anew):
+            await books.check_nothing_is_under_way(self.client, self.sender.address, path)
+        books.check_sends(path, state, config.begin_anew)
+        if not config.is_newest:
+            books.check_archive(state, self.history.archive)
+
+    async def _compare(self, known: int, compared: asyncio.Event) -> None:
+        """With the chain, as soon as it answers; `known` epochs stood in the journal at the start."""
+        clock, coordinator, path = self.service.clock, self.core.rules.coordinator, self.service.config.path(TRANSACTIONS)
+        while not self.service.config.is_newest:
+            try:
+                newest = await newest_epoch(self.client, self.contracts, coordinator)
+                await asyncio.to_thread(books.check_chain, newest.number, known, path, self.sender.address)
+                break
+            except Unavailable as error:
+                # Not re-raised: nothing can be posted before it answers.
+                log.warning("the journal is not compared with the chain yet: %s", error)
+                await clock.sleep(COMPARE_RETRY_SECONDS)
+        compared.set()
+
+    async def _end_when_shown(self) -> None:
+        raise books.older(await self.shown.get())
+
+    def _show(self, what: str) -> None:
+        if self.service.config.is_newest:
+            log.error("the journal may not be the newest: %s", what)
+        elif self.shown.empty():
+            self.shown.put_nowait(what)
+
     def _compare_archive(self) -> None:
-        there, wanted = self.history.archive.count(), self.core.state.counters.get(ARCHIVED) or 0
+        wanted = self.core.state.counters.get(ARCHIVED) or 0
+        try:
+            there = self.history.archive.count()
+        except Unavailable:
+            return  # not re-raised: `health` says what is wrong with it
         if there < wanted:
             log.error("the archive has %d of %d finished runs: it is older than the journal. Bring back its newest backup", there, wanted)
 
@@ -251,8 +301,8 @@ class _Parts:
         Streams(self.history, auth, service.clock, self.logs, lambda: service.is_stopping).add_routes(app)
         library = Library(self.staging.stores, self.documents.find)
 
-        def may_read(request: web.Request, cid: Cid) -> bool:
-            return self.outputs.may_read(Hash32(cid.digest), auth.account(request))
+        async def may_read(request: web.Request, cid: Cid) -> bool:
+            return await self.staging.may_read(cid, auth.account(request))
 
         async def grant(request: web.Request) -> Grant:
             return self.staging.grant(auth.required(request), request)
@@ -277,16 +327,16 @@ class _Parts:
     def _problems(self) -> tuple[Problem, ...]:
         """What is wrong at this moment."""
         service = self.service
-        service.board.put("chain", chain_problem(service.clock, self.core.state.own.block_time, service.config.chain_url))
+        time, depth = self.core.state.own.block_time, self.core.rules.limits.chain_depth
+        service.board.put("chain", chain_problem(service.clock, time, service.config.chain_url, depth))
         service.board.put("disk", disk_problem(service.config.home))
         service.board.put("documents", self.documents.file.problem)
+        if self.history.archive.problem:
+            service.board.put("archive", self.history.archive.problem)  # taken away by `Retention`, which works on it every minute
         return service.board.problems()
 
-    async def _document(self, cid: str) -> bytes:
-        found = await self.documents.find(parse(cid))
-        if found is None:
-            raise Unavailable(f"{cid} is being stored", 1.0)
-        return found
+    async def _document(self, cid: str) -> bytes | None:
+        return await self.documents.find(parse(cid))
 
     def _info(self) -> InfoView:
         config, rules = self.service.config, self.core.rules
@@ -309,6 +359,7 @@ class _Parts:
         rounds = Rounds(self.core.rounds_wanted, submit, self.beacon, service.config.beacon_url, service.board, clock)
         rules = self.core.rules
         paymaster = Paymaster(self.client, self.contracts, rules.coordinator, self.core.state, self.sender, rules.limits, clock)
+        compared = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(actor.run(), name="actor")
@@ -317,7 +368,9 @@ class _Parts:
                 group.create_task(keeper.run(), name="court")
                 if service.config.claims_for_all:
                     group.create_task(paymaster.run(), name="claims")
-                group.create_task(self._ticks(actor), name="ticks")
+                group.create_task(self._compare(int(self.core.state.own.epoch), compared), name="books")
+                group.create_task(self._end_when_shown(), name="shown")
+                group.create_task(self._ticks(actor, compared), name="ticks")
                 group.create_task(rounds.run(), name="beacon")
                 group.create_task(self._project(), name="projection")
                 group.create_task(refresh_for_ever(self.staging, clock, PROJECTION_SECONDS), name="staging")
@@ -338,11 +391,23 @@ class _Parts:
         service.ready.set()
         service.notifier.ready(f"serves at {service.url}")
 
-    async def _ticks(self, actor: Actor[ev.Event, Effect]) -> None:
+    async def _ticks(self, actor: Actor[ev.Event, Effect], compared: asyncio.Event) -> None:
+        await self._hear(compared)
         while True:
             if self.core.needs_tick(int(self.service.clock.now())):
                 await self._until_taken(actor, ev.Tick())
             await self.service.clock.sleep(TICK_SECONDS)
+
+    async def _hear(self, compared: asyncio.Event) -> None:
+        """Sums are signed by ticks alone. Before the first, others have a moment to show newer ones: the chain unless it is away, and after
+        a longer time away, as between a backup and today, providers too.
+        """
+        clock, own = self.service.clock, self.core.state.own
+        with contextlib.suppress(TimeoutError):  # not re-raised: nothing can be posted then, and deadlines are to pass
+            async with asyncio.timeout(COMPARE_SECONDS):
+                await compared.wait()
+        if own.block_time and clock.now() - own.block_time > AWAY_SECONDS:
+            await clock.sleep(self.core.rules.limits.heartbeat_every)
 
     async def _until_taken(self, actor: Actor[ev.Event, Effect], event: ev.Event) -> None:
         """An event of our own. While effects wait in heaps (a full disk, a chain that is away) it waits for them: ending the process
@@ -402,10 +467,18 @@ class _Parts:
                 await projection.refresh(self.core.state, self.history.archive)
                 self.service.board.put("tables")
             except (SQLAlchemyError, Unavailable) as error:
-                # A full disk or a locked file: the tables fall behind and catch up, the market goes on.
+                # A full disk, a locked file, an archive that cannot be read: the tables fall behind and catch up, the market goes on.
                 log.warning("the tables fall behind: %s", error)
                 self.service.board.put("tables", f"they fall behind: {error}")
             await self.service.clock.sleep(PROJECTION_SECONDS)
+
+
+def _known(count: Callable[[], int]) -> int:
+    """A figure for /metrics; 0 while it cannot be had."""
+    try:
+        return count()
+    except Unavailable:
+        return 0  # not re-raised: `health` says what is wrong
 
 
 def _with_sources(rules: Rules, sources: tuple[str, ...]) -> Rules:

@@ -39,6 +39,7 @@ from quorate_node.performer import Performer
 from quorate_node.purse import Purse
 from quorate_node.registration import check_coordinator, missing, stand, standing
 from quorate_node.rotation import Rotation
+from quorate_node.showing import Showing
 from quorate_node.status import Status, status_of, write_status
 from quorate_node.workbench import Workbench
 from quorate_protocol.offer import Hardware, SlotOffer
@@ -241,6 +242,7 @@ class _Parts:
         stood = bool(_read(self.daemon.config.path("standing")))
         if not stood:
             await self._stand()
+        group.create_task(Showing(self.core.statements.get, self.dialers, clock).run(), name="statements")
         while unchecked:
             for address, item in list(unchecked.items()):
                 try:

@@ -27,7 +27,7 @@ NETWORK_RESPONSES_MAX = 48
 IMMUTABLE = {"Cache-Control": "public, max-age=29030400, immutable", "X-Content-Type-Options": "nosniff"}
 ENTITY_BYTES = re.compile(r"([0-9]{1,18}):\*")
 
-MayRead = Callable[[web.Request, Cid], bool]
+MayRead = Callable[[web.Request, Cid], Awaitable[bool]]
 """Whether whoever asks may read this CID; False answers 404, as if it were absent."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -40,13 +40,19 @@ class Library:
     block: Callable[[Cid], Awaitable[bytes | None]] | None = None
 
     async def find(self, cid: Cid) -> ContentStore | bytes | None:
-        """The store that has it, or the block itself."""
-        block = await self.block(cid) if self.block is not None else None
+        """The store that has it, or the block itself. Where blocks cannot be read, what lies in a store is found all the same."""
+        trouble: Unavailable | None = None
+        try:
+            block = await self.block(cid) if self.block is not None else None
+        except Unavailable as error:
+            block, trouble = None, error  # not re-raised: below, unless a store has it
         if block is not None:
             return block
         for store in self.stores:
             if await store.stat(cid) is not None:
                 return store
+        if trouble is not None:
+            raise trouble
         return None
 
 
@@ -55,8 +61,12 @@ def add_gateway_routes(
 ) -> None:  # fmt: skip
     """GET and HEAD `<prefix>/<cid>`; `format=raw|car`, else plain bytes of a file."""
     library = store if isinstance(store, Library) else Library((store,))
-    gateway = Gateway(library, may_read or (lambda request, cid: True))
+    gateway = Gateway(library, may_read or _everybody)
     app.router.add_get(prefix + "/{cid}", gateway.get, allow_head=True)
+
+
+async def _everybody(request: web.Request, cid: Cid) -> bool:
+    return True
 
 
 def refusal_response(error: Refused | Unavailable) -> web.Response:
@@ -124,7 +134,7 @@ class Gateway:
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         query = read_query(request)
-        place = await self._library.find(query.cid) if self._may_read(request, query.cid) else None
+        place = await self._library.find(query.cid) if await self._may_read(request, query.cid) else None
         if place is None:
             if "only-if-cached" in request.headers.get("Cache-Control", ""):
                 return web.Response(status=412)

@@ -66,7 +66,7 @@ class VerdictSent:
 
 @dataclass(frozen=True, slots=True)
 class StatementSent:
-    """The coordinator's cumulative debt."""
+    """The coordinator's cumulative debt. A provider says the newest one back at each connection, to a coordinator that may have lost it."""
 
     statement: Envelope[Statement]
 

@@ -225,6 +225,7 @@ class WsDialer:
         """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`. Seconds between tries reach `retry_max`."""
         self._url, self._peer, self._account, self._signer = url, peer, account, signer
         self._handler, self._clock, self._jitter, self._retry_max = handler, clock, jitter, retry_max
+        self.connections = 0  # made so far
         self._channel: Channel | None = None
         self._ws: aiohttp.ClientWebSocketResponse | None = None
         self._is_closed = False
@@ -273,6 +274,7 @@ class WsDialer:
                 await _hear(ws, Welcome)
             channel = Channel(_WsSocket(ws), "0x" + self._peer.hex(), self._handler)
             self._channel = channel
+            self.connections += 1
             log.info("connected to %s", self._url)
             try:
                 await channel.run()

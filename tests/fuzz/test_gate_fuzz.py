@@ -137,7 +137,7 @@ async def test_an_output_is_read_by_its_client_and_its_provider_alone(stand: Sta
     world = stand.world
     stat = await stand.gate.store.put(b"sealed" * 100, "x")
     digest = Hash32(stat.cid.digest)
-    assert stand.outputs.may_read(digest, None), "before it is committed to, it is anybody's bytes"
+    assert not stand.outputs.may_read(digest, None), "before it is committed to, it is nobody's"
     assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
     first, second = (item for item in world.leases() if isinstance(item.phase, leases.Assigned))
     await stand.commit(first, world.owner_of(first), digest)

@@ -17,7 +17,7 @@ from quorate_coordinator.core.archived import ArchivedRun
 from quorate_protocol.hashing import hash_tuple
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32
-from quorate_runtime.sqlite_whole import FileDamaged
+from quorate_runtime.sqlite_whole import FileNewer
 from scripted_market import Party
 
 
@@ -103,16 +103,19 @@ def test_an_output_stays_its_clients_and_its_makers(make: Callable[[], RunArchiv
     assert not outputs.may_read(digest, market.clients[1].address) and not outputs.may_read(digest, None)
     with pytest.raises(Refused, match="another execution"):
         outputs.claim(digest, Hash32(b"\x01" * 32))
-    assert over_lease.job_id == job_id and outputs.may_read(hash_tuple("nobody's"), None)
+    assert over_lease.job_id == job_id and not outputs.may_read(hash_tuple("nobody's"), None)
 
 
 def test_a_file_that_is_not_ours_is_left_alone(tmp_path: Path, some: list[ArchivedRun]) -> None:
     path = tmp_path / "archive.sqlite"
     path.write_bytes(b"this is no database" * 500)
     before = path.read_bytes()
-    with pytest.raises(FileDamaged, match="backup"):
-        FileArchive(path)
-    assert path.read_bytes() == before
+    archive = FileArchive(path)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="archive.sqlite.*backup"):
+            archive.count()
+    assert path.read_bytes() == before and "backup" in archive.problem
+    archive.close()
     newer = tmp_path / "newer.sqlite"
     made = FileArchive(newer)
     made.keep(some)
@@ -120,7 +123,7 @@ def test_a_file_that_is_not_ours_is_left_alone(tmp_path: Path, some: list[Archiv
     with sqlite3.connect(newer) as connection:
         connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(FileDamaged, match="newer program"):
+    with pytest.raises(FileNewer, match="newer program"):
         FileArchive(newer)
     with sqlite3.connect(newer) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (6,)
@@ -129,12 +132,13 @@ def test_a_file_that_is_not_ours_is_left_alone(tmp_path: Path, some: list[Archiv
 
 def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path, some: list[ArchivedRun]) -> None:
     archive = FileArchive(tmp_path / "archive.sqlite")
-    pages = archive._writer.execute("PRAGMA page_count").fetchone()[0]
-    archive._writer.execute(f"PRAGMA max_page_count = {pages + 1}")
+    writer, _ = archive.file._connections()
+    pages = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count = {pages + 1}")
     with pytest.raises(Unavailable, match="does not take"):
         archive.keep(some)
     assert archive.count() == 0 and archive.readers(next(readers_of(some[0]))[0]) is None, "all or none"
-    archive._writer.execute("PRAGMA max_page_count = 100000")
+    writer.execute("PRAGMA max_page_count = 100000")
     archive.keep(some)
     assert archive.count() == 6
     archive.close()

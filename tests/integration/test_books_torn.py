@@ -25,6 +25,7 @@ from quorate_coordinator.core.archived import ArchivedRun
 from quorate_protocol import units
 from quorate_protocol.hashing import sha256
 from quorate_protocol.messages import Order
+from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Hash32, Nonce
 from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
 from quorate_runtime.sqlite_whole import FileDamaged
@@ -103,7 +104,7 @@ def archive_of(runs: list[ArchivedRun]) -> Book:
         assert isinstance(archive, FileArchive)
         return archive.count(), [archive.run(run.run.job_id) for run in runs]
 
-    return Book("archive.sqlite", FileArchive, fill, read, FileDamaged)
+    return Book("archive.sqlite", FileArchive, fill, read, Unavailable)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +132,7 @@ def read_documents(opened: object) -> object:
 
 
 BOOKS["documents"] = Book(
-    "documents.sqlite", lambda path: DocumentFile(path, Keeping(1 << 30, 180 * DAY_SECONDS)), fill_documents, read_documents, FileDamaged
+    "documents.sqlite", lambda path: DocumentFile(path, Keeping(1 << 30, 180 * DAY_SECONDS)), fill_documents, read_documents, Unavailable
 )
 
 

@@ -283,7 +283,11 @@ async def test_gateway_forms(store: ContentStore, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     folder = await store.put(tmp_path / "tree", "a")
     app = web.Application()
-    add_gateway_routes(app, store, may_read=lambda request, cid: cid != secret.cid)
+
+    async def may_read(_: web.Request, cid: Cid) -> bool:
+        return cid != secret.cid
+
+    add_gateway_routes(app, store, may_read=may_read)
     async with serving(app) as url, aiohttp.ClientSession(url) as session:
 
         async def ask(cid: Cid | str, query: str = "", method: str = "GET", **headers: str) -> tuple[int, bytes, str]:

@@ -69,13 +69,36 @@ async def _work(folder: Path) -> None:
 
 
 def test_files_that_are_not_whole(operator: Operator) -> None:
+    """Those without which money could be paid twice, or signatures contradict each other; without the others it goes on."""
     home = operator.folder / "home"
     for path, remedy in (
-        (home / "documents.sqlite", "backup"), (home / "archive.sqlite", "backup"), (home / "journal" / "journal.db", "backup"),
+        (home / "transactions.sqlite", "backup"), (home / "journal" / "journal.db", "backup"),
         (home / "coordinator.json", "quorate coordinator init"),
     ):  # fmt: skip
         path.write_bytes(path.read_bytes()[:100] if path.exists() else b"")
         operator.fails_to_start(str(path), remedy)
+
+
+def test_another_files_tables_under_the_name_of_what_was_sent(operator: Operator) -> None:
+    path = operator.folder / "home" / "transactions.sqlite"
+    with closing(sqlite3.connect(path)) as other:
+        other.executescript("PRAGMA journal_mode = WAL; CREATE TABLE runs (job_id BLOB)")
+    before = path.read_bytes()
+    operator.fails_to_start(str(path), "no such table: sends", "backup")
+    assert path.read_bytes() == before
+
+
+def test_an_archive_of_a_newer_program(operator: Operator) -> None:
+    for name in ("archive.sqlite", "documents.sqlite"):
+        with closing(sqlite3.connect(operator.folder / "home" / name)) as newer:
+            newer.executescript("CREATE TABLE things_to_come (x); PRAGMA user_version = 9")
+        operator.fails_to_start(name, "newer program")
+        (operator.folder / "home" / name).unlink()
+
+
+def test_what_may_be_begun_anew(operator: Operator) -> None:
+    code, text = operator.type("up", "--begin-anew", "journal")
+    assert code == 2 and "--begin-anew journal: it is one of archive.sqlite" in text
 
 
 def test_a_folder_that_another_process_uses(operator: Operator) -> None:

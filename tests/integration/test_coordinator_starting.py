@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from quorate_contracts.deploy import plan
 from quorate_coordinator.api.early import refuse_early
-from quorate_coordinator.config import Config
+from quorate_coordinator.config import BOOKS, Config
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.keys import CoordinatorKeys
@@ -60,7 +60,7 @@ async def test_a_heap_of_effects_is_waited_for_and_ends_nothing(tmp_path: Path, 
     monkeypatch.setattr("quorate_runtime.actor.PENDING_MAX", -1)
     in_its_place = tmp_path / "market.sqlite"
     (in_its_place / "somebody's").mkdir(parents=True)
-    service = Service(Config(tmp_path, deployment, nowhere, nowhere, port=0), keys)
+    service = Service(Config(tmp_path, deployment, nowhere, nowhere, port=0, begin_anew=frozenset(BOOKS)), keys)
     running, deadline = asyncio.create_task(service.run()), time.monotonic() + 20
 
     async def problems() -> set[str]:

@@ -21,7 +21,7 @@ from quorate_coordinator.adapters.document_file import DAY_SECONDS, DocumentFile
 from quorate_protocol.cids import document_cid
 from quorate_protocol.hashing import sha256
 from quorate_protocol.refusals import Unavailable
-from quorate_runtime.sqlite_whole import FileDamaged
+from quorate_runtime.sqlite_whole import FileNewer
 
 KIB = 1024
 KEEPING = Keeping(4 << 20, 180 * DAY_SECONDS, 15 * DAY_SECONDS)
@@ -59,7 +59,7 @@ async def fill(file: DocumentFile) -> list[bytes]:
 async def test_many_at_once_share_their_syncs_and_are_durable(tmp_path: Path) -> None:
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, Clock())
     commits: list[str] = []
-    file._writer.set_trace_callback(lambda statement: commits.append(statement) if statement == "COMMIT" else None)
+    file.file._connections()[0].set_trace_callback(lambda statement: commits.append(statement) if statement == "COMMIT" else None)
     documents = [some(number) for number in range(200)]
     await asyncio.gather(*(file.put(data) for data in documents), *(file.put(data) for data in documents[:50]))
     assert 1 <= len(commits) <= 4, "one sync for all that wait, not one each"
@@ -148,11 +148,13 @@ async def test_a_file_of_a_newer_program_is_not_touched(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(FileDamaged, match="newer program"):
+    with pytest.raises(FileNewer, match="newer program"):
         DocumentFile(path, KEEPING, Clock())
     path.write_bytes(b"rubbish" * 1000)
-    with pytest.raises(FileDamaged, match="backup"):
-        DocumentFile(path, KEEPING, Clock())
+    file = DocumentFile(path, KEEPING, Clock())
+    with pytest.raises(Unavailable, match="backup"):
+        file.get(sha256(some(1)))
+    file.close()
 
 
 async def test_documents_are_served_and_fetched_like_content(tmp_path: Path) -> None:

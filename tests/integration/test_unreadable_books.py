@@ -19,12 +19,12 @@ def test_the_archive(tmp_path: Path) -> None:
         lambda: archive.newest_line(ZERO_ADDRESS), lambda: archive.since(0, 1), lambda: archive.readers(ZERO_HASH), archive.count,
         lambda: archive.over_before(1, START, 1), lambda: archive.forgotten_outputs(ZERO_HASH, 1),
     ]  # fmt: skip
-    for connection in (archive._reader, archive._writer):
+    for connection in archive.file._connections():
         connection.set_progress_handler(lambda: 1, 1)  # SQLite gives up every statement, as it does where a read fails
     for ask in asks:
         with pytest.raises(Unavailable, match="archive.sqlite cannot be read"):
             ask()
-    for connection in (archive._reader, archive._writer):
+    for connection in archive.file._connections():
         connection.set_progress_handler(None, 1)
     assert [ask() for ask in asks] == [None, [], [], 0, [], None, 0, [], []]
     archive.close()
@@ -32,9 +32,9 @@ def test_the_archive(tmp_path: Path) -> None:
 
 async def test_documents(tmp_path: Path) -> None:
     file = DocumentFile(tmp_path / "documents.sqlite", Keeping(1 << 30, 1))
-    file._reader.set_progress_handler(lambda: 1, 1)
+    file.file._connections()[1].set_progress_handler(lambda: 1, 1)
     with pytest.raises(Unavailable, match="documents.sqlite cannot be read"):
         await file.put(b"a receipt")
-    file._reader.set_progress_handler(None, 1)
+    file.file._connections()[1].set_progress_handler(None, 1)
     await file.put(b"a receipt")
     file.close()

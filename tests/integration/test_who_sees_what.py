@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from fuzz.core_world import COORDINATOR, DOMAIN, World
+from quorate_content.cid import Cid
 from quorate_content.staging import add_staging_routes
 from quorate_content.store import ContentStore
 from quorate_coordinator.adapters.history import History
@@ -32,7 +33,6 @@ from quorate_protocol.envelope import seal
 from quorate_protocol.lease import Lease
 from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.messages import Stop
-from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.crypto import KeySigner
@@ -113,10 +113,8 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
     outputs.load()
     auth = Auth(world.core.rules, state, clock, rates)
 
-    async def receipt(_: str) -> bytes:
-        if not has_receipts:
-            raise Unavailable("it is being stored", 1.0)
-        return b"{}"
+    async def receipt(_: str) -> bytes | None:
+        return b"{}" if has_receipts else None
 
     app = web.Application(middlewares=[failures, before_handlers(rates)])
     nothing: Any = cast("Any", None)
@@ -125,7 +123,10 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
     async def uploader(_: web.Request) -> str:
         raise AssertionError("nobody uploads here")
 
-    add_staging_routes(app, store, uploader, may_read=lambda asked, cid: outputs.may_read(Hash32(cid.digest), auth.account(asked)))
+    async def may_read(asked: web.Request, cid: Cid) -> bool:
+        return outputs.may_read(Hash32(cid.digest), auth.account(asked))
+
+    add_staging_routes(app, store, uploader, may_read=may_read)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

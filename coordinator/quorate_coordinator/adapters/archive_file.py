@@ -1,25 +1,22 @@
-"""The archive on disk: one SQLite file that only this process writes. Handled like the journal: nothing in it can be made anew.
+"""The archive on disk: one SQLite file that only this process writes. Nothing in it can be made anew, so it is never emptied.
 
-A file of a newer program, or one that cannot be read, ends the start with a sentence; it is never emptied. One connection writes,
-from whichever thread, every transaction synced; another reads, from the event loop: look-ups by key, some ten microseconds each.
+A file of a newer program ends the start with a sentence. While it cannot be read, runs that are over wait in the state, and whoever
+asks for one that has left it is told to come again; jobs go on.
 """
 
 import json
-import sqlite3
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from quorate_coordinator.archive import RUNS_PER_LOOK, Place, Readers, Row, place_of, readers_of, row_of
 from quorate_coordinator.core.archived import ArchivedRun
 from quorate_protocol import codec, codec_text
-from quorate_protocol.refusals import Unavailable
+from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.sqlite_whole import open_whole, used_bytes
+from quorate_runtime.sqlite_large import LargeFile
 
-RETRY_SECONDS = 5.0
+WRITING = "does not take finished runs"
 TABLES = """
 CREATE TABLE runs (
     job_id BLOB PRIMARY KEY, client BLOB NOT NULL, created_at INTEGER NOT NULL, last_line INTEGER NOT NULL, shown TEXT NOT NULL,
@@ -44,19 +41,23 @@ INSERT INTO gone VALUES (1, 0);
 class FileArchive:
     """`RunArchive` in a file."""
 
-    def __init__(self, path: Path) -> None:
-        """Opens or makes it. `FileDamaged` when there is one that is not to be touched."""
-        self._path = path
-        self._lock = threading.Lock()
-        self._writer, self._reader = open_whole(path, (TABLES, TABLES_2))
+    def __init__(self, path: Path, gone: str = "") -> None:
+        """Opens or makes it, at once or as soon as that can be; `gone` as in `LargeFile`. `FileNewer` when it is a newer program's."""
+        self.file = LargeFile(path, (TABLES, TABLES_2), gone)
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be used, for people."""
+        return self.file.problem
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
         """As `RunArchive`. `Unavailable` while the disk does not take it."""
         rows = [_columns(run) for run in runs]
         outputs = [(digest, item.lease, item.provider, item.client) for run in runs for digest, item in readers_of(run)]
-        with self._writing() as writer:
+        with self.file.writing(WRITING) as writer:
             writer.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-            writer.executemany("INSERT OR REPLACE INTO outputs VALUES (?, ?, ?, ?)", outputs)
+            # The first keeps it: whoever names another's output while the archive is away does not get it by being archived later.
+            writer.executemany("INSERT OR IGNORE INTO outputs VALUES (?, ?, ?, ?)", outputs)
 
     def run(self, job_id: Hash32) -> ArchivedRun | None:
         """As `RunArchive`."""
@@ -91,19 +92,19 @@ class FileArchive:
 
     def used_bytes(self) -> int:
         """As `RunArchive`: without the pages that wait to be used again."""
-        return used_bytes(self._reader)
+        return self.file.used_bytes()
 
     def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:
         """As `RunArchive`."""
         query = "SELECT over_at, job_id, body FROM runs WHERE over_at < ? AND (over_at, job_id) > (?, ?) ORDER BY over_at, job_id LIMIT ?"
-        with self._lock:
-            rows = self._read(query, moment, *after, limit, connection=self._writer)
-        return [((int(at), Hash32(job_id)), _decoded(body)) for at, job_id, body in rows]
+        with self.file.writing("cannot be read") as writer:
+            rows = writer.execute(query, (moment, *after, limit)).fetchall()
+        return [((int(at), Hash32(job_id)), self._decoded(body)) for at, job_id, body in rows]
 
     def forget(self, runs: Sequence[ArchivedRun], stored: frozenset[Hash32]) -> None:
         """As `RunArchive`. `Unavailable` while the disk does not take it."""
         outputs = [digest for run in runs for digest, _ in readers_of(run)]
-        with self._writing() as writer:
+        with self.file.writing(WRITING) as writer:
             changed = writer.executemany("DELETE FROM runs WHERE job_id = ?", [(run.run.job_id,) for run in runs]).rowcount
             writer.execute("UPDATE gone SET runs = runs + ?", (changed,))
             writer.executemany("DELETE FROM outputs WHERE digest = ?", [(digest,) for digest in outputs if digest not in stored])
@@ -112,47 +113,35 @@ class FileArchive:
     def forgotten_outputs(self, after: Hash32, limit: int) -> list[Hash32]:
         """As `RunArchive`."""
         query = "SELECT digest FROM left_outputs WHERE digest > ? ORDER BY digest LIMIT ?"
-        with self._lock:
-            return [Hash32(digest) for (digest,) in self._read(query, after, limit, connection=self._writer)]
+        with self.file.writing("cannot be read") as writer:
+            return [Hash32(digest) for (digest,) in writer.execute(query, (after, limit))]
 
     def forget_outputs(self, outputs: Sequence[Hash32]) -> None:
         """As `RunArchive`. `Unavailable` while the disk does not take it."""
         named = [(digest,) for digest in outputs]
-        with self._writing() as writer:
+        with self.file.writing(WRITING) as writer:
             writer.executemany("DELETE FROM outputs WHERE digest IN (SELECT digest FROM left_outputs WHERE digest = ?)", named)
             writer.executemany("DELETE FROM left_outputs WHERE digest = ?", named)
 
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, durable at the end of the block."""
-        try:
-            with self._lock, self._writer:
-                yield self._writer
-        except sqlite3.OperationalError as error:
-            raise Unavailable(f"{self._path} does not take finished runs: {error}", RETRY_SECONDS) from error
-
     def close(self) -> None:
         """As `RunArchive`."""
-        with self._lock:
-            self._writer.close()
-            self._reader.close()
+        self.file.close()
 
     def _runs(self, where: str, *values: bytes | int) -> list[ArchivedRun]:
-        return [_decoded(body) for (body,) in self._read(f"SELECT body FROM runs {where}", *values)]
+        return [self._decoded(body) for (body,) in self._read(f"SELECT body FROM runs {where}", *values)]
 
-    def _read(self, query: str, *values: bytes | int, connection: sqlite3.Connection | None = None) -> list[tuple[Any, ...]]:
-        """`Unavailable` while the file cannot be read."""
+    def _read(self, query: str, *values: bytes | int) -> list[tuple[Any, ...]]:
+        with self.file.reading() as reader:
+            return reader.execute(query, values).fetchall()
+
+    def _decoded(self, body: bytes) -> ArchivedRun:
         try:
-            return (connection or self._reader).execute(query, values).fetchall()
-        except sqlite3.OperationalError as error:
-            raise Unavailable(f"{self._path} cannot be read: {error}", RETRY_SECONDS) from error
+            return codec.from_json(ArchivedRun, codec.parse(body, len(body)))
+        except (Refused, ValueError, TypeError) as error:
+            raise self.file.damaged(f"a run in it cannot be decoded ({error})") from error
 
 
 def _columns(over: ArchivedRun) -> tuple[bytes | int | str, ...]:
     run = over.run
     over_at, _ = place_of(over)
     return run.job_id, run.client, run.created_at, over.last_line, json.dumps(row_of(over)), codec_text.encode(over), over_at
-
-
-def _decoded(body: bytes) -> ArchivedRun:
-    return codec.from_json(ArchivedRun, codec.parse(body, len(body)))

@@ -10,7 +10,6 @@ The bound is looked at in pages that SQLite says are in use: true on the disk, a
 import asyncio
 import logging
 import sqlite3
-import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -21,7 +20,8 @@ from typing import Any
 from quorate_protocol.hashing import sha256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
-from quorate_runtime.sqlite_whole import open_whole, used_bytes
+from quorate_runtime.sqlite_large import LargeFile
+from quorate_runtime.sqlite_whole import used_bytes
 
 log = logging.getLogger(__name__)
 DAY_SECONDS = 86_400
@@ -57,21 +57,23 @@ class _Waiting:
 class DocumentFile:
     """Documents by their sha2-256. Look-ups are short and come from the event loop; writing is in a thread, many in one transaction."""
 
-    def __init__(self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time) -> None:
-        """Opens or makes it. `FileDamaged` when there is one that is not to be touched."""
+    def __init__(self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time, gone: str = "") -> None:
+        """Opens or makes it, at once or as soon as that can be; `gone` as in `LargeFile`. `FileNewer` when it is a newer program's."""
         self._path, self.keeping, self._now = path, keeping, now
-        self._lock = threading.Lock()
         self._turn = asyncio.Lock()
         self._waiting: list[_Waiting] = []
         self._told_at = float("-inf")
-        self.problem = ""  # why the last writing failed, for people
-        self._writer, self._reader = open_whole(path, (TABLES,))
+        self._refused = ""  # why the last writing failed
+        self.file = LargeFile(path, (TABLES,), gone)
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be used, for people."""
+        return self.file.problem or self._refused
 
     def close(self) -> None:
         """Lets go of what it has open."""
-        with self._lock:
-            self._writer.close()
-            self._reader.close()
+        self.file.close()
 
     async def put(self, data: bytes) -> None:
         """Durable when it returns. `Unavailable` while the disk is full, or the bound reached by documents that may not go yet."""
@@ -89,14 +91,22 @@ class DocumentFile:
             except Unavailable as error:
                 # The others try for themselves, each in its turn.
                 self._waiting = batch[1:] + self._waiting
-                self.problem = str(error)
+                self._refused = str(error)
                 raise
-            self.problem = ""
+            self._refused = ""
 
     def get(self, digest: Hash32) -> bytes | None:
         """One document, or None when it was never here or has gone."""
         row = self._row("size, body", digest)
-        return None if row is None else zlib.decompressobj().decompress(row[1], row[0])
+        if row is None:
+            return None
+        try:
+            data = zlib.decompressobj().decompress(row[1], row[0])
+        except zlib.error:
+            data = b""  # not re-raised: told below, as all that it is not
+        if sha256(data) != digest:
+            raise self.file.damaged(f"document 0x{digest.hex()} is not what was stored")
+        return data
 
     def is_fresh(self, digest: Hash32) -> bool:
         """Whether it is here and was stored not long ago."""
@@ -105,51 +115,45 @@ class DocumentFile:
 
     def _row(self, columns: str, digest: Hash32) -> tuple[Any, ...] | None:
         """`Unavailable` while the file cannot be read."""
-        try:
-            found: tuple[Any, ...] | None = self._reader.execute(f"SELECT {columns} FROM documents WHERE digest = ?", (digest,)).fetchone()
-        except sqlite3.OperationalError as error:
-            raise Unavailable(f"{self._path} cannot be read: {error}", RETRY_SECONDS) from error
+        with self.file.reading() as reader:
+            found: tuple[Any, ...] | None = reader.execute(f"SELECT {columns} FROM documents WHERE digest = ?", (digest,)).fetchone()
         return found
 
     def used_bytes(self) -> int:
         """On the disk, without the pages that wait to be used again."""
-        return used_bytes(self._reader)
+        return self.file.used_bytes()
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
         at = int(self._now())
         rows = [(item.digest, at, len(item.data), zlib.compress(item.data, 1)) for item in batch]
-        try:
-            with self._lock, self._writer:
-                self._writer.execute("BEGIN IMMEDIATE")
-                self._make_room(at, sum(len(body) for *_, body in rows))
-                self._writer.executemany(
-                    "INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET at = excluded.at", rows
-                )
-        except sqlite3.OperationalError as error:
-            raise Unavailable(f"{self._path} does not take documents: {error}", RETRY_SECONDS) from error
+        with self.file.writing("does not take documents") as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            self._make_room(writer, at, sum(len(body) for *_, body in rows))
+            writer.executemany("INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET at = excluded.at", rows)
+            used = used_bytes(writer)
         for item in batch:
             item.is_written = True
-        self._tell_of_room(at)
+        self._tell_of_room(at, used)
 
-    def _tell_of_room(self, at: int) -> None:
+    def _tell_of_room(self, at: int, used: int) -> None:
         """Before it is full: then the coordinator waits for whoever reads this."""
-        used, most = used_bytes(self._writer), self.keeping.bytes_max - SPARE_BYTES
+        most = self.keeping.bytes_max - SPARE_BYTES
         if used > NEARLY_FULL * most and at - self._told_at >= TOLD_EVERY_SECONDS:
             self._told_at = at
             log.warning("%s takes %d of its %d bytes; unless its oldest may go, --documents-gib has to grow", self._path, used, most)
 
-    def _make_room(self, at: int, wanted: int) -> None:
+    def _make_room(self, writer: sqlite3.Connection, at: int, wanted: int) -> None:
         """Drops what is over its time; of the rest the oldest, as far as that is needed and allowed."""
-        self._prune(at - self.keeping.keep_seconds)
-        while used_bytes(self._writer) + wanted > self.keeping.bytes_max - SPARE_BYTES:
-            if not self._prune(at - self.keeping.least_seconds):
+        self._prune(writer, at - self.keeping.keep_seconds)
+        while used_bytes(writer) + wanted > self.keeping.bytes_max - SPARE_BYTES:
+            if not self._prune(writer, at - self.keeping.least_seconds):
                 raise Unavailable(
                     f"{self._path} has reached its bound of {self.keeping.bytes_max} bytes, with documents younger than "
                     f"{self.keeping.least_seconds // DAY_SECONDS} days: give it more, `quorate coordinator up --documents-gib N`",
                     RETRY_SECONDS,
                 )
 
-    def _prune(self, before: int) -> int:
+    def _prune(self, writer: sqlite3.Connection, before: int) -> int:
         """The oldest, some hundred of them; how many."""
         query = "DELETE FROM documents WHERE rowid IN (SELECT rowid FROM documents WHERE at < ? ORDER BY at LIMIT ?)"
-        return self._writer.execute(query, (before, PRUNED_AT_ONCE)).rowcount
+        return writer.execute(query, (before, PRUNED_AT_ONCE)).rowcount

@@ -4,6 +4,7 @@ Signatures are checked here against the message's own text; the core decides whe
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorate_content.bounds import Bounds
@@ -23,7 +24,7 @@ from quorate_protocol.eip712 import Domain
 from quorate_protocol.envelope import AnyEnvelope, Envelope, signer
 from quorate_protocol.job import Resources
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages import Commit, Reveal
+from quorate_protocol.messages import Commit, Reveal, Statement
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
@@ -53,6 +54,7 @@ class Gate:
     logs: LogBook
     outputs: Outputs
     tolerance: Tolerance
+    on_older: Callable[[str], None] = lambda what: None  # hears that we have signed what is not in our state
 
     async def __call__(self, sender: str, data: bytes) -> bytes:
         """One frame in, Ok out; Refused travels back as the port's error. `Unavailable` when this peer has to slow down."""
@@ -72,6 +74,9 @@ class Gate:
                 await self._reveal(reveal)
             case wire.CommitSent(commit):
                 await self._commit(commit)
+            case wire.StatementSent(statement):
+                self.tolerance.unasked(sender)
+                self._statement(statement)
             case wire.OfferSent() | wire.HeartbeatSent():
                 self.tolerance.unasked(sender)
                 await self.actor.submit(self._event(frame))
@@ -94,6 +99,16 @@ class Gate:
 
     def _signer(self, envelope: AnyEnvelope) -> Address:
         return signer(self.domain, envelope, recover)
+
+    def _statement(self, statement: Envelope[Statement]) -> None:
+        """One of ours, shown by the provider that it is for. Nobody else can sign one: whoever does not know it has lost it."""
+        if self._signer(statement) != self.core.rules.statement_key:
+            raise Refused(Code.WRONG_SIGNER, "statement: not signed by this coordinator's statement key")
+        provider = self.core.state.providers.get(statement.message.provider)
+        known = provider.statement_seq if provider is not None else 0
+        if statement.message.seq > known:
+            who = f"0x{statement.message.provider.hex()}"
+            self.on_older(f"provider {who} has shown its statement {statement.message.seq}, and the journal knows {known}")
 
     async def _commit(self, commit: Envelope[Commit]) -> None:
         message, key = commit.message, self._signer(commit)

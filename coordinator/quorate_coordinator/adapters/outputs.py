@@ -4,6 +4,7 @@ Receipts are public and hold the salt that opens a ciphertext, so the ciphertext
 then kept by the gate as commits come in.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,9 +12,10 @@ from quorate_coordinator.archive import Readers, RunArchive
 from quorate_coordinator.core.archived import ArchivedRun, committed_output
 from quorate_coordinator.core.state import State
 from quorate_protocol.lease import Lease
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
+log = logging.getLogger(__name__)
 CLAIMS_MAX = 4  # ciphertexts of one lease: an honest provider names one, and says the same again after a cut
 
 
@@ -26,6 +28,7 @@ class Outputs:
     by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
     claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # the same by lease
     unkept: dict[Hash32, Hash32] = field(default_factory=dict)  # as by_digest: those that `Staging` has not taken over yet
+    unasked: set[Hash32] = field(default_factory=set)  # claimed while the archive could not say whether they are another's
 
     def load(self) -> None:
         """Reads the state, once it was replayed."""
@@ -39,9 +42,10 @@ class Outputs:
         """Binds a ciphertext to the lease that commits to it. Salts make each unlike every other, so a second
         lease with the same one wants to read what is not its client's: `Refused(EQUIVOCATION)`.
 
-        A claim outlives whoever is cut off before the core has answered, so one lease has few, and one that is unknown has none.
+        A claim outlives whoever is cut off before the core has answered, so one lease has few, and one that is unknown has none. While
+        the archive cannot be read claims are taken, for providers are paid by their commits (I3), and nobody reads what was claimed.
         """
-        over = self.archive.readers(digest)
+        over = self._over(digest)
         holder = self.by_digest.get(digest, lease) if over is None else over.lease
         if holder != lease:
             raise Refused(Code.EQUIVOCATION, "commit: encryptedOutput belongs to another execution; seal the output with a salt of its own")
@@ -53,6 +57,15 @@ class Outputs:
         claimed.add(digest)
         self.by_digest[digest] = lease
         self.unkept[digest] = lease
+
+    def _over(self, digest: Hash32) -> Readers | None:
+        """What the archive knows of it, or knew."""
+        try:
+            return self.archive.readers(digest)
+        except Unavailable as error:
+            log.warning("a claim is taken unasked: %s", error)  # not re-raised: it is asked when somebody wants to read
+            self.unasked.add(digest)
+            return None
 
     def give_up(self, digest: Hash32, lease: Hash32) -> None:
         """The commit was refused after all."""
@@ -69,13 +82,18 @@ class Outputs:
         return Readers(lease.hash, lease.provider, self._client(lease)) if committed_output(lease) == digest else None
 
     def may_read(self, digest: Hash32, account: Address | None) -> bool:
-        """Whether this account may read what has this digest; what is nobody's output is everybody's."""
+        """Whether this account may read the ciphertext with this digest. `Unavailable` while that cannot be known."""
+        if digest in self.unasked:
+            over = self.archive.readers(digest)
+            self.unasked.discard(digest)
+            if over is not None and self.by_digest.get(digest, over.lease) != over.lease:
+                self._let_go(digest, self.by_digest[digest])  # it was another's all the time
         holder = self.by_digest.get(digest)
         lease = self.state.leases.get(holder) if holder is not None else None
         if lease is not None:
             return account in (lease.provider, self._client(lease))
         over = self.archive.readers(digest)
-        return over is None or account in (over.provider, over.client)
+        return over is not None and account in (over.provider, over.client)
 
     def forget(self, runs: Sequence[ArchivedRun]) -> None:
         """The archive has these now."""
@@ -86,6 +104,7 @@ class Outputs:
 
     def _let_go(self, digest: Hash32, lease: Hash32) -> None:
         del self.by_digest[digest]
+        self.unasked.discard(digest)
         self.claimed[lease].discard(digest)
         if not self.claimed[lease]:
             del self.claimed[lease]

@@ -113,7 +113,7 @@ class Projection:
         self.changed[1].clear()
         try:
             await self._write(_rows(state, archive, since, jobs), [provider_row(state, owner) for owner in owners], newest)
-        except SQLAlchemyError:
+        except (SQLAlchemyError, Unavailable):
             self.changed[0].update(jobs)
             self.changed[1].update(owners)
             raise

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from quorate_content.cid import parse
+from quorate_content.cid import Cid, parse
 from quorate_content.gateway import CAR_TYPE
 from quorate_content.grants import KEEP_SECONDS, Grant, Line, Places
 from quorate_content.index import Move, Need, Owner
@@ -129,6 +129,11 @@ class Staging:
             return Need.NONE
         lease = self._state.leases.get(holder)
         return Need.PROMISED if lease is not None and isinstance(lease.phase, Committed | Closed) else Need.USED
+
+    async def may_read(self, cid: Cid, account: Address | None) -> bool:
+        """A sealed output is its client's and its maker's, or nobody's; all else is everybody's. `Unavailable` while that is not known."""
+        digest = Hash32(cid.digest)
+        return await self.outputs.resolve(digest) is None or self._claims.may_read(digest, account)
 
     # --------------------------------------------------------------------------------------------------- who may upload
 

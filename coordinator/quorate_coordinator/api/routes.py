@@ -59,7 +59,7 @@ class Api:
     info: InfoView
     limits: Limits
     clock: Clock
-    receipt: Callable[[str], Awaitable[bytes]]  # receipt body by CID, from the store
+    receipt: Callable[[str], Awaitable[bytes | None]]  # receipt body by CID, from the store; None when it is not there
     history: History
     problems: Callable[[], tuple[Problem, ...]]
 
@@ -145,9 +145,11 @@ class Api:
         try:
             ack = await self.actor.submit(ev.OrderReceived(submission))
         except Refused as refused:
+            if refused.code is not Code.REPLAYED:
+                raise
             # A run that is over and archived: the same order gives the same Ack, as it does while the run is in the state.
             ack = self.history.ack(digest(rules.domain, submission.order.message))
-            if refused.code is not Code.REPLAYED or ack is None:
+            if ack is None:
                 raise
         assert isinstance(ack, envelope.Envelope)
         return answer(AckView(ack.message.job_id, ack))
@@ -194,13 +196,12 @@ class Api:
         cid = self.history.view(job_id_of(request), self.auth.account(request)).receipt_cid
         if cid is None:
             raise Refused(Code.TOO_EARLY, "receipt: there is none before the verdict, and none for strangers before the verdict is final")
-        try:
-            body = await self.receipt(cid)
-        except Unavailable as error:
-            if job_id_of(request) in self.core.state.jobs:
-                raise
+        body = await self.receipt(cid)
+        if body is None and job_id_of(request) in self.core.state.jobs:
+            raise Unavailable(f"receipt: {cid} is being stored", 1.0)
+        if body is None:
             # It was stored before the job left the state, so it has had its time.
-            raise Refused(Code.UNKNOWN, "receipt: kept for its time, and gone since; its client and its providers may have it") from error
+            raise Refused(Code.UNKNOWN, "receipt: kept for its time, and gone since; its client and its providers may have it")
         content = codec.canonical({"body": codec.parse(body, len(body)), "cid": cid})
         return web.Response(body=content, content_type="application/json")
 

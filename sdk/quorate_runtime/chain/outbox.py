@@ -7,7 +7,7 @@ started anew does not meet the nonces of the old one) and account. Synchronous; 
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from quorate_protocol import codec
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain.types import Receipt
-from quorate_runtime.sqlite_whole import SMALL_CACHE, check_whole, make_whole
+from quorate_runtime.sqlite_whole import SMALL_CACHE, check_whole, make_whole, trouble
 
 RECEIPT_BYTES_MAX = 32 << 20
 UNSETTLED_MAX = 256
@@ -71,11 +71,7 @@ class Outbox:
         """
         self._path, self._key = path, (domain, bytes(account))
         self._lock = threading.Lock()
-        make_whole(path, _SCHEMA)
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
-        check_whole(path, self._db)
-        self._db.execute("PRAGMA synchronous=FULL")  # a nonce that is forgotten after a power cut could be used twice
-        self._db.execute(SMALL_CACHE)
+        self._db = _opened(path)
 
     def find(self, purpose: str) -> Entry | None:
         """The entry of a purpose."""
@@ -153,6 +149,11 @@ class Outbox:
                 yield
         except sqlite3.OperationalError as error:
             raise Unavailable(f"{self._path}: {error}", RETRY_SECONDS) from error
+        except sqlite3.ProgrammingError:
+            raise  # ours
+        except sqlite3.DatabaseError as error:
+            # Nothing is sent from what cannot be read: what it forgot could be done a second time.
+            raise Unavailable(str(trouble(self._path, error)), RETRY_SECONDS) from error
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -187,3 +188,41 @@ class Outbox:
         attempts = tuple(Attempt(Hash32(h), raw, int(fee), int(tip), bool(taken)) for h, raw, fee, tip, taken in rows)
         done = None if receipt is None else codec.decode(Receipt, receipt, RECEIPT_BYTES_MAX)
         return Entry(purpose, nonce, None if to is None else Address(to), data, int(value), gas, attempts, done, reason)
+
+
+def ensure(path: Path) -> None:
+    """Makes the file if there is none. `FileDamaged` when there is one that is not whole, `Unavailable` while that cannot be seen."""
+    _opened(path).close()
+
+
+def has_signed(path: Path, account: Address, prefix: str) -> bool:
+    """Whether an account's purpose that begins so stands there, of whichever chain. Raises as `ensure`."""
+    with closing(_opened(path)) as connection:
+        query = "SELECT 1 FROM sends WHERE account=? AND substr(purpose, 1, ?)=? LIMIT 1"
+        return connection.execute(query, (account, len(prefix), prefix)).fetchone() is not None
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    make_whole(path, _SCHEMA)
+    try:
+        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
+    except sqlite3.OperationalError as error:
+        raise trouble(path, error) from error
+    try:
+        check_whole(path, connection)
+        _check_tables(path, connection)
+        connection.execute("PRAGMA synchronous=FULL")  # a nonce that is forgotten after a power cut could be used twice
+        connection.execute(SMALL_CACHE)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
+    """Another file put back under this name has others; and none of this one's could be read from it."""
+    for table, columns in (("sends", "domain, account, purpose, nonce, data, receipt"), ("attempts", "hash, nonce, raw, taken")):
+        try:
+            connection.execute(f"SELECT {columns} FROM {table} LIMIT 1")
+        except sqlite3.DatabaseError as error:
+            raise trouble(path, error) from error

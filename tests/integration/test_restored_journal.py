@@ -1,0 +1,171 @@
+"""A coordinator with the journal of another day: what it signed since then it would sign again, lower. Archive, chain and providers know,
+and it ends before it signs a sum.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+from aiohttp import web
+
+from archiving_market import ArchivingMarket
+from fuzz.core_world import DOMAIN, World
+from quorate_coordinator.adapters import books
+from quorate_coordinator.adapters.gate import Gate
+from quorate_coordinator.adapters.logbook import LogBook
+from quorate_coordinator.adapters.outputs import Outputs
+from quorate_coordinator.adapters.tolerance import Tolerance
+from quorate_coordinator.archive import MemoryArchive
+from quorate_coordinator.bounds import DEVNET_BOUNDS
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.state import State
+from quorate_node.showing import Showing
+from quorate_protocol import wire
+from quorate_protocol.envelope import Envelope, seal
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import Statement
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Sequence
+from quorate_runtime.actor import Actor
+from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
+from quorate_runtime.clock import SystemClock, VirtualClock
+from quorate_runtime.crypto import KeySigner
+from quorate_runtime.peers_ws import WsDialer, WsPeers
+from scripted_market import Party
+
+SERVER, PROVIDER = Address(b"\xcc" * 20), KeySigner(b"\x01" * 32)
+
+
+def restored(data: bytes) -> State:
+    state = State()
+    state.restore(data)
+    return state
+
+
+def test_runs_that_are_over_in_the_archive_show_a_journal_of_before() -> None:
+    market = ArchivingMarket(*[Party(number) for number in range(5)])
+    core, archive = market.core, market.archive
+    books.check_archive(core.state, archive)
+    before = core.snapshot()
+    job_id = market.order(0, 1)
+    running = core.snapshot()
+    market.is_archive_down = True
+    while not market.waiting:
+        market.beat()
+    market.write()
+    books.check_archive(core.state, archive)  # written, and a crash kept the state from hearing of it
+    books.check_archive(restored(core.snapshot()), archive)
+    market.perform_archive()
+    assert job_id not in core.state.jobs
+    books.check_archive(core.state, archive)
+    for old in (before, running):
+        with pytest.raises(books.JournalOlder, match=f"run 0x{job_id.hex()} is over in the archive.*newest journal"):
+            books.check_archive(restored(old), archive)
+
+
+def test_epochs_on_the_chain_show_a_journal_of_before(tmp_path: Path) -> None:
+    path = tmp_path / "transactions.sqlite"
+    outbox = Outbox(path, b"chain", SERVER)
+    outbox.add(Entry("epoch-4-1700000000", 0, SERVER, b"", 0, 1, (Attempt(ZERO_HASH, b"raw", 2, 1),)))
+    outbox.close()
+    for newest, known in ((0, 0), (3, 3), (3, 4), (4, 3)):
+        books.check_chain(newest, known, path, SERVER)  # the last: given up or taken away, and mined after all
+    for newest, known in ((1, 0), (4, 2), (5, 4), (40, 3)):
+        with pytest.raises(books.JournalOlder, match=f"epoch {newest} of this.*journal knows {known or 'none'}"):
+            books.check_chain(newest, known, path, SERVER)
+    with pytest.raises(books.JournalOlder):
+        books.check_chain(4, 3, path, PROVIDER.address)
+
+
+@dataclass
+class Heard:
+    """A gate of a coordinator, and what it was shown."""
+
+    gate: Gate
+    world: World
+    shown: list[str]
+
+
+@pytest.fixture
+async def heard() -> AsyncIterator[Heard]:
+    world, shown = World(DEVNET, 5), list[str]()
+    clock = VirtualClock(float(world.at))
+    tolerance, outputs = Tolerance(DEVNET_BOUNDS, clock.now), Outputs(world.core.state, MemoryArchive())
+    actor = cast("Actor[ev.Event, Effect]", None)
+    store = cast("Gate", None)
+    yield Heard(Gate(DOMAIN, DEVNET, world.core, actor, store, clock, LogBook(), outputs, tolerance, shown.append), world, shown)  # type: ignore[arg-type]
+
+
+async def test_only_our_own_signature_shows_it(heard: Heard) -> None:
+    rules, owner = heard.world.core.rules, heard.world.owners[0]
+
+    async def show(seq: int, sign: Callable[..., object]) -> None:
+        statement = Statement(owner.address, Amount(5), Amount(0), Sequence(1), Sequence(seq), ZERO_HASH)
+        frame = wire.StatementSent(seal(DOMAIN, statement, sign))  # type: ignore[arg-type]
+        await heard.gate("0x" + owner.address.hex(), wire.encode(frame))
+
+    known = heard.world.core.state.providers[owner.address].statement_seq
+    await show(known, rules.sign)
+    assert heard.shown == []
+    with pytest.raises(Refused) as refused:
+        await show(known + 1, owner.key.sign)
+    assert refused.value.code is Code.WRONG_SIGNER and heard.shown == []
+    await show(known + 1, rules.sign)
+    assert len(heard.shown) == 1 and f"its statement {known + 1}, and the journal knows {known}" in heard.shown[0]
+
+
+@asynccontextmanager
+async def listening(taken: list[bytes]) -> AsyncIterator[str]:
+    async def handle(_: str, frame: bytes) -> bytes:
+        taken.append(frame)
+        return wire.encode(wire.Ok())
+
+    async def authorize(_: Address, key: Address) -> bool:
+        return key == PROVIDER.address
+
+    app, server = web.Application(), WsPeers(SERVER, handle, authorize)
+    app.router.add_routes(server.routes())
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"ws://127.0.0.1:{runner.addresses[0][1]}/v1/peers"
+    finally:
+        await server.close()
+        await runner.cleanup()
+
+
+async def test_a_provider_shows_its_newest_statement_at_each_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate_node.showing.POLL_SECONDS", 0.01)
+    newest: list[Envelope[Statement]] = []
+    taken: list[bytes] = []
+
+    async def ignore(_: str, frame: bytes) -> bytes:
+        return frame
+
+    async def until(count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(taken) < count:
+                await asyncio.sleep(0.01)
+
+    statement = Statement(PROVIDER.address, Amount(5), Amount(0), Sequence(1), Sequence(7), ZERO_HASH)
+    newest.append(seal(DOMAIN, statement, KeySigner(b"\x02" * 32).sign))
+    async with listening(taken) as url:
+        dialer = WsDialer(url, SERVER, PROVIDER.address, PROVIDER, ignore, SystemClock(), retry_max=0.01)
+        showing = Showing(lambda _: newest[-1], {SERVER: dialer}, SystemClock())
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(dialer.run()), group.create_task(showing.run())]
+            for count in (1, 2):
+                await until(count)
+                assert taken == [wire.encode(wire.StatementSent(newest[0]))] * count, "once a connection"
+                assert dialer._ws is not None
+                await dialer._ws.close()
+            await until(3)
+            for task in tasks:
+                task.cancel()
