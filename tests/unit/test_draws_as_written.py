@@ -1,15 +1,19 @@
 """Who is drawn, when, and what a fault sets off, in markets large enough for the adaptive rule (PROTOCOL §5 Draw, Faults)."""
 
+from dataclasses import replace
+
 from large_market import LargeMarket
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import faults, held
-from quorate_coordinator.core.state import AwaitingRound, Job
+from quorate_coordinator.core.effects import Effect, Send
+from quorate_coordinator.core.state import AwaitingRound, Decided, Job
 from quorate_coordinator.core.turn import Turn
-from quorate_protocol import audit
+from quorate_protocol import audit, wire
 from quorate_protocol.audit import StakeSlot
-from quorate_protocol.limits import MAINNET
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.messages import CommitSet
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, BlockNumber, Hash32, UnixSeconds
-from scripted_market import Market, Party
+from scripted_market import HOST, Market, Party
 
 
 def test_one_owner_is_drawn_once_whatever_it_is_registered_as() -> None:
@@ -85,3 +89,47 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
     (after,) = [trust for trusts in (market.core.state.trust[owner],) for trust in trusts.by_class.values()]
     (known,) = before.by_class.values()
     assert known.passed > 0 == after.passed and after.strikes == (market.at,), "k = 0, and a strike"
+
+
+def test_who_closed_its_last_slot_gets_no_assignment_from_an_older_list() -> None:
+    """Drawn all the same, because the Ack was given before: it is passed over, on record."""
+    market = Market(*[Party(number) for number in range(4)])
+    job_id = market.order(0, 1)
+    market.deliver()
+    (primary,) = [lease.provider for lease in market.core.state.leases.values()]
+    staying = next(owner for owner in market.parties if owner != primary)
+    owners, block = list(market.parties), BlockNumber(market.core.state.own.block + 1)
+    left = [owner for owner in owners if owner not in (primary, staying)]
+    notes = tuple(ev.SlotClosed(HOST.id(), owners.index(owner), BlockNumber(block + 1)) for owner in left)
+    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
+    market.send(ev.ChainAdvanced(BlockNumber(block + 1), ZERO_HASH, UnixSeconds(market.at), ()))  # from the next block on
+    market.until_decided(job_id)
+    assert {lease.provider for lease in market.core.state.leases.values()} == {primary, staying}
+
+
+def test_a_set_that_was_not_heard_is_signed_again_and_its_members_have_their_time_again() -> None:
+    """With a new closedAt and nothing else changed; whoever hears the second one first is not late."""
+    market = Deaf(*[Party(number) for number in range(4)])
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    first, second = market.seen[0], market.seen[-1]
+    assert second.closed_at > first.closed_at + DEVNET.beacon_period and replace(second, closed_at=first.closed_at) == first
+    found = market.job(job_id)
+    assert isinstance(found.phase, Decided) and len(found.phase.verdict.message.group) == 2 and not found.phase.verdict.message.faulted
+
+
+class Deaf(Market):
+    """No provider hears of a CommitSet before it has been signed twice; then each reveals at its last moment."""
+
+    def __init__(self, *parties: Party) -> None:
+        self.seen: list[CommitSet] = []
+        super().__init__(*parties)
+
+    def _perform(self, effect: Effect) -> None:
+        frame = effect.frame if isinstance(effect, Send) else None
+        if isinstance(frame, wire.CommitSetSent):
+            self.seen.append(frame.commit_set.message)
+            if self.seen[0].closed_at == frame.commit_set.message.closed_at:
+                return
+            self.at = UnixSeconds(max(self.at, frame.commit_set.message.closed_at))
+        super()._perform(effect)

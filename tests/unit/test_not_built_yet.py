@@ -7,16 +7,22 @@ from pathlib import Path
 import pytest
 
 import quorate_contracts
+from quorate.errors import UsageError
+from quorate.verification import verify
 from quorate_coordinator.api.operations import OPERATIONS
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PostEpoch
 from quorate_coordinator.core.state import ONLY
+from quorate_node.status import EarningStatus
 from quorate_protocol import wire
 from quorate_protocol.audit import StakeSlot
+from quorate_protocol.cids import document_cid
+from quorate_protocol.job import JobSpec
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import MESSAGE_TYPES
 from quorate_protocol.receipt import TakenFromChain
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds
+from quorate_protocol.views import PlanView, ProviderView
 from scripted_market import HOST, Market, Party
 
 ROOT = Path(__file__).parents[2]
@@ -88,3 +94,15 @@ def test_an_epoch_is_posted_by_time_whatever_it_carries() -> None:
         market.beat()
     client = market.core.state.clients[market.clients[0].address]
     assert client.vouched > client.posted and not any(isinstance(effect, PostEpoch) for effect in market.chain)
+
+
+def test_a_receipt_is_given_as_a_file_and_outputs_have_one_place() -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        verify(document_cid(b"a receipt"))
+    assert not [field.name for field in fields(JobSpec) if "output" in field.name], "so a job names none of its own"
+
+
+def test_no_view_names_the_day_on_which_held_pay_is_final() -> None:
+    for view in (EarningStatus, PlanView, ProviderView):
+        named = {field.name for field in fields(view)}
+        assert not [name for name in named if any(word in name for word in ("until", "date", "final_at", "hold"))], view.__name__
