@@ -1,9 +1,11 @@
 """Work in threads: hashing, writing and blocking sockets happen there, and stop at once when their task is cancelled."""
 
 import asyncio
+import functools
 import socket
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import CancelledError, Executor, Future
 from typing import TypeVar
@@ -90,15 +92,26 @@ async def in_thread(executor: Executor, work: Callable[[], T], stop: Stop | None
 
 
 class StreamReader:
-    """A blocking reader, for a thread, over an async iterator that lives on the event loop."""
+    """A blocking reader, for a thread, over an async iterator that lives on the event loop.
+
+    Nothing of it holds itself (`run_coroutine_threadsafe` does): six kilobytes an upload would else wait for a walk over all objects.
+    """
 
     def __init__(self, stream: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop, stop: Stop, bytes_max: int) -> None:
         self._stream, self._loop, self._stop, self._left = stream, loop, stop, bytes_max
         self._bytes_max = bytes_max
         self._chunk = memoryview(b"")
         self._waiting: Future[bytes | None] | None = None
+        self._pulling: asyncio.Task[bytes | None] | None = None
         self._is_over = False
-        stop.on_stop(self._cancel)
+        weak = weakref.WeakMethod(self._cancel)
+
+        def cancel() -> None:
+            method = weak()
+            if method is not None:
+                method()
+
+        stop.on_stop(cancel)
 
     def readinto(self, buffer: memoryview, /) -> int:
         """Fills some of `buffer`; 0 at the end. `Refused(OVERSIZE)` when the stream is longer than allowed."""
@@ -111,11 +124,13 @@ class StreamReader:
 
     def _next(self) -> bytes:
         self._stop.check()
-        self._waiting = asyncio.run_coroutine_threadsafe(self._pull(), self._loop)
+        waiting: Future[bytes | None] = Future()
+        self._waiting = waiting
+        self._loop.call_soon_threadsafe(self._begin, waiting)
         if self._stop.is_stopped:
             self._cancel()
         try:
-            chunk = self._waiting.result(timeout=max(0.0, self._stop.left_seconds()))
+            chunk = waiting.result(timeout=max(0.0, self._stop.left_seconds()))
         except CancelledError as error:
             raise Stopped from error
         except TimeoutError as error:
@@ -129,9 +144,30 @@ class StreamReader:
             raise oversize("bytes of a stream", self._bytes_max)
         return chunk
 
+    def _begin(self, waiting: "Future[bytes | None]") -> None:
+        if not waiting.cancelled():
+            self._pulling = self._loop.create_task(self._pull())
+            self._pulling.add_done_callback(functools.partial(_hand_over, waiting))
+
     async def _pull(self) -> bytes | None:
         return await anext(self._stream, None)
 
     def _cancel(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
+        if self._waiting is not None and self._waiting.cancel():
+            self._loop.call_soon_threadsafe(self._end_pull)
+
+    def _end_pull(self) -> None:
+        if self._pulling is not None:
+            self._pulling.cancel()
+
+
+def _hand_over(waiting: "Future[bytes | None]", pulled: "asyncio.Task[bytes | None]") -> None:
+    error = None if pulled.cancelled() else pulled.exception()
+    if pulled.cancelled():
+        waiting.cancel()
+    elif not waiting.set_running_or_notify_cancel():
+        return  # its reader has gone
+    elif error is not None:
+        waiting.set_exception(error)
+    else:
+        waiting.set_result(pulled.result())

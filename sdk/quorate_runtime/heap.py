@@ -65,8 +65,11 @@ class Walks:
     def __init__(self) -> None:
         self._due = 0.0
 
-    def collect(self, now: float, seconds: Callable[[], float] = time.perf_counter) -> int:
-        """One collection at `now`, seconds of a clock that never goes back; the generation that it walked."""
+    def collect(self, now: float, seconds: Callable[[], float] = time.thread_time) -> int:
+        """One collection at `now`, seconds of a clock that never goes back; the generation that it walked.
+
+        `seconds` is of the processor: where others use the machine, a walk takes no more of it and is due as often.
+        """
         generation = 2 if now >= self._due else 1
         begun = seconds()
         gc.collect(generation)
