@@ -71,3 +71,12 @@ def _read(archive: tarfile.TarFile, name: str) -> bytes:
     file = archive.extractfile(name)
     assert file is not None
     return file.read()
+
+
+def reconfigured(base: Path, target: Path, changes: Mapping[str, object]) -> None:
+    """Writes an archive like `base` whose configuration says something else."""
+    with tarfile.open(base) as archive:
+        manifest = json.loads(_read(archive, "manifest.json"))[0]
+        config = json.loads(_read(archive, manifest["Config"]))["config"]
+        layers = [_read(archive, name) for name in manifest["Layers"]]
+    target.write_bytes(tar(image_entries(layers, {**config, **changes})))

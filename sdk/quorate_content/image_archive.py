@@ -46,6 +46,8 @@ class ImageLimits:
     members: int = 2_000_000
     path_bytes: int = 4096
     env: int = 512
+    words: int = 1024  # of entry point and command
+    words_bytes: int = (128 << 10) - 1  # of these and the environment; no kernel takes a single one that is longer
     volumes: int = 64
 
 
@@ -298,9 +300,16 @@ def _object(value: object, where: str) -> dict[str, object]:
 def _texts(value: object, where: str) -> tuple[str, ...]:
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(isinstance(item, str) and "\0" not in item for item in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) and _is_text(item) for item in value):
         raise Refused(Code.MALFORMED, f"{where} is not a list of texts")
     return tuple(value)
+
+
+def _is_text(text: str) -> bool:
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False  # half of a character, which JSON can hold and no program can be given
 
 
 def _manifest(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], limits: ImageLimits) -> dict[str, object]:
@@ -414,14 +423,18 @@ def _info(
 ) -> ImageInfo:
     inner = _object(config.get("config") or {}, "config")
     labels = _object(inner.get("Labels") or {}, "Labels")
-    env = _texts(inner.get("Env"), "Env")
+    env, *words = (_texts(inner.get(name), name) for name in ("Env", "Entrypoint", "Cmd"))
     if len(env) > limits.env:
         raise Refused(Code.OVERSIZE, f"{len(env)} variables in the image, at most {limits.env}")
+    started = [item for list_ in (env, *words) for item in list_]
+    if len(started) > limits.env + limits.words or sum(len(item.encode()) for item in started) > limits.words_bytes:
+        most = f"at most {limits.words} words and, with its variables, {limits.words_bytes} bytes"
+        raise Refused(Code.OVERSIZE, f"the image starts with more than a kernel may take: {most}")
     if config.get("os") != "linux":
         raise Refused(Code.UNSUPPORTED, "only Linux images run here")
     return ImageInfo(
         config_digest=digest, architecture=str(config.get("architecture", "")), env=env,
-        entrypoint=_texts(inner.get("Entrypoint"), "Entrypoint"), command=_texts(inner.get("Cmd"), "Cmd"),
+        entrypoint=words[0], command=words[1],
         user=str(inner.get("User") or ""), working_dir=str(inner.get("WorkingDir") or ""),
         labels=tuple(sorted((name, str(value)) for name, value in labels.items())), diff_ids=diff_ids, layers=layers,
         config_name=config_name, has_shell=bool(seen & _SHELL_PATHS), has_env=bool(seen & _ENV_PATHS), volumes=volumes,

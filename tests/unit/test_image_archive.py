@@ -125,6 +125,10 @@ ATTACKS: dict[str, tuple[Entries, Code]] = {
     "name of 5000 bytes": (bad_layer(entry("x" * 5000)), Code.MALFORMED),
     "a character device": (bad_layer(entry("tty", kind=tarfile.CHRTYPE)), Code.MALFORMED),
     "absolute link out of a hard link": (bad_layer(entry("x", kind=tarfile.LNKTYPE, link="/../../etc/shadow")), Code.MALFORMED),
+    "words without end": (image_entries([PLAIN], {"Entrypoint": ["w"] * 100_000}), Code.OVERSIZE),
+    "a word that no kernel takes": (image_entries([PLAIN], {"Cmd": ["w" * 131_072]}), Code.OVERSIZE),
+    "variables that no kernel takes": (image_entries([PLAIN], {"Env": [f"A{n}=" + "x" * 4000 for n in range(500)]}), Code.OVERSIZE),
+    "half of a character": (image_entries([PLAIN], {"Cmd": ["\ud800"]}), Code.MALFORMED),
     "huge config": (image_entries([PLAIN], {"Labels": {"x": "y" * (2 << 20)}}), Code.OVERSIZE),
 }  # fmt: skip
 

@@ -58,6 +58,7 @@ _logger = logging.getLogger(__name__)
 
 PREFIX = "quorate-"
 STOP_SECONDS = 5
+REFUSING_SECONDS = 30.0  # an engine that is restarted, or a disk that is cleaned up, is through by then
 FETCH_SECONDS = 600.0  # for an image that went between its lease's fetch and its start
 _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _WAIT_SECONDS = 30.0
@@ -94,6 +95,7 @@ class DockerExecutor:
         self._engine: EngineFacts | None = None
         self._sampled: dict[str, Counters] = {}
         self._seen: dict[str, Seen] = {}  # leases whose process ran when we looked
+        self._failing: dict[str, float] = {}  # leases that the engine does not start, and since when
         self._overdue: set[str] = set()  # leases that were ended because their time was over
         self._pool = ThreadPoolExecutor(_CALLS_MAX, thread_name_prefix="docker")
         self._starting = asyncio.Semaphore(2 * (os.cpu_count() or 1))  # more at once only lengthens each start
@@ -115,7 +117,7 @@ class DockerExecutor:
         if isinstance(task.image, str) and await self.state(task.lease_id) is TaskState.ABSENT:
             await self.fetch_image(task.lease_id, task.image, FETCH_SECONDS)
         async with self._starting:
-            await self._call(lambda: self._start(task))
+            await self._call(lambda: self._start_in_time(task))
 
     async def state(self, lease_id: str) -> TaskState:
         """What the engine says."""
@@ -198,6 +200,18 @@ class DockerExecutor:
             _logger.warning("jobs run under runc: %s", problem)
         return "" if problem or self._wanted is Sandbox.DOCKER_RUNC else RUNTIME_GVISOR
 
+    def _start_in_time(self, task: Task) -> None:
+        """An engine that answers, and says no for long enough, says it to the job: its slot is not kept for the whole duration."""
+        try:
+            self._start(task)
+        except docker.errors.APIError as error:
+            since, now = self._failing.setdefault(task.lease_id, self._clock.now()), self._clock.now()
+            if now - since < REFUSING_SECONDS:
+                raise
+            self._remove(task.lease_id)
+            raise Refused(Code.UNSUPPORTED, f"the container engine does not start it: {str(error.explanation)[:400]}") from error
+        self._failing.pop(task.lease_id, None)
+
     def _start(self, task: Task) -> None:
         name, life = PREFIX + task.lease_id, engine_life(self._api)
         state, found = self._observe(task.lease_id)
@@ -265,6 +279,7 @@ class DockerExecutor:
         self._sampled.pop(lease_id, None)
         self._seen.pop(lease_id, None)
         self._overdue.discard(lease_id)
+        self._failing.pop(lease_id, None)
 
     def _leases(self) -> Sequence[str]:
         found = self._api.containers(all=True, filters={"label": f"{LABEL_OWNER}={self._owner}"})
