@@ -3,6 +3,7 @@
 Rows are upserted from what changed in the state and what came into the archive; losing the file loses nothing.
 """
 
+import functools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from sqlalchemy import BigInteger, Integer, MetaData, String, Table, delete, event, select
 from sqlalchemy import Column as SqlColumn
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects.sqlite import Insert, insert
 from sqlalchemy.exc import DatabaseError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -158,10 +159,15 @@ def _engine(path: Path) -> AsyncEngine:
 
 async def _upsert(connection: AsyncConnection, table: Table, values: Sequence[dict[str, object]]) -> None:
     if values:
-        statement = insert(table)
-        keys = [column.name for column in table.primary_key]
-        changes = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in keys}
-        await connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changes), list(values))
+        await connection.execute(_upserting(table), list(values))
+
+
+@functools.cache  # SQLAlchemy's copy of a table's columns refers to itself
+def _upserting(table: Table) -> Insert:
+    statement = insert(table)
+    keys = [column.name for column in table.primary_key]
+    changes = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in keys}
+    return statement.on_conflict_do_update(index_elements=keys, set_=changes)
 
 
 def _rows(state: State, archive: RunArchive, since: int, changed: set[Hash32]) -> Iterator[dict[str, object]]:
