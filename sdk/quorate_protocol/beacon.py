@@ -3,8 +3,10 @@
 Round r appears at genesis_time + (r - 1) * period (drand's rule); rounds start at 1.
 """
 
+from dataclasses import dataclass
+
 from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.units import Round, UnixSeconds
+from quorate_protocol.units import Round, Seconds, UnixSeconds
 
 
 def round_time(info: BeaconInfo, number: Round) -> UnixSeconds:
@@ -23,3 +25,21 @@ def round_at(info: BeaconInfo, unix: int) -> Round:
 def first_round_after(info: BeaconInfo, unix: int) -> Round:
     """The first round that appears strictly later than `unix`: nobody can know it then."""
     return Round(round_at(info, unix) + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What of a deployment says by which round a later batch is drawn. A receipt shows it, as it does the beacon's key."""
+
+    genesis: int
+    period: Seconds
+    reveal_within: Seconds
+    max_hold: Seconds
+
+    def later_round(self, closed_at: int) -> Round:
+        """The first round that appears a period or more after the reveals of a set closed then were due (PROTOCOL §5 Batches)."""
+        return Round(max(0, -((self.genesis - closed_at - self.reveal_within - self.period) // self.period)) + 1)
+
+    def appears_at(self, number: int) -> UnixSeconds:
+        """The moment at which a round appears."""
+        return UnixSeconds(self.genesis + (number - 1) * self.period)

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from quorate_protocol import audit, cids, codec, codec_text
 from quorate_protocol.audit import StakeSlot
+from quorate_protocol.beacon import Timing
 from quorate_protocol.commitment import assignment_id, commitment, result_digest, secret_hash
 from quorate_protocol.eip712 import Domain, digest, struct_hash
 from quorate_protocol.eligible import ShownSlot
@@ -90,6 +91,7 @@ class Receipt:
     chain_id: int
     stakes: Address
     beacon_key: bytes
+    timing: Timing
     coordinator_key: Address
     spec: JobSpec
     session: Envelope[Session]
@@ -300,11 +302,37 @@ def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         yield Check(f"rate[{number}]", is_rate, f"auditPpm {message.audit_ppm}, at least {_least_rate(receipt)}")
     yield from _shown(receipt, touched)
     rounds = [batch.message.beacon_round for batch in receipt.batches]
-    yield Check("rounds", all(one < next_one for one, next_one in pairwise(rounds)), "each batch is drawn by a later round")
+    yield from _rounds(receipt)
     if receipt.witness is not None and receipt.executions:
         witness, primary = receipt.witness.message, digest(domain, receipt.executions[0].commit.message)
         yield Check("witness:commit", witness.commit_hash == primary, "witness is for the primary's commit")
         yield Check("witness:round", rounds[:1] in ([witness.beacon_round], [0]), "the first draw is by the round that was witnessed")
+
+
+def _rounds(receipt: Receipt) -> Iterator[Check]:
+    """By which round a later batch is drawn follows from when the one before was closed: who might wait for a round would wait for one
+    that draws its friends. A batch cannot be closed before its own round, so nor can that moment be any.
+    """
+    timing, batches = receipt.timing, [batch.message for batch in receipt.batches]
+    for number, batch in enumerate(batches):
+        if batch.beacon_round:
+            is_after = batch.closed_at >= timing.appears_at(batch.beacon_round)
+            yield Check(f"closedAt[{number}]", is_after, f"closed no earlier than beacon round {batch.beacon_round} appeared")
+    for number, (one, following) in enumerate(pairwise(batches), 1):
+        first = last = timing.later_round(one.closed_at)
+        if number == 1 and _was_held(receipt):
+            # Looked at again when a fault of its provider was found, at its exit, or when the hold was over.
+            last = timing.later_round(one.closed_at + timing.max_hold)
+        is_due = one.beacon_round < following.beacon_round and first <= following.beacon_round <= last
+        due = f"{first}" if first == last else f"{first} to {last}"
+        yield Check(f"round[{number}]", is_due, f"batch {number} is drawn by beacon round {due}: revealBy and a period later")
+
+
+def _was_held(receipt: Receipt) -> bool:
+    """Whether the first batch alone was accepted, unaudited: the job was held, and executed again later."""
+    reveal = receipt.executions[0].reveal
+    is_alone = len(receipt.batches[0].message.ordered) == 1 and receipt.ack.message.rule is Label.ADAPTIVE
+    return is_alone and reveal is not None and reveal.exit_status not in KILLED
 
 
 def _least_rate(receipt: Receipt) -> int:

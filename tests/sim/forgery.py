@@ -17,7 +17,21 @@ from quorate_protocol.hashing import hash_list, sha256
 from quorate_protocol.limits import DRAW_TRIES, TIERS
 from quorate_protocol.messages import CommitEntry
 from quorate_protocol.receipt import ExecutionEvidence, Party, Receipt
-from quorate_protocol.units import KILLED, Address, BlockNumber, ExitStatus, Hash32, Label, Outcome, Ppm, Price, Round, Seconds, Small
+from quorate_protocol.units import (
+    KILLED,
+    Address,
+    BlockNumber,
+    ExitStatus,
+    Hash32,
+    Label,
+    Outcome,
+    Ppm,
+    Price,
+    Round,
+    Seconds,
+    Small,
+    UnixSeconds,
+)
 from quorate_runtime.crypto import KeySigner
 from sim.parties import DOMAIN, key
 
@@ -27,7 +41,8 @@ WORD = 256  # values of the field that numbers a draw's tries
 
 
 def forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
-    """(what is wrong, the receipt) for a real one with one auditor, drawn from this list."""
+    """(what is wrong, the receipt) for a real one with one auditor, drawn from this list, or with a dispute."""
+    yield from _of_moments(body)
     if body.verdict.message.outcome is not Outcome.ACCEPTED or len(body.batches) != 1 or len(body.executions) != 2:
         return
     first, second = body.executions
@@ -89,6 +104,20 @@ def _of_seeds(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Rece
     if body.witness is not None:
         other = replace(body.witness.message, beacon_round=Round(body.witness.message.beacon_round + 1))
         yield "a draw by another round than was witnessed", replace(body, witness=seal(DOMAIN, other, _session_key(body).sign))
+
+
+def _of_moments(body: Receipt) -> Iterator[tuple[str, Receipt]]:
+    """By which round a dispute goes on follows from when the batch before was closed: whoever chooses the one must name the other."""
+    timing, (first, *later) = body.timing, [batch.message for batch in body.batches]
+    if not first.beacon_round:
+        return
+    dated = {"a batch closed before its round": timing.appears_at(first.beacon_round) - 1}
+    if later:
+        dated["a dispute that goes on by a round before its reveals were due"] = timing.appears_at(later[0].beacon_round)
+        dated["a dispute that goes on by a round of long after"] = first.closed_at - timing.period - timing.max_hold
+    for wrong, moment in dated.items():
+        closed = replace(first, closed_at=UnixSeconds(moment))
+        yield wrong, replace(body, batches=(seal(DOMAIN, closed, key("statement").sign), *body.batches[1:]))
 
 
 def _of_verdicts(body: Receipt) -> Iterator[tuple[str, Receipt]]:

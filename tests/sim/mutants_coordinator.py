@@ -29,6 +29,8 @@ from sim.plan import CALM, Behaviour, ClockFault, JobPlan, Market, Plan, Release
 
 INTRUDED = only(lambda plan: plan.has_intruder)
 LATE_CLOCK = changed(clocks=(ClockFault("coordinator", -4.0, 0.0, 0.0, 0.0),))  # late, and its Assignments still come in time
+NODES = ("coordinator", "client-0", "client-1", *(f"provider-{number}" for number in range(8)))
+ALL_LATE = changed(clocks=tuple(ClockFault(node, -60.0, 0.0, 0.0, 0.0) for node in NODES))  # only the beacon is in time
 RELEASING = only(lambda plan: any(release.share == 1 for release in plan.releases))
 ROTATING = only(lambda plan: len(plan.rotations) > 1 and plan.has_intruder)
 LARGE = only(lambda plan: plan.market is Market.LARGE)
@@ -154,6 +156,34 @@ def _later_batches_use_known_rounds(patch: Patch) -> None:
         turn.put(now, phase=replace(now.phase, round=Round(draws.newest_round(turn) - 1)))
 
     patch.setattr(closing, "_escalate", early)
+
+
+def _disputes_go_on_at_once(patch: Patch) -> None:
+    escalate = closing._escalate
+
+    def soon(turn, job, count):  # type: ignore[no-untyped-def]
+        escalate(turn, job, count)
+        now = turn.state.jobs[job.id]
+        turn.put(now, phase=replace(now.phase, round=Round(draws.newest_round(turn) + 2)))
+
+    patch.setattr(closing, "_escalate", soon)
+
+
+def _empty_draws_are_drawn_anew(patch: Patch) -> None:
+    draw = draws._draw
+
+    def anew(turn, job, phase, beacon, rate):  # type: ignore[no-untyped-def]
+        draw(turn, turn.put(job, beacons=(*job.beacons[:-1], beacon)) if phase.is_again else job, phase, beacon, rate)
+
+    patch.setattr(draws, "_draw", anew)
+
+
+def _sets_are_dated_by_the_clock(patch: Patch) -> None:
+    patch.setattr(draws, "known_moment", lambda turn: turn.at)
+
+
+def _held_jobs_are_looked_at_when_it_suits(patch: Patch) -> None:
+    patch.setattr(held, "_closed_at", lambda job: job.batches[-1].commit_set.message.closed_at + 2)
 
 
 def _blinds_are_zero(patch: Patch) -> None:
@@ -320,7 +350,7 @@ MUTANTS = (
     Mutant("the Ack hides another secret", "I9", _acks_hide_another_secret),
     Mutant("auditors are drawn by a known round", "I9", _known_rounds_draw),
     Mutant("the primary may name a known round", "I9", _any_named_round_draws),
-    Mutant("a late clock draws by rounds it has seen", "I9", _only_the_clock_tells_rounds, LATE_CLOCK),
+    Mutant("a late clock draws by rounds it has seen", "I9", _only_the_clock_tells_rounds, ALL_LATE),
     Mutant("a key rotated away answers for nothing", "I3", _rotated_keys_are_forgotten, ROTATING),
     Mutant("a key rotated away is good for ever", "I5", _rotated_keys_stay, ROTATING),
     Mutant("receipts show the key of today", "I5", _receipts_show_todays_key, ROTATING),
@@ -329,6 +359,10 @@ MUTANTS = (
     Mutant("vouchers reach what is about to leave", "I1", _vouchers_reach_what_leaves, _late_hand_in),
     Mutant("epochs show what nobody paid for", "I1", _epochs_show_what_nobody_paid, _overtaken),
     Mutant("a later batch is drawn by a known round", "I9", _later_batches_use_known_rounds),
+    Mutant("a coordinator chooses when a dispute goes on", "I9", _disputes_go_on_at_once),
+    Mutant("an empty draw is drawn anew", "I9", _empty_draws_are_drawn_anew, only(lambda plan: plan.market is Market.SMALL)),
+    Mutant("a late clock dates what it closes", "I9", _sets_are_dated_by_the_clock, LATE_CLOCK),
+    Mutant("held jobs are looked at when it suits", "I9", _held_jobs_are_looked_at_when_it_suits, LARGE),
     Mutant("blinds can be guessed", "I9", _blinds_are_zero),
     Mutant("auditors can tell their role", "I9", _auditors_have_more_time),
     Mutant("chance that the journal does not have", "I10", _chance_is_not_in_the_journal),

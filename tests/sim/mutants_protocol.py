@@ -151,6 +151,10 @@ def _parties_are_not_their_slots(patch: Patch) -> None:
     patch.setattr(receipt, "_are_parties", lambda body, drawn: True)
 
 
+def _any_round_draws_a_dispute(patch: Patch) -> None:
+    patch.setattr(receipt, "_rounds", lambda body: ())
+
+
 def _silence_alone_is_a_fault(patch: Patch) -> None:
     patch.setattr(verdict, "_has_lapsed", lambda execution: False)
 
@@ -198,6 +202,7 @@ MUTANTS = (
     Mutant("what is shown of a list is believed", "I9", _shown_slots_are_believed),
     Mutant("tries need not be shown", "I9", _tries_need_not_be_shown),
     Mutant("auditors are not who their slots are", "I9", _parties_are_not_their_slots),
+    Mutant("any round may draw a dispute", "I9", _any_round_draws_a_dispute),
     Mutant("silence alone in a batch is a fault", "I5", _silence_alone_is_a_fault, MUTE_BESIDE_A_LIAR),
     Mutant("faults leave no strike", "I10", _faults_leave_no_strike, only(lambda plan: Behaviour.LIAR in plan.behaviours)),
     Mutant("a time-out needs no audit", "I4", _kills_are_believed, only(lambda plan: plan.market is Market.LARGE)),

@@ -66,7 +66,8 @@ def test_liar_is_outvoted_struck_and_taken_to_court() -> None:
     for _ in range(40):
         if any(isinstance(effect, OpenCase) for effect in market.chain):
             break
-        market.until_decided(market.order(0, 100 + market.steps), market.order(1, 101 + market.steps))
+        for client in range(2):  # one after the other: the cheapest has a single slot
+            market.until_decided(market.order(client, 100 + market.steps))
     case = next(effect for effect in market.chain if isinstance(effect, OpenCase))
     assert case.accused == liar
     assert len({item.order.message.client for item in case.executions}) == 2

@@ -28,6 +28,6 @@ def test_a_stopped_run_is_told_from_others_and_its_time_is_paid() -> None:
     market.until_decided(market.order(0, 1))
     found = codec.decode(Receipt, market.receipts[0])
     order, ack = found.order.message, found.ack.message
-    known = Known(order, ack, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, recover, is_beacon_signature)
+    known = Known(order, ack, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, found.timing, recover, is_beacon_signature)
     stopped = judge(known, receipt.document(found), found.verdict)
     assert stopped.is_stopped and stopped.verdict.outcome is Outcome.LAPSED and stopped.charged > 0

@@ -52,7 +52,8 @@ def test_a_witness_that_was_taken_and_is_left_out_of_the_receipt_costs_its_clien
     found = codec.decode(Receipt, market.receipts[-1])
     primary = found.executions[0].commit
     known = Known(
-        found.order.message, found.ack.message, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, recover, is_beacon_signature,
+        found.order.message, found.ack.message, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, found.timing, recover,
+        is_beacon_signature,
         lambda assignment, commit: (assignment, commit) == (primary.message.assignment_hash, primary.digest(DOMAIN)),
     )  # fmt: skip
     for body in (found, replace(found, witness=None)):
@@ -70,7 +71,7 @@ def test_a_receipt_without_a_batch_costs_nothing_and_is_read() -> None:
         taken_from_chain=replace(found.taken_from_chain, parties=()),
     )  # fmt: skip
     order, ack = found.order.message, found.ack.message
-    known = Known(order, ack, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, recover, is_beacon_signature)
+    known = Known(order, ack, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, found.timing, recover, is_beacon_signature)
     assert judge(known, document(lapsed), lapsed.verdict).charged == 0
 
 

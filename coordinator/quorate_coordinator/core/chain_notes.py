@@ -182,7 +182,7 @@ def _audit_if_leaving(turn: Turn, owner: Address) -> None:
     slots = (slot for hosts in turn.state.hosts.values() for slot in hosts.slots)
     if all(slot.active_until != FOREVER for slot in slots if slot.owner == owner):
         for job in held.held_by(turn, owner):
-            held.at_limit(turn, job)
+            held.at_exit(turn, job)
 
 
 def _case_opened(turn: Turn, note: CaseOpened) -> None:

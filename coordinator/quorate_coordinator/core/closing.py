@@ -21,6 +21,7 @@ from quorate_protocol.units import Hash32, Label, Outcome, Round, Sequence, Smal
 
 RESEND_SECONDS = 600
 CLOSINGS_MAX = 3
+ROUNDS_UNTIL_AGAIN = 5
 
 
 def close_if_complete(turn: Turn, job: Job) -> None:
@@ -39,16 +40,12 @@ def close_if_complete(turn: Turn, job: Job) -> None:
 
 
 def _nobody_drawn(turn: Turn, job: Job, phase: Running) -> None:
-    """An escalation found nobody: once more at a later round (they may be back), then the job is unresolved."""
-    if not _is_second_pass(job, phase.batch):
-        later = Round(draws.newest_round(turn) + 5)
-        turn.put(job, phase=AwaitingRound(phase.batch, 1, later, ()))
+    """An escalation found nobody: the same draw once more a little later (they may be back), then the job is unresolved."""
+    if not phase.is_again:
+        later = Round(draws.newest_round(turn) + ROUNDS_UNTIL_AGAIN)
+        turn.put(job, phase=AwaitingRound(phase.batch, 1, later, (), is_again=True))
         return
     decide(turn, job, is_exhausted=True)
-
-
-def _is_second_pass(job: Job, batch: int) -> bool:
-    return len(job.beacons) > batch + 1
 
 
 def _sign_set(turn: Turn, job: Job, phase: Running, members: list[Lease]) -> None:
@@ -63,7 +60,7 @@ def _sign_set(turn: Turn, job: Job, phase: Running, members: list[Lease]) -> Non
         audit_ppm=phase.audit_ppm,
         slots=tuple(Small(place.attempt) for place in phase.places if place.attempt >= 0),
         skips_hash=hash_list(phase.skipped),
-        closed_at=turn.at,
+        closed_at=draws.known_moment(turn),
     )
     slots = tuple(place.slot for place in phase.places)
     job = _open_batch(turn, job, Batch(phase.batch, tuple(lease.hash for lease in members), slots, turn.seal(message)), members)
@@ -164,9 +161,9 @@ def _result_of(lease: Lease) -> Hash32 | None:
 
 
 def _escalate(turn: Turn, job: Job, count: int) -> None:
-    """A fresh batch, drawn from the first round at least a period after the reveals were due or are in."""
+    """A fresh batch, drawn by the round that follows from the moment at which the last one was closed: nobody may choose it (I9)."""
     number = len(job.batches)
-    later = Round(draws.newest_round(turn) + 2)
+    later = turn.rules.timing.later_round(job.batches[-1].commit_set.message.closed_at)
     turn.put(job, phase=AwaitingRound(number, count, later, ()))
     turn.note(job, "escalated", f"not enough agree: {count} further execution{'' if count == 1 else 's'} after beacon round {later}")
 
@@ -258,12 +255,12 @@ def reclose(turn: Turn, job: Job) -> None:
     missing = [lease for lease in (turn.state.leases[digest] for digest in old.members) if isinstance(lease.phase, leases.Closed)]
     if not missing or old.closings >= CLOSINGS_MAX:
         return
-    renewed = replace(old.commit_set.message, closed_at=turn.at)
+    renewed = replace(old.commit_set.message, closed_at=draws.known_moment(turn))
     _open_batch(turn, job, replace(old, commit_set=turn.seal(renewed), closings=old.closings + 1), missing)
 
 
 def reclose_if_slow(turn: Turn, job: Job) -> None:
     """Providers refuse a set older than one beacon period, so silence for longer means that it did not reach them."""
     assert isinstance(job.phase, Revealing)
-    if turn.at > job.phase.batch.commit_set.message.closed_at + turn.rules.limits.beacon_period + 1:
+    if draws.known_moment(turn) > job.phase.batch.commit_set.message.closed_at + turn.rules.limits.beacon_period + 1:
         reclose(turn, job)

@@ -24,6 +24,12 @@ def newest_round(turn: Turn) -> Round:
     return Round(max(by_clock, turn.state.counters.get(NEWEST_ROUND) or 0))
 
 
+def known_moment(turn: Turn) -> UnixSeconds:
+    """Now, by the clock or by the newest round that was seen: with a clock that is late, it is later than that says."""
+    seen = turn.state.counters.get(NEWEST_ROUND)
+    return max(turn.at, turn.rules.timing.appears_at(seen)) if seen else turn.at
+
+
 def first_usable_round(turn: Turn, named: Round) -> Round:
     """The primary's round when it lies 2 to 10 periods ahead, else the first that does."""
     now = newest_round(turn)
@@ -59,13 +65,18 @@ def audit_ppm(turn: Turn, job: Job) -> Ppm:
 
 
 def _draw(turn: Turn, job: Job, phase: AwaitingRound, beacon: BeaconUsed, rate: Ppm) -> None:
+    if phase.is_again:
+        # By the round of before: who may call a draw empty and have another would go on until one suits him (I9).
+        beacon = job.beacons[-1]
+    else:
+        job = turn.put(job, beacons=(*job.beacons, beacon))
     seed = audit.seed(beacon.randomness, job.id, job.secret, phase.batch)
     wanted = phase.wanted or (FIRST_AUDITORS if audit.is_audited(seed, rate) else 0)
     if job.held_verdict is not None and not wanted:
-        held.not_drawn(turn, turn.put(job, beacons=(*job.beacons, beacon)))
+        held.not_drawn(turn, job)
         return
-    running = Running(phase.batch, len(phase.committed) + wanted, phase.committed, 0, beacon, (), rate)
-    job = turn.put(job, phase=running, beacons=(*job.beacons, beacon))
+    running = Running(phase.batch, len(phase.committed) + wanted, phase.committed, 0, beacon, (), rate, phase.is_again)
+    job = turn.put(job, phase=running)
     turn.note(job, "drawn", f"beacon round {beacon.round}: {wanted} further execution{'' if wanted == 1 else 's'}")
     fill(turn, job)
 

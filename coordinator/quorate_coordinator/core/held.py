@@ -7,7 +7,7 @@ held pay, which pays the re-execution; what cannot be re-executed costs nobody s
 
 from collections.abc import Sequence
 
-from quorate_coordinator.core import draws, ledger
+from quorate_coordinator.core import ledger
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol.envelope import Envelope
@@ -17,15 +17,19 @@ from quorate_protocol.merkle import credit_entry
 from quorate_protocol.messages import Verdict
 from quorate_protocol.quick import replace
 from quorate_protocol.settlement import Credit
-from quorate_protocol.units import Address, Amount, Round
+from quorate_protocol.units import Address, Amount
 
 OTHERS_MAX = 20  # held jobs of other clients that are re-executed after a fault
-ROUNDS_AHEAD = 2
 
 
 def at_limit(turn: Turn, job: Job) -> None:
     """The hold is over: a fresh draw says whether the job is audited after all."""
-    _look_again(turn, job, wanted=0)
+    _look_again(turn, job, wanted=0, since=_closed_at(job) + turn.rules.limits.max_hold)
+
+
+def at_exit(turn: Turn, job: Job) -> None:
+    """Its provider exits: likewise, before it is gone."""
+    _look_again(turn, job, wanted=0, since=turn.state.own.block_time)
 
 
 def window_passed(turn: Turn, job: Job) -> None:
@@ -45,13 +49,15 @@ def reexamine(turn: Turn, owner: Address, faulty: Job) -> None:
     same = [job for job in held if job.submission.order.message.client == client]
     others = sorted((job for job in held if job not in same), key=lambda job: hash_tuple(beacon, "held", job.id))
     for job in (*same, *others[:OTHERS_MAX]):
-        _look_again(turn, job, wanted=1)
+        _look_again(turn, job, wanted=1, since=_closed_at(faulty))
 
 
 def reexamine_all(turn: Turn, owner: Address) -> None:
-    """Everything that is held of it is executed again: it is taken to court, or barred."""
+    """Everything that is held of it is executed again: it is taken to court, or barred, for faults of which the newest was just found."""
+    faulty = [turn.state.jobs.get(fault.job_id) for fault in turn.state.faults.get(owner) or ()]
+    since = max((_closed_at(job) for job in faulty if job is not None), default=0)
     for job in held_by(turn, owner):
-        _look_again(turn, job, wanted=1)
+        _look_again(turn, job, wanted=1, since=since)
 
 
 def held_by(turn: Turn, owner: Address) -> list[Job]:
@@ -59,9 +65,15 @@ def held_by(turn: Turn, owner: Address) -> list[Job]:
     return [turn.state.jobs[job_id] for job_id, hold in turn.state.held.items() if hold.owner == owner]
 
 
-def _look_again(turn: Turn, job: Job, wanted: int) -> None:
+def _closed_at(job: Job) -> int:
+    return job.batches[-1].commit_set.message.closed_at
+
+
+def _look_again(turn: Turn, job: Job, wanted: int, since: int) -> None:
+    """The round follows from a moment that others know, within what the job's own receipt can show: nobody may choose it (I9)."""
     assert isinstance(job.phase, Decided) and not job.phase.is_final, "only a provisional job is looked at again"
-    later = Round(draws.newest_round(turn) + ROUNDS_AHEAD)
+    timing, closed_at = turn.rules.timing, _closed_at(job)
+    later = max(timing.later_round(closed_at), min(timing.later_round(since), timing.later_round(closed_at + timing.max_hold)))
     del turn.state.held[job.id]
     turn.set_live(job, True)
     phase = AwaitingRound(len(job.batches), wanted, later, ())

@@ -64,6 +64,7 @@ def build(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> R
         chain_id=rules.domain.chain_id,
         stakes=rules.domain.verifying_contract,
         beacon_key=rules.beacon_key,
+        timing=rules.timing,
         coordinator_key=rules.statement_key,
         spec=job.submission.spec,
         session=job.submission.session,

@@ -168,6 +168,7 @@ class Running:
     beacon: BeaconUsed | None
     skipped: tuple[Hash32, ...]
     audit_ppm: Ppm = Ppm(0)  # as it was at the draw
+    is_again: bool = False  # the draw had found nobody when it was gone through first
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,7 @@ class AwaitingRound:
     wanted: int
     round: Round
     committed: tuple[Place, ...]  # the primary, in batch 0
+    is_again: bool = False  # only to wait for it: drawn is by the round of before, once more
 
 
 @dataclass(frozen=True, slots=True)

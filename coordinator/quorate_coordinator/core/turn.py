@@ -7,6 +7,7 @@ from typing import TypeVar
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.state import LINES, ONLY, Books, Job, State
 from quorate_protocol import eip712
+from quorate_protocol.beacon import Timing
 from quorate_protocol.envelope import Envelope, Sign, seal
 from quorate_protocol.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import Limits
@@ -32,6 +33,12 @@ class Rules:
     beacon_genesis: int
     beacon_key: bytes
     sources: tuple[str, ...]  # gateway base URLs given to providers
+
+    @property
+    def timing(self) -> Timing:
+        """By which rounds later batches are drawn."""
+        limits = self.limits
+        return Timing(self.beacon_genesis, limits.beacon_period, limits.reveal_within, limits.max_hold)
 
     def secret(self) -> Hash32:
         """A key of this coordinator's for values that nobody may foresee: known to whoever holds the statement key."""
