@@ -76,7 +76,8 @@ def split(order: Order, rule: Label, fee_bps: Bps, paid: Sequence[Credit], has_p
     """
     is_due = has_premium and rule is Label.ADAPTIVE and paid
     premium = share_bps(paid[0].amount, order.audit_premium_bps) if is_due else Amount(0)
-    pays_max = max(0, order.budget - premium) * BPS_ONE // (BPS_ONE + fee_bps)
+    # The largest sum of pays that leaves room for its fee, which is rounded down.
+    pays_max = -(-(max(0, order.budget - premium) + 1) * BPS_ONE // (BPS_ONE + fee_bps)) - 1
     credits: list[Credit] = []
     for credit in paid:
         left = pays_max - sum(item.amount for item in credits)

@@ -163,8 +163,17 @@ def test_every_unit_charged_goes_somewhere(pays: list[int], premium: int, fee: i
     assert found.charged == sum(item.amount for item in found.credits) + found.fee + found.fund
     assert all(0 <= got.amount <= earned.amount for got, earned in zip(found.credits, credits, strict=True))
     assert found.charged <= budget
-    if rule is not Label.ADAPTIVE and sum(item.amount for item in credits) * (10_000 + fee) // 10_000 < budget:
+    due, total = share_bps(credits[0].amount, Bps(premium)) if rule is Label.ADAPTIVE else 0, sum(item.amount for item in credits)
+    if total + due + share_bps(Amount(total), Bps(fee)) <= budget:
         assert [item.amount for item in found.credits] == [item.amount for item in credits], "nothing is cut that fits"
+
+
+def test_what_was_reserved_to_the_last_unit_pays_all_that_was_earned() -> None:
+    """Of a job that ran up to its limit a provider lost a unit to the rounding of its fee."""
+    limit, wanted = 333, order(max_price_per_hour=Price(333 * 3600), accept_unwitnessed=True)
+    worst = settlement.worst_charge(wanted, Label.ADAPTIVE, 1, Bps(200))
+    found = settlement.split(replace(wanted, budget=worst), Label.ADAPTIVE, Bps(200), [Credit(Hash32(bytes(32)), Amount(limit))])
+    assert (found.credits[0].amount, found.charged) == (limit, worst)
 
 
 # ------------------------------------------------------------------------------------------------------------- audit
