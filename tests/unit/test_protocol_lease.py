@@ -180,3 +180,8 @@ def test_accepts_out_of_bounds(quoted: int, time: int, code: Code) -> None:
 def test_a_run_slot_is_taken_until_the_commit(phase: str) -> None:
     assert lease(PHASES[phase]).occupies_slot == (phase in ("Assigned", "Accepted"))
     assert lease(PHASES[phase]).is_terminal == (phase in ("Revealed", "Declined", "Lapsed", "Silent", "Stopped"))
+
+
+def test_a_set_that_is_signed_again_gives_its_members_their_time_again() -> None:
+    moved, _ = step(PHASES["Closed"], machine.BatchClosed(UnixSeconds(NOW + 3)), NOW + 3)
+    assert moved.phase == machine.Closed(sealed(COMMIT), UnixSeconds(NOW + 3 + DEVNET.reveal_within))

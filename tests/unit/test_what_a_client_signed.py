@@ -134,3 +134,14 @@ def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> 
     phase, client = market.job(job_id).phase, market.core.state.clients[market.clients[0].address]
     assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.UNRESOLVED and not phase.verdict.message.faulted
     assert client.charged == client.reserved == 0 and not market.core.state.faults
+
+
+def test_who_never_revealed_is_not_paid_for_a_program_that_gives_different_answers() -> None:
+    mute = Party(3, is_mute=True)
+    market = Market(*[Party(number, lies=True) for number in range(3)], mute)
+    job_id = market.order(0, 1, max_executions=Small(4))
+    market.until_decided(job_id, seconds=200)
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.UNRESOLVED
+    paid = {owner: provider.final + provider.held for owner, provider in market.core.state.providers.items()}
+    assert mute.commits and paid[mute.owner] == 0 and sum(amount > 0 for amount in paid.values()) == 3

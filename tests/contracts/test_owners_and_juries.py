@@ -1,0 +1,71 @@
+"""One owner is one, however it is registered: in the count of a class, and on a jury (PROTOCOL §2 Slots, §5 Jury). And no court without a curve."""
+
+from dataclasses import replace
+
+import pytest
+from eth.vm.forks.cancun import CancunVM
+
+from contracts.evm import Evm, Reverted, _Chain
+from contracts.market import BOSS, CLASS, Market, key, market, peopled, planned
+from contracts.trial import Trial
+from quorate_protocol.hashing import keccak256
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.units import Address, Hash32
+
+ACCUSED = key("owner0").address
+
+
+def kin(world: Market, number: int, payout: Address, network: Hash32) -> Address:
+    """A provider with a slot that shares payout address or network with another."""
+    owner, operator = world.fund(key(f"owner{number}")), key(f"operator{number}")
+    call = world.contracts.stakes.register(operator.address, payout, keccak256(b"peer"), keccak256(b"box"), network)
+    world.evm.send(owner.address, call)
+    world.evm.send(owner.address, world.contracts.stakes.open_slots(CLASS, 1))
+    world.operators[owner.address] = operator
+    return owner.address
+
+
+def test_one_payout_address_and_one_network_have_one_seat() -> None:
+    """In a class so small that everybody who may judge does: three seats for five owners, of whom two pairs are kin."""
+    world = peopled(providers=4)
+    stakes = world.contracts.stakes
+    by_payout = kin(world, 20, key("payout3").address, keccak256(b"a network of its own"))
+    by_network = kin(world, 21, key("payout21").address, world.evm.ask(stakes.network_of(key("owner2").address)))
+    by_owner = kin(world, 22, key("owner1").address, keccak256(b"another network of its own"))
+    world.evm.travel(1)
+    trial = Trial.opened(world, ACCUSED)
+    trial.draw()
+    seated = set(trial.jurors)
+    assert len(trial.jurors) == 3
+    for pair in ((by_payout, key("owner3").address), (by_network, key("owner2").address), (by_owner, key("owner1").address)):
+        assert len(seated & set(pair)) == 1, "one of each pair"
+
+
+def test_an_owner_that_opens_slots_twice_is_one_owner() -> None:
+    world = market()
+    stakes, evm = world.contracts.stakes, world.evm
+    owner = world.provider(0, slots=1)
+    evm.send(owner, stakes.open_slots(CLASS, 2))
+    assert evm.ask(stakes.owner_count(CLASS)) == 1
+    for place, left in ((0, 1), (1, 1), (2, 0)):
+        evm.send(owner, stakes.close_slot(CLASS, place))
+        assert evm.ask(stakes.owner_count(CLASS)) == left
+
+
+class OldChain(_Chain):
+    """Rules from before the curve's functions."""
+
+    vm_configuration = ((0, CancunVM),)
+
+
+def test_a_beacon_is_not_made_on_a_chain_without_the_curve() -> None:
+    """Its court could prove no round, so no jury could ever be drawn."""
+    fresh = Evm.fresh()
+    old = replace(fresh, chain=OldChain(fresh.chain.chaindb.db, fresh.chain.get_canonical_head()))
+    for creation in planned(DEVNET).creations:
+        if creation.name == "Beacon":
+            with pytest.raises(Reverted, match="EIP-2537"):
+                old.create(creation, BOSS.address)
+            return
+        old.create(creation, BOSS.address)
+    raise AssertionError("a deployment has a beacon")
