@@ -16,7 +16,7 @@ from quorate_contracts import deploy
 from quorate_coordinator import keys as coordinator_keys
 from quorate_coordinator.adapters.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.adapters.shares import STORE_BYTES, Shares
-from quorate_coordinator.config import ARCHIVE_DAYS, ARCHIVE_GIB, BOOKS, DOCUMENTS_DAYS, DOCUMENTS_GIB, GIB, Config
+from quorate_coordinator.config import ARCHIVE_DAYS, ARCHIVE_GIB, BOOKS, DOCUMENTS_DAYS, DOCUMENTS_GIB, FEE_CAP_GWEI, GIB, Config
 from quorate_protocol import codec
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -59,6 +59,7 @@ class Settings:
     fee_bps: Bps
     trusted_proxies: tuple[str, ...] = ()
     proxy_header: str = X_FORWARDED_FOR
+    fee_cap_gwei: int = FEE_CAP_GWEI
 
 
 def home_of(home: Path | None) -> Path:
@@ -86,6 +87,7 @@ def init(
     port: Annotated[int, typer.Option("--port", min=0, max=65535)] = 7700,
     public_url: Annotated[str, typer.Option("--public-url")] = "",
     fee_bps: Annotated[int, typer.Option("--fee-bps", min=0, max=2000)] = 200,
+    fee_cap_gwei: Annotated[int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")] = FEE_CAP_GWEI,
     trusted_proxy: Annotated[list[str] | None, typer.Option(help="Network of reverse proxies, such as 10.0.0.0/8; repeatable")] = None,
     proxy_header: Annotated[str, typer.Option(help=f"The header they set: {X_FORWARDED_FOR} or {FORWARDED}")] = X_FORWARDED_FOR,
     home: Home = None,
@@ -108,7 +110,7 @@ def init(
         raise fail(error.detail, 2) from error
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error
-    settings = Settings(made, chain_url, beacon_url, host, port, public_url, Bps(fee_bps), proxies, proxy_header)
+    settings = Settings(made, chain_url, beacon_url, host, port, public_url, Bps(fee_bps), proxies, proxy_header, fee_cap_gwei)
     (folder / SETTINGS).write_bytes(codec.encode(settings))
     bond = BY_NAME[made.limits].coordinator_bond
     facts = {"home": str(folder), "account": "0x" + keys.account.address.hex(), "posting": "0x" + keys.posting.address.hex(), "bond": bond}
@@ -192,6 +194,7 @@ def up(
     config = Config(
         home=folder, deployment=settings.deployment, chain_url=settings.chain_url, beacon_url=settings.beacon_url, host=settings.host,
         port=settings.port if port is None else port, public_url=settings.public_url, fee_bps=settings.fee_bps,
+        fee_cap_gwei=settings.fee_cap_gwei,
         archive=Keeping(archive_gib * GIB, archive_days * DAY_SECONDS),
         staging=Shares(store_gib * GIB), documents=Keeping(documents_gib * GIB, documents_days * DAY_SECONDS), ready_file=ready_file,
         proxies=_proxies(settings.trusted_proxies, settings.proxy_header), begin_anew=anew, is_newest=journal_is_newest,

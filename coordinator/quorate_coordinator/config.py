@@ -15,6 +15,7 @@ ARCHIVE, DOCUMENTS, TRANSACTIONS = BOOKS = ("archive.sqlite", "documents.sqlite"
 DOCUMENTS_GIB = 50
 DOCUMENTS_DAYS = 180  # two half-lives of reputation, which is a fold over receipts
 ARCHIVE_GIB = 50  # some ten million runs
+FEE_CAP_GWEI = 500
 ARCHIVE_DAYS = 180  # as long as their receipts
 
 
@@ -33,6 +34,7 @@ class Config:
     staging: Shares = Shares()  # what clients and providers may store
     archive: Keeping = Keeping(ARCHIVE_GIB * GIB, ARCHIVE_DAYS * DAY_SECONDS)  # finished runs; none goes while it may be demanded
     documents: Keeping = Keeping(DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS)  # own specs and receipts, beside the staging store
+    fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction pays per gas
     proxies: Proxies = Proxies()  # reverse proxies whose word on who is asking is taken
     bounds: Bounds | None = None  # what one address and one account may take; None = those of the deployment's limits
     claims_for_all: bool = True  # pays the gas of everybody's claims; else providers claim for themselves, one period later

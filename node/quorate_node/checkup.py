@@ -81,7 +81,7 @@ async def _coordinator(
     session: aiohttp.ClientSession, url: str, config: Config, keys: ProviderKeys | None, host: HostClass, clock: Clock
 ) -> list[Finding]:
     try:
-        info = await discover(session, url, kept_path(config.path("coordinators"), url))
+        info = await discover(session, url, kept_path(config.path("coordinators"), url), config.home)
         contracts = Contracts.of(deployment_of(info))
         client = ChainClient(Rpc(config.chain_url or info.chain_url, session))
         await check_coordinator(client, contracts, info)

@@ -14,7 +14,7 @@ import typer
 
 from quorate_node import keys as provider_keys
 from quorate_node import settings as stored
-from quorate_node.config import STORE_GIB, Config, ExecutorKind
+from quorate_node.config import FEE_CAP_GWEI, STORE_GIB, Config, ExecutorKind
 from quorate_node.gateway import TOKEN_HEADER, control_token
 from quorate_node.keyring import FILE as KEYRING_FILE
 from quorate_node.keyring import Keyring
@@ -118,13 +118,18 @@ def init(
     public_url: Annotated[str, typer.Option("--public-url", help="How others reach the gateway")] = "",
     store_gib: Annotated[int, typer.Option(min=1, max=1 << 20, help="Disk for inputs, and for outputs of two weeks")] = STORE_GIB,
     chain_url: Annotated[str, typer.Option("--chain-url", help="Your own chain node [default: what the coordinator names]")] = "",
+    fee_cap_gwei: Annotated[int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")] = FEE_CAP_GWEI,
+    deployment: Annotated[Path | None, typer.Option(help="deployment.json that you trust: no coordinator is believed another")] = None,
     home: Home = None,
     password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Make keys and settings; print what has to be funded."""
+    from quorate_contracts import trusted  # here, because it loads the contracts, which `health` need not wait for
+
     folder = home_of(home)
     try:
+        known = trusted.read(deployment) if deployment else None
         urls, is_devnet = _market(coordinator or [], devnet, limits)
         asked, floor = stored.usd_price(price), stored.usd_price(price_floor)
         if asked < floor:
@@ -145,9 +150,11 @@ def init(
             public_url=_public(public_url) if public_url else "",
             store_gib=store_gib,
             chain_url=web_url("--chain-url", chain_url, "http://127.0.0.1:8545") if chain_url else "",
+            fee_cap_gwei=fee_cap_gwei,
         )
         keys = _keys(folder, settings, password_file, is_new=True)
         stored.write(folder, settings)
+        trusted.keep(folder, known)
     except (Refused, KeystoreError) as error:
         fail(error, as_json)
     stake = slots * (DEVNET if is_devnet else MAINNET).slot_stake

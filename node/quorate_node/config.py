@@ -25,6 +25,8 @@ class ExecutorKind(StrEnum):
     PROCESS = "process"
     NOOP = "noop"
 
+FEE_CAP_GWEI = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -48,6 +50,7 @@ class Config:
     drain_seconds: int = 0  # at the end, how long to wait for what runs; 0 = jobs go on without the daemon
     claim_least: Amount = Amount(1)  # smaller credits wait for a later epoch
     chain_url: str = ""  # empty = what the first coordinator names
+    fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction pays per gas
     declined_keep_seconds: int = 600  # how long an assignment is remembered that was declined
     noop_milliseconds: int = 0  # noop executor only: how long a task takes
     engine_url: str = ""  # docker only; empty = the environment's

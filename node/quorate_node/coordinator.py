@@ -14,6 +14,7 @@ from quorate_content.cid import Cid
 from quorate_content.fetch import Source
 from quorate_content.staging import upload_file
 from quorate_content.store import ContentStore
+from quorate_contracts import trusted
 from quorate_contracts.deploy import Deployment
 from quorate_node.keyring import Keyring, under_any
 from quorate_protocol import codec
@@ -59,11 +60,11 @@ def kept_path(folder: Path, url: str) -> Path:
     return folder / f"{place.hostname}-{place.port or place.scheme}.json"
 
 
-async def discover(session: aiohttp.ClientSession, url: str, kept: Path) -> InfoView:
+async def discover(session: aiohttp.ClientSession, url: str, kept: Path, home: Path | None = None) -> InfoView:
     """What the coordinator at `url` says of itself; what it said last when it is away, so that a provider starts without it.
 
-    Which contracts it works on is taken at first contact and never again: the owner's key stakes where they say. `Refused` names what
-    has changed, and what to do if the market has really moved.
+    Which contracts it works on is taken at first contact and never again, or from the file in `home` if `init` was given one: the owner's
+    key stakes where they say. `Refused` names what is another, and what to do if the market has really moved.
     """
     earlier = _read_kept(kept)
     try:
@@ -72,7 +73,10 @@ async def discover(session: aiohttp.ClientSession, url: str, kept: Path) -> Info
         # Not re-raised while there is an earlier answer: leases of this coordinator may still run here.
         if earlier is None:
             raise
-        return earlier
+        info = earlier
+    other = trusted.strange(home, info) if home else ""
+    if other:
+        raise Refused(Code.UNSUPPORTED, f"{url}: {other}")
     if earlier is not None:
         _check_same(url, kept, earlier, info)
     if info != earlier:

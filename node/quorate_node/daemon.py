@@ -51,6 +51,7 @@ from quorate_runtime import heap
 from quorate_runtime.actor import Actor
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.chain.client import GWEI
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import SecretStream, recover
 from quorate_runtime.health import Board
@@ -86,7 +87,7 @@ class ProviderDaemon:
             self.config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             session = await stack.enter_async_context(plain_session())
             known = self.config.path("coordinators")
-            infos = [await discover(session, url, kept_path(known, url)) for url in self.config.coordinators]
+            infos = [await discover(session, url, kept_path(known, url), self.config.home) for url in self.config.coordinators]
             await self.executor.check()
             hardware = detect_hardware(self.config.home)
             parts = await _Parts.make(self, stack, session, infos, hardware)
@@ -149,7 +150,7 @@ class _Parts:
         stack.push_async_callback(journal.close)
         terms = terms_of(config, keys, daemon.executor, infos, hardware)
         core, contracts = ProviderCore(terms), Contracts.of(deployment_of(infos[0]))
-        client = ChainClient(Rpc(config.chain_url or infos[0].chain_url, session))
+        client = ChainClient(Rpc(config.chain_url or infos[0].chain_url, session), config.fee_cap_gwei * GWEI)
         ring = Keyring(keys, config.path(KEYRING_FILE))
         purse = Purse(ring, client, config.path("operator.sqlite"), clock)
         stack.callback(purse.close)

@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_node.config import GIB, STORE_GIB, Config, ExecutorKind
+from quorate_node.config import FEE_CAP_GWEI, GIB, STORE_GIB, Config, ExecutorKind
 from quorate_protocol import codec
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price
@@ -33,6 +33,7 @@ class Settings:
     public_url: str
     store_gib: int = STORE_GIB
     chain_url: str = ""  # empty = what the first coordinator names
+    fee_cap_gwei: int = FEE_CAP_GWEI
 
     def config(
         self, home: Path, executor: ExecutorKind | None, port: int | None, stop_on_exit: bool, noop_milliseconds: int = 0,
@@ -44,7 +45,7 @@ class Settings:
             price=self.price, price_floor=self.price_floor, images=self.images, region=self.region, listen_host=self.listen_host,
             listen_port=self.listen_port if port is None else port, public_url=self.public_url, stop_on_exit=stop_on_exit,
             noop_milliseconds=noop_milliseconds, drain_seconds=drain_seconds, store_quota_bytes=self.store_gib * GIB,
-            chain_url=self.chain_url,
+            chain_url=self.chain_url, fee_cap_gwei=self.fee_cap_gwei,
         )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from quorate.profile import Profile
 from quorate_contracts.bindings.escrow import Escrow
 from quorate_contracts.bindings.token import Token
 from quorate_protocol.ports import Clock
-from quorate_protocol.refusals import Refused
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Amount, usd
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.rpc import Rpc
@@ -32,6 +32,11 @@ async def fund(profile: Profile, pins: Pins, chain_url: str, amount: Amount, pur
         calls.insert(0, ("mint", token.mint(profile.account.address, amount)))
     async with plain_session() as session:
         client = ChainClient(Rpc(chain_url, session))
+        with translated():
+            found = await client.chain_id()
+            if found != pins.chain_id:  # signed for another chain, it could be sent there
+                detail = f"the chain node {chain_url} serves chain {found}, this market is on chain {pins.chain_id}: nothing was signed"
+                raise Refused(Code.CHAIN, detail)
         sender = Sender(client, profile.account, profile.home / "transactions.sqlite", clock)
         outgoing = [Outgoing(f"{purpose}/{name}", call.to, call.data, gas=call.gas) for name, call in calls]
         with translated():

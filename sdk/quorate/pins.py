@@ -16,6 +16,7 @@ from quorate_protocol.views import InfoView
 
 PERIOD_MAX = 3_600  # seconds between beacon rounds
 GENESIS_MAX = 2**40
+TRUSTED = "deployment.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,17 @@ def pins_of(info: InfoView) -> Pins:
 
 
 def check_pins(path: Path, info: InfoView) -> Pins:
-    """Pins at first contact, compares ever after. EvidenceError names what has changed."""
+    """Pins at first contact, compares ever after; before both with the deployment that the profile trusts by a file, if there is one.
+
+    EvidenceError names what has changed, or is another.
+    """
     fresh = pins_of(info)
+    if (path.parent / TRUSTED).exists():
+        from quorate_contracts.trusted import strange  # here, because it loads the contracts, which most commands need not wait for
+
+        other = strange(path.parent, info)
+        if other:
+            raise EvidenceError(other)
     if not path.exists():
         _pin(path, fresh)
     try:

@@ -1,5 +1,6 @@
 """On which contracts providers stake and clients deposit: those that their coordinator named first, whatever it names later."""
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,13 +8,18 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from typer.testing import CliRunner
 
 from quorate.errors import EvidenceError
 from quorate.pins import check_pins
+from quorate_contracts import deploy, trusted
+from quorate_contracts.deploy import Deployment
+from quorate_node import settings
+from quorate_node.cli import app as node
 from quorate_node.coordinator import discover, kept_path
 from quorate_protocol import codec
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Bps
+from quorate_protocol.units import Address, BlockNumber, Bps, Seconds
 from quorate_protocol.views import BeaconView, InfoView
 
 NAMES = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
@@ -86,3 +92,59 @@ def test_a_client_too_knows_its_coordinator_by_its_contracts(tmp_path: Path, nam
     with pytest.raises(EvidenceError, match=f"{name.removeprefix('Test').lower()} changed"):
         check_pins(tmp_path / "pins.json", other)
     assert check_pins(tmp_path / "pins.json", FIRST) == pins
+
+
+TRUSTED = Deployment(
+    FIRST.chain_id, BlockNumber(7), FIRST.limits, *(FIRST.contracts[name] for name in NAMES), FIRST.beacon.public_key,
+    Seconds(FIRST.beacon.period), FIRST.beacon.genesis_time,
+)  # fmt: skip
+LIES = [
+    *((name, replace(FIRST, contracts=FIRST.contracts | {name: Address(b"\x66" * 20)})) for name in NAMES),
+    ("chain", replace(FIRST, chain_id=1)),
+    ("limits", replace(FIRST, limits="mainnet")),
+    ("beacon", replace(FIRST, beacon=replace(FIRST.beacon, public_key=b"\x04" * 96))),
+]
+
+
+@pytest.mark.parametrize(("name", "lie"), LIES, ids=[name for name, _ in LIES])
+async def test_who_names_a_file_it_trusts_believes_no_coordinator_even_at_first_contact(
+    coordinator: Says, tmp_path: Path, name: str, lie: InfoView
+) -> None:
+    file = tmp_path / "from-the-web.json"
+    file.write_bytes(deploy.encode(TRUSTED))
+    trusted.keep(tmp_path, trusted.read(file))
+    kept = kept_path(tmp_path, coordinator.url)
+    async with aiohttp.ClientSession() as session:
+        coordinator.info = lie
+        with pytest.raises(Refused, match=rf"names another {name} than {tmp_path / 'deployment.json'}"):
+            await discover(session, coordinator.url, kept, tmp_path)
+        with pytest.raises(EvidenceError, match=f"names another {name} than"):
+            check_pins(tmp_path / "pins.json", lie)
+        assert not kept.exists() and not (tmp_path / "pins.json").exists(), "a liar is not remembered"
+        coordinator.info = FIRST
+        assert await discover(session, coordinator.url, kept, tmp_path) == FIRST and check_pins(tmp_path / "pins.json", FIRST)
+        (tmp_path / "deployment.json").write_bytes(b"{")
+        with pytest.raises(Refused, match="cannot be read"):
+            await discover(session, coordinator.url, kept, tmp_path)
+
+
+def test_a_file_that_describes_no_deployment_makes_nothing(tmp_path: Path) -> None:
+    """Both programs say what is wrong with it, and make no keys; a devnet.json holds one too."""
+    devnet, password = tmp_path / "devnet.json", tmp_path / "password"
+    devnet.write_text(json.dumps({"deployment": codec.to_json(TRUSTED), "chainUrl": ""}))
+    password.write_text("correct horse")
+    password.chmod(0o600)
+    assert trusted.read(devnet) == TRUSTED
+    for content, told in (("{}", "describes no deployment"), ("[", "describes no deployment"), (None, "No such file")):
+        bad = tmp_path / "bad.json"
+        bad.unlink(missing_ok=True)
+        if content is not None:
+            bad.write_text(content)
+        home = tmp_path / "home"
+        asked = ["--limits", "devnet", "--coordinator", "http://127.0.0.1:1", "--deployment", str(bad)]
+        made = CliRunner().invoke(node, ["init", *asked, "--home", str(home), "--password-file", str(password)])
+        assert made.exit_code and told in made.output and not home.exists()
+    good = [*asked[:-1], str(devnet), "--fee-cap-gwei", "70"]
+    assert CliRunner().invoke(node, ["init", *good, "--home", str(home), "--password-file", str(password)]).exit_code == 0
+    assert deploy.decode((home / "deployment.json").read_bytes()) == TRUSTED
+    assert settings.read(home).config(home, None, None, False).fee_cap_gwei == 70

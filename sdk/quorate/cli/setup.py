@@ -19,15 +19,24 @@ def init(
     ctx: typer.Context,
     coordinator: Annotated[str, typer.Option(help="URL of the coordinator.")] = "http://127.0.0.1:7700",
     limits: Annotated[str, typer.Option(help="mainnet, or devnet (cheap keys, worthless elsewhere).")] = "mainnet",
+    deployment: Annotated[Path | None, typer.Option(help="deployment.json that you trust: no coordinator is believed another.")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Makes a client profile: an account key, a session key and the coordinator to use."""
+    from quorate.errors import UsageError
     from quorate.profile import check_new, create_profile
+    from quorate_contracts import trusted  # here, because it loads the contracts, which most commands need not wait for
+    from quorate_protocol.refusals import Refused
 
     context = context_of(ctx)
     home = context.profile_home()
+    try:
+        known = trusted.read(deployment) if deployment else None
+    except Refused as refused:
+        raise UsageError(f"--deployment: {refused.detail}") from refused
     check_new(home, coordinator, limits)  # nobody types a new passphrase twice to hear then that the URL is none
     profile = create_profile(home, coordinator, context.passphrase("New passphrase", is_new=True), limits)
+    trusted.keep(home, known)
     address = f"0x{profile.account.address.hex()}"
     if json:
         emit({"account": address, "home": str(home), "coordinator": profile.coordinator_url})
