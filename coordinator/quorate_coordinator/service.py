@@ -31,7 +31,7 @@ from quorate_coordinator.adapters.logbook import LogBook
 from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.adapters.paymaster import Paymaster
 from quorate_coordinator.adapters.perform import Performer, purpose_of
-from quorate_coordinator.adapters.projection import Projection
+from quorate_coordinator.adapters.projection import Projection, is_damage
 from quorate_coordinator.adapters.registration import ensure_registered
 from quorate_coordinator.adapters.retention import Retention, demanded_seconds
 from quorate_coordinator.adapters.rounds import Rounds
@@ -471,7 +471,17 @@ class _Parts:
                 # A full disk, a locked file, an archive that cannot be read: the tables fall behind and catch up, the market goes on.
                 log.warning("the tables fall behind: %s", error)
                 self.service.board.put("tables", f"they fall behind: {error}")
+                if isinstance(error, SQLAlchemyError) and is_damage(error):
+                    await _begin(projection)
             await self.service.clock.sleep(PROJECTION_SECONDS)
+
+
+async def _begin(projection: Projection) -> None:
+    """Tables that are damaged hold nothing that cannot be written again; later, if a disk has no room for them now."""
+    try:
+        await projection.begin_anew()
+    except (SQLAlchemyError, OSError) as error:
+        log.warning("the tables cannot be made anew: %s", error)  # not re-raised: the next look tries again
 
 
 def _known(count: Callable[[], int]) -> int:

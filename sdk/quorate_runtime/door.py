@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from quorate_protocol.refusals import Code
+from quorate_runtime.descriptors import connections_max
 from quorate_runtime.http_answers import OF_STATUS, coded, internal
 from quorate_runtime.networks import Proxies, network_of
 
@@ -51,11 +52,15 @@ class Doorman:
     turned_away: int = 0
     hung_up: int = 0  # on readers that did not read
     warned_at: float = -WARN_SECONDS
+    connections_max: int = field(init=False)  # as many as the bounds say, or fewer where so many could not be open
+
+    def __post_init__(self) -> None:
+        self.connections_max = self.bounds.connections_max
 
     def lets_in(self, address: str, is_proxy: bool = False) -> bool:
         """Whether one more connection fits; it counts from then on."""
         fits_here = is_proxy or self.by_address[address] < self.bounds.address_connections_max
-        if fits_here and self.by_address.total() < self.bounds.connections_max:
+        if fits_here and self.by_address.total() < self.connections_max:
             self.by_address[address] += 1
             return True
         self._turn_away(address)
@@ -180,6 +185,7 @@ class Door(web.BaseSite):
 
     async def start(self) -> None:
         """Listens. OSError when the port is taken."""
+        self._doorman.connections_max = connections_max(self._doorman.bounds.connections_max)
         await super().start()
         loop, server = asyncio.get_running_loop(), self._runner.server
         assert server is not None, "set up the runner first"

@@ -21,9 +21,11 @@ import pytest
 from coordinator_stage import deployed_stage
 from node_coordinator import stage
 from prompt import typed
+from quorate_coordinator.cli import LEAVE_SECONDS
 from quorate_devnet.faucet import give
 from quorate_devnet.places import free_port
 from quorate_protocol import codec
+from quorate_runtime.descriptors import WANTED
 
 ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "docker" / "systemd"
@@ -57,6 +59,15 @@ def test_systemd_takes_the_units(name: str, dropin: str, tmp_path: Path) -> None
         (tmp_path / f"{name}.d" / "bwrap.conf").write_text((UNITS / dropin).read_text())
     done = subprocess.run(["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0 and not done.stderr.strip(), done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(EXPOSURE_MAX))
+def test_a_long_start_is_not_killed_and_an_orderly_end_has_its_time(name: str) -> None:
+    unit = fields(name)
+    assert unit["TimeoutStartSec"] == ["infinity"] and unit["Restart"] == ["on-failure"]
+    assert "StartLimitIntervalSec" not in unit and int(unit["RestartSec"][0]) * 5 > 10, "systemd gives up after five starts in ten seconds"
+    assert int(unit["TimeoutStopSec"][0]) >= LEAVE_SECONDS + 20
+    assert int(unit["LimitNOFILE"][0]) >= WANTED
 
 
 @pytest.mark.systemd

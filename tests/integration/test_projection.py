@@ -1,14 +1,18 @@
 """The projection's tables by migration: the same as those the program declares, from nothing, from every older version, from ruins."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, MetaData, create_engine, inspect, select, text
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from quorate_coordinator.adapters import migrations
-from quorate_coordinator.adapters.projection import Projection, metadata, providers, runs
+from quorate_coordinator.adapters.projection import Projection, is_damage, metadata, providers, runs
+from quorate_coordinator.archive import MemoryArchive
+from scripted_market import Market, Party
 
 OLDER = ("0001", "0002")
 
@@ -81,11 +85,25 @@ async def test_the_newest_version_is_tested_here(tmp_path: Path) -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize("ruin", ["garbage", "newer"])
+@pytest.mark.parametrize("ruin", ["garbage", "newer", "killed half way", "two at once"])
 async def test_what_cannot_be_used_is_made_anew(tmp_path: Path, ruin: str, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "market.sqlite"
     if ruin == "garbage":
         path.write_bytes(b"this is no database" * 500)
+    elif ruin == "killed half way":
+        await made_shape(path)
+        engine = engine_of(path)
+        with engine.begin() as connection:
+            connection.execute(text("drop table providers"))
+            connection.execute(text("drop table alembic_version"))
+            connection.execute(text("create table _alembic_tmp_runs(job_id varchar(64))"))
+        engine.dispose()
+    elif ruin == "two at once":
+        await made_shape(path)
+        engine = engine_of(path)
+        with engine.begin() as connection:
+            connection.execute(text("insert into alembic_version values('0001')"))
+        engine.dispose()
     else:
         await made_shape(path)
         engine = engine_of(path)
@@ -107,4 +125,43 @@ async def test_an_amount_of_128_bits_fits(tmp_path: Path) -> None:
         row = {"owner": "aa", "region": "eu", "final": str(2**128 - 1), "held": "0", "faults": 0, "is_frozen": 0}
         await connection.execute(providers.insert().values(row))
         assert (await connection.execute(select(providers.c.final))).scalar() == str(2**128 - 1)
+    await made.close()
+
+
+async def test_a_file_that_only_cannot_be_opened_now_is_left_alone(tmp_path: Path) -> None:
+    """No descriptors, a full disk, rights: a file that was thrown away for that left tables that no later look could find."""
+    await (await Projection.open(tmp_path / "market.sqlite")).close()
+    before = (tmp_path / "market.sqlite").read_bytes()
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+    assert not is_damage(OperationalError("select 1", (), error)) and not is_damage(SQLAlchemyError("no cause"))
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    assert is_damage(OperationalError("select 1", (), error))
+    (tmp_path / "market.sqlite").rename(tmp_path / "kept")
+    (tmp_path / "market.sqlite").mkdir()
+    with pytest.raises(OperationalError, match="unable to open"):
+        await Projection.open(tmp_path / "market.sqlite")
+    assert (tmp_path / "kept").read_bytes() == before
+
+
+async def test_tables_that_are_lost_while_it_runs_are_filled_again(tmp_path: Path) -> None:
+    market = Market(*(Party(number) for number in range(4)))
+    job_id, archive = market.order(0, 1), MemoryArchive()
+    client = market.core.state.jobs[job_id].submission.order.message.client.hex()
+    made = await Projection.open(tmp_path / "market.sqlite")
+    await made.refresh(market.core.state, archive)
+    rows = await made.recent(client)
+    async with made.engine.begin() as connection:
+        await connection.execute(text("drop table runs"))
+    followers = len(market.core.state.jobs._followers)
+    market.order(0, 2)
+    for _ in range(2):
+        with pytest.raises(OperationalError) as broken:
+            await made.refresh(market.core.state, archive)
+    assert is_damage(broken.value)
+    await made.begin_anew()
+    await made.refresh(market.core.state, archive)
+    assert len(rows) == 1 and len(await made.recent(client)) == 2
+    await made.rebuild(market.core.state, archive)
+    assert len(await made.recent(client)) == 2 and len(market.core.state.jobs._followers) == followers, "no follower is left behind"
     await made.close()

@@ -5,11 +5,13 @@ Rows are upserted from what changed in the state and what came into the archive;
 
 import functools
 import logging
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from alembic.util import CommandError
 from sqlalchemy import BigInteger, Integer, MetaData, String, Table, delete, event, select
 from sqlalchemy import Column as SqlColumn
 from sqlalchemy.dialects.sqlite import Insert, insert
@@ -21,7 +23,7 @@ from quorate_coordinator.archive import RunArchive
 from quorate_coordinator.core.state import Decided, Job, State
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.sqlite_whole import SMALL_CACHE
+from quorate_runtime.sqlite_whole import SMALL_CACHE, is_of_the_world
 
 log = logging.getLogger(__name__)
 metadata = MetaData()
@@ -59,27 +61,39 @@ RETRY_SECONDS = 5.0
 class Projection:
     """One SQLite file. `refresh` writes what changed since the last time; `rebuild` starts anew."""
 
+    path: Path
     engine: AsyncEngine
     changed: tuple[set[Hash32], set[Address]] | None = None  # jobs and providers; None before the first refresh
+    is_whole: bool = True  # False: it was emptied since, so all of the state is to be written
 
     @classmethod
     async def open(cls, path: Path) -> "Projection":
-        """Opens or makes the file and migrates its tables. A file that cannot be read, or that a newer program has migrated, is made
-        anew: it holds nothing that the state does not.
+        """Opens or makes the file and migrates its tables. A file that is damaged, or that a newer program has migrated, is made anew: it
+        holds nothing that the state does not. SQLAlchemyError while it cannot be used (a full disk, no descriptors).
         """
-        made = cls(_engine(path))
+        made = cls(path, _engine(path))
         try:
-            if await made.migrate():
-                return made
-            log.warning("%s was migrated by a newer program: made anew", path)
-        except DatabaseError as error:
-            log.warning("%s cannot be read and is made anew: %s", path, error)
-        await made.close()
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        made = cls(_engine(path))
-        assert await made.migrate(), "a file of our own making"
+            try:
+                if await made.migrate():
+                    return made
+                log.warning("%s was migrated by a newer program: made anew", path)
+            except (DatabaseError, CommandError) as error:
+                if isinstance(error, DatabaseError) and not is_damage(error):
+                    raise
+                log.warning("%s is damaged and is made anew: %s", path, error)
+            await made.begin_anew()
+        except BaseException:
+            await made.close()
+            raise
         return made
+
+    async def begin_anew(self) -> None:
+        """Empty tables in a new file; the next `refresh` fills them."""
+        await self.engine.dispose()
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        self.engine, self.is_whole = _engine(self.path), False
+        assert await self.migrate(), "a file of our own making"
 
     async def migrate(self) -> bool:
         """Brings the tables to this program's revision; False when they are of one that it does not know."""
@@ -109,6 +123,9 @@ class Projection:
             return await self.rebuild(state, archive)  # of another journal, or of a newer state of this one
         if self.changed is None:
             self.changed = state.jobs.follow(), state.providers.follow()
+        if not self.is_whole:
+            self.changed[0].update(state.jobs.keys())
+            self.changed[1].update(state.providers.keys())
         jobs, owners = set(self.changed[0]), set(self.changed[1])
         self.changed[0].clear()
         self.changed[1].clear()
@@ -118,6 +135,7 @@ class Projection:
             self.changed[0].update(jobs)
             self.changed[1].update(owners)
             raise
+        self.is_whole = True
         return newest
 
     async def _write(self, rows: Iterable[dict[str, object]], owners: list[dict[str, object]], newest: int) -> None:
@@ -133,7 +151,7 @@ class Projection:
         async with self.engine.begin() as connection:
             for table in (runs, providers, progress):
                 await connection.execute(delete(table))
-        self.changed = None
+        self.is_whole = False
         return await self.refresh(state, archive)
 
     async def forget(self, jobs: Sequence[Hash32]) -> None:
@@ -149,6 +167,12 @@ class Projection:
         query = select(runs).where(runs.c.client == client).order_by(runs.c.created_at.desc()).limit(limit)
         async with self.engine.connect() as connection:
             return [dict(row._mapping) for row in await connection.execute(query)]
+
+
+def is_damage(error: SQLAlchemyError) -> bool:
+    """Whether the file, and not the world around it, is what is wrong."""
+    cause = error.orig if isinstance(error, DatabaseError) else None
+    return isinstance(cause, sqlite3.DatabaseError) and not is_of_the_world(cause)
 
 
 def _engine(path: Path) -> AsyncEngine:
