@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from quorate import ordering
 from quorate.api import Api
 from quorate.errors import EvidenceError, RefusedError, translated
-from quorate.evidence import Agreement, Known, judge
+from quorate.evidence import Agreement, Known, check_ordered, judge
 from quorate.ledger import Entry, Ledger
 from quorate.pins import Pins
 from quorate.profile import Profile
@@ -100,6 +100,7 @@ class Desk:
         good = answer.job_id == ack.job_id == job_id and ack.fee_bps <= order.max_fee_bps
         if not good:
             raise EvidenceError("ack: it is for another job, or its fee is above the order's")
+        check_ordered(ack, order)
 
     def check_signed_ack(self, ack: Envelope[Ack]) -> None:
         """EvidenceError unless the pinned statement key signed."""

@@ -12,6 +12,7 @@ from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
 NEXT = {
     Code.OVER_ALLOCATION.value: "`quorate deposit AMOUNT`, or a smaller budget",
     Code.EXPIRED.value: "if it was made just now, set this machine's clock: timedatectl set-ntp true",
+    Code.TOO_FEW_OWNERS.value: "`quorate classes` shows who owns what; name one as host_class (--host-class), or accept_unverified",
     Code.NO_OFFER.value: "`quorate offers` shows what there is",
 }
 """Command to type, for refusals whose sentence names none."""

@@ -20,7 +20,7 @@ from quorate_protocol.messages import Ack, Commit, Order, Reveal, Verdict
 from quorate_protocol.receipt import ExecutionEvidence, Receipt, VerifyRound
 from quorate_protocol.refusals import Refused
 from quorate_protocol.settlement import Credit
-from quorate_protocol.units import Address, Amount, Hash32, Label, Outcome
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Label, Outcome
 
 HasWitnessed = Callable[[Hash32, Hash32], bool]
 """(assignment hash, commit digest) -> whether the coordinator took our witness of that commit."""
@@ -67,7 +67,7 @@ def judge(known: Known, data: bytes, told: Envelope[Verdict]) -> Agreement:
     _require(found.verdict.message == told.message, "verdict: the receipt holds another one than the run")
     _check_pins(known, found)
     _check_terms(known, found)
-    _check_rule(ack, known.order)
+    check_ordered(ack, known.order)
     group = _group(known, found)
     paid = group if decided.outcome is Outcome.ACCEPTED else _paid_stopped(found) or _paid_unresolved(found)
     return Agreement(decided, ack.rule, tuple(group), _charge(known, found, paid), canonical, found.cid(), _is_stopped(found))
@@ -97,8 +97,10 @@ def _check_pins(known: Known, found: Receipt) -> None:
     _require(found.ack.message.fee_bps <= known.order.max_fee_bps, "ack: the fee is above the order's maxFeeBps")
 
 
-def _check_rule(ack: Ack, order: Order) -> None:
+def check_ordered(ack: Ack, order: Order) -> None:
+    """EvidenceError for an Ack of another rule or host class than was ordered."""
     _require(ack.rule is not Label.NONE, "ack: rule none was not ordered")
+    _require(order.host_class in (ZERO_HASH, ack.host_class), "ack: of another host class than was ordered")
     _require(ack.rule is not Label.UNVERIFIED or order.accept_unverified, "ack: rule unverified was not ordered (acceptUnverified)")
 
 

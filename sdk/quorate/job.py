@@ -6,10 +6,11 @@ from pathlib import Path
 
 from quorate.errors import UsageError
 from quorate.gpu import parse_gpu
+from quorate.host_class import parse_host_class
 from quorate.quantities import Money, parse_amount, parse_cores, parse_duration, parse_price, parse_size
 from quorate_protocol.job import MIB, EnvVar, Resources
 from quorate_protocol.limits import EXECUTIONS_MAX
-from quorate_protocol.units import Amount, Price, Seconds, VerifyTier
+from quorate_protocol.units import Amount, Hash32, Price, Seconds, VerifyTier
 
 FEE_BPS_DEFAULT = 1_000
 TIERS = {tier.name.lower(): tier for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT, VerifyTier.CRITICAL)}
@@ -24,6 +25,7 @@ class Job:
     command: words (argv), or one string for the image's shell; empty runs the image's own command.
     inputs: mount -> local path (str or Path that exists) or CID; below /inputs. `input_sizes` bounds inputs named by CID.
     resources: `gpu`, `cpu`, `memory`, `disk` (output), `shm_size` as in the job file, or a ready `Resources`.
+    host_class: only on this class of machines (`quorate classes`), by name or id; "" = any class of many owners of long standing.
     sandbox: what must stand between the job and the machine (docker-runc, docker-runsc, bwrap); "" = whatever the provider has.
     max_price: US dollars per GPU-hour (per slot-hour for CPUs); budget: caps everything, default the worst case at that price.
     """
@@ -37,6 +39,7 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = "/"
     sandbox: str = ""
+    host_class: str = ""
     resources: Mapping[str, str | int] | Resources = field(default_factory=dict)
     max_duration: str | int = "15m"
     budget: Money | None = None
@@ -53,6 +56,7 @@ class Job:
         self.seconds()
         self.tier()
         self.limits()
+        self.host()
         if self.budget is not None:
             self.budget_amount()
         if not 1 <= self.max_executions <= EXECUTIONS_MAX:
@@ -75,6 +79,10 @@ class Job:
         if self.verify not in TIERS:
             raise UsageError(f"verify: {str(self.verify)[:64]!r} is not offered; choose one of {', '.join(TIERS)}")
         return TIERS[self.verify]
+
+    def host(self) -> Hash32:
+        """Id of the host class, zero for any."""
+        return parse_host_class(self.host_class)
 
     def argv(self) -> tuple[str, ...]:
         """Words, when the command is given as such."""

@@ -62,6 +62,7 @@ class JobFileModel(BaseModel):
     commands: list[Text] | None = None
     working_dir: Text = "/"
     sandbox: Text = ""
+    host_class: Text = ""
     env: dict[str, str | int | bool] | list[Text] = Field(default_factory=dict)
     inputs: list[InputModel] = Field(default_factory=list)
     outputs: Text | None = None
@@ -133,6 +134,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         env=_env(model.env),
         working_dir=model.working_dir,
         sandbox=model.sandbox,
+        host_class=model.host_class,
         resources=resources,
         max_duration=model.max_duration,
         max_price=model.max_price,

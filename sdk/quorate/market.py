@@ -14,6 +14,7 @@ from quorate.api import Api
 from quorate.attendance import Attendance
 from quorate.desk import Desk, Notice, ignore_notice
 from quorate.errors import RefusedError, UnavailableError, UsageError
+from quorate.host_class import ClassRow, classes_of, owners_told
 from quorate.job import Job
 from quorate.ledger import Debt, Entry, Ledger
 from quorate.ordering import job_id_of, make_order, terms
@@ -45,13 +46,18 @@ _MAYBE_TAKEN = "run 0x{}: the order may have been taken all the same; `quorate p
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an order would meet and cost. `view` is the coordinator's word, `worst_charge` and `budget` are our own sums."""
+    """What an order would meet and cost. `view` is the coordinator's word, `worst_charge` and `budget` are our own sums.
+
+    host_class: of a job that names one, with its owners (PROTOCOL §2: they are shown before it is signed); None when it names none, or
+    nobody offers it.
+    """
 
     packed: Packed
     view: PlanView
     upload_bytes: int
     worst_charge: Amount
     budget: Amount
+    host_class: ClassRow | None = None
 
 
 class Market:
@@ -118,6 +124,10 @@ class Market:
         """Live offers."""
         return await self._desk.api.offers()
 
+    async def classes(self) -> tuple[ClassRow, ...]:
+        """The host classes on offer, with their owners; those with most first."""
+        return classes_of(await self._desk.api.offers())
+
     async def account(self) -> AccountView:
         """What this client has allocated, owes and has vouched for, as the coordinator sees it."""
         return await self._desk.api.account(self._desk.client)
@@ -131,7 +141,14 @@ class Market:
         return await self._plan(job, await self._pack(job))
 
     async def submit(self, job: Job, plan: Plan | None = None, progress: Progress = no_progress) -> Run:
-        """Uploads what is missing, signs the order and hands it in. The run goes on when this program ends."""
+        """Uploads what is missing, signs the order and hands it in. The run goes on when this program ends. `notice` is told the owners of
+        a host class that the job names, unless a plan showed them.
+        """
+        if plan is None:
+            await self._tell_owners(job)
+        return await self._submit(job, plan, progress)
+
+    async def _submit(self, job: Job, plan: Plan | None, progress: Progress) -> Run:
         packed = plan.packed if plan is not None else await self._pack(job)
         crash_point("client.before-upload")
         await upload_missing(self._desk.api, packed.uploads, progress)
@@ -163,13 +180,14 @@ class Market:
         wanted = list(params)
         if len(wanted) > MAP_MAX:
             raise UsageError(f"map: {len(wanted)} elements, at most {MAP_MAX}")
+        await self._tell_owners(job)
         packed = await self._pack(job)
         await upload_missing(self._desk.api, packed.uploads, no_progress)
         gate = asyncio.Semaphore(MAP_PARALLEL)
 
         async def one(extra: Mapping[str, str]) -> Run:
             async with gate:
-                return await self.submit(replace(job, env={**job.env, **extra}))
+                return await self._submit(replace(job, env={**job.env, **extra}), None, no_progress)
 
         return list(await asyncio.gather(*(one(extra) for extra in wanted)))
 
@@ -204,7 +222,7 @@ class Market:
         return await asyncio.to_thread(pack, job, sizes)
 
     async def _plan(self, job: Job, packed: Packed) -> Plan:
-        view = await self._desk.api.plan(PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified))
+        view = await self._desk.api.plan(PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified, job.host()))
         coordinator = self._desk.pins.coordinator
         order = make_order(job, packed.spec, self._desk.client, coordinator, Nonce(0), self._clock.now(), self.info.fee_bps)
         missing = 0
@@ -212,7 +230,15 @@ class Market:
             if not (await self._desk.api.stat_content(item.cid)).is_stored:
                 missing += item.size_bytes
         sums = terms(job, order, packed.spec, Bps(self.info.fee_bps))
-        return Plan(packed, view, missing, sums.worst_charge, sums.budget)
+        return Plan(packed, view, missing, sums.worst_charge, sums.budget, await self._class_of(job))
+
+    async def _tell_owners(self, job: Job) -> None:
+        if job.host_class:
+            self._notice(owners_told(await self._class_of(job), job.host_class))
+
+    async def _class_of(self, job: Job) -> ClassRow | None:
+        rows = await self.classes() if job.host_class else ()
+        return next((row for row in rows if row.id == job.host()), None)
 
     async def _known_nonce(self) -> Nonce:
         # Asked once: it only matters when the books of this account were lost, and then the coordinator's memory is the better one.

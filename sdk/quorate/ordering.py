@@ -53,7 +53,7 @@ def make_order(job: Job, spec: JobSpec, client: Address, coordinator: Address, n
         verify_tier=job.tier(),
         comparator=spec.compare.comparator,
         caseable=not (spec.sealed or spec.network),
-        host_class=ZERO_HASH,
+        host_class=job.host(),
         witness=ZERO_ADDRESS,
         accept_unwitnessed=job.accept_unwitnessed,
         accept_unverified=job.accept_unverified,

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 from quorate import market as asynchronous
 from quorate import run as asynchronous_run
 from quorate.desk import Notice, ignore_notice
+from quorate.host_class import ClassRow
 from quorate.job import Job
 from quorate.market import Plan
 from quorate.profile import Profile
@@ -127,6 +128,10 @@ class Market:
     def offers(self) -> tuple[OfferView, ...]:
         """Live offers."""
         return self._loop.call(self._market.offers())
+
+    def classes(self) -> tuple[ClassRow, ...]:
+        """Host classes on offer, with their owners."""
+        return self._loop.call(self._market.classes())
 
     def account(self) -> AccountView:
         """This client's account as the coordinator sees it."""

@@ -6,7 +6,20 @@ from quorate_protocol.envelope import Envelope
 from quorate_protocol.job import JobSpec
 from quorate_protocol.messages import Ack, Commit, Verdict
 from quorate_protocol.offer import Offer
-from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Milliseconds, Nonce, Price, Sequence, UnixSeconds, VerifyTier
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    Bps,
+    Hash32,
+    Label,
+    Milliseconds,
+    Nonce,
+    Price,
+    Sequence,
+    UnixSeconds,
+    VerifyTier,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +147,7 @@ class PlanRequest:
     max_price_per_hour: Price
     verify_tier: VerifyTier
     accept_unverified: bool
+    host_class: Hash32 = ZERO_HASH  # as in the order: zero = any
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,7 +143,7 @@ class FakeMarket(FakeWork):
     async def post_plan(self, request: web.Request) -> web.Response:
         """PlanView; strict about the body."""
         tree = await _body(request)
-        assert set(tree) == {"spec", "maxPricePerHour", "verifyTier", "acceptUnverified"}, tree.keys()
+        assert set(tree) == {"spec", "maxPricePerHour", "verifyTier", "acceptUnverified", "hostClass"}, tree.keys()
         codec.from_json(JobSpec, tree["spec"])
         fits = tree["maxPricePerHour"] >= PRICE
         nearest = "" if fits else "cheapest is 0.30 USD; raise max_price"

@@ -64,6 +64,21 @@ async def test_apply_without_yes_and_without_a_terminal_submits_nothing(call: Ca
     assert code == 2 and "--yes" in err and not fake.jobs
 
 
+async def test_a_host_class_is_listed_named_and_its_owners_are_shown_before_the_order(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+    code, out, err = await call("classes", "--json")
+    assert code == 0, err
+    (row,) = json.loads(out)["classes"]
+    assert row["name"] == "x86_64/v3/AuthenticAMD" and row["owners"] == [f"0x{owner.hex()}" for owner in fake.owners]
+    code, out, err = await call("classes")
+    assert code == 0 and row["name"] in out and "0x" + fake.owners[0].hex()[:12] in out
+    code, _, err = await call("apply", "-f", job_file(tmp_path, host_class=row["name"]))
+    assert code == 8 and not fake.jobs and all(owner in err for owner in row["owners"]) and "decides what is right" in err
+    code, _, err = await call("apply", "-f", job_file(tmp_path, host_class=row["id"]), "-y", "--json")
+    assert code == 0 and all(owner in err for owner in row["owners"])
+    (ordered,) = fake.jobs.values()
+    assert "0x" + ordered.submission.order.message.host_class.hex() == row["id"]
+
+
 async def test_json_is_one_document_and_can_be_verified(call: Call, tmp_path: Path) -> None:
     options = ("--max-price", "0.5", "--ttl", "1m", "--output", str(tmp_path / "o"), "--json")
     code, out, _ = await call("run", IMAGE, *options, "--", "python", "-c", "1")

@@ -53,6 +53,19 @@ async def test_a_job_goes_in_and_a_checked_result_comes_out(fake: FakeMarket, pr
     assert len(set(result.providers)) == 2
 
 
+async def test_who_names_a_host_class_is_told_its_owners_and_takes_no_other(fake: FakeMarket, profile: Profile) -> None:
+    notices: list[str] = []
+    async with Market(profile, notice=notices.append) as market:
+        (row,) = await market.classes()
+        plan = await market.plan(job(host_class=row.name))
+        assert plan.host_class == row and row.owners == tuple(fake.owners)
+        assert (await (await market.submit(job(host_class=row.name))).result()).is_success
+        assert any(all(owner.hex() in notice for owner in fake.owners) for notice in notices), notices
+        with pytest.raises(EvidenceError, match="another host class than was ordered"):
+            await market.submit(job(host_class="x86_64/v2/AuthenticAMD"))
+    assert any("nobody offers it" in notice for notice in notices)
+
+
 @asynccontextmanager
 async def registry(manifest: bytes, said: str) -> AsyncIterator[str]:
     """`host:port` of one that has anybody/anything:tag, says so of its digest."""

@@ -10,6 +10,7 @@ from quorate.errors import UsageError
 from quorate.images import build_python_image
 from quorate.jobfile import parse_job
 from quorate.packing import pack
+from quorate_protocol.classes import HostClass
 from quorate_protocol.units import VerifyTier
 
 IMAGE = "python@sha256:" + "0" * 64
@@ -38,6 +39,7 @@ working_dir: /outputs
 env: {{SEED: 42, MODE: on, RATE: 1.10, FLAG: true}}
 inputs: [{{path: scene.json}}, {{path: scene.json, mount: /inputs/other/name.json}}]
 outputs: out
+host_class: hopper/132/550
 resources: {{gpu: "24GB..:2", cpu: 4, memory: 8GB.., disk: 1GiB, shm_size: 1GB}}
 max_duration: 1h30m
 max_price: 1.10
@@ -53,7 +55,7 @@ verify: {{tier: strict, accept_unverified: true, max_executions: 5}}
     assert (spec.resources.cpu_millis, spec.resources.memory_bytes, spec.resources.output_bytes) == (4000, 8 * 10**9, 1 << 30)
     assert spec.max_duration == 5400 and job.price() == 1_100_000 and job.budget_amount() == 12_000_000
     assert job.tier() is VerifyTier.STRICT and job.accept_unverified and job.max_executions == 5
-    assert job.outputs == tmp_path / "out"
+    assert job.outputs == tmp_path / "out" and job.host() == HostClass("hopper", sm_count=132, driver_branch="550").id()
 
 
 def test_the_same_file_gives_the_same_spec() -> None:
@@ -100,6 +102,8 @@ def test_lines_for_the_shell() -> None:
         (MINIMAL + "inputs: [{path: a, cid: b, mount: /inputs/a}]\n", "give exactly one of cid and path"),
         (MINIMAL + "inputs: [{path: a}, {path: b/a}]\n", "/inputs/a stands twice"),
         (MINIMAL + "env: {LD_PRELOAD: x}\n", "LD_PRELOAD is reserved"),
+        (MINIMAL + "host_class: v100\n", "host_class: 'v100' is no host class; CPUs are x86_64"),
+        (MINIMAL + "host_class: 0x12\n", "host_class: '0x12' is not the id of a class"),
         (MINIMAL + "name: Not Good\n", "job: name:"),
         ("image: python:3.12\nmax_price: 1\n", "image: 'python:3.12' is no image that stays the same"),
         (f"image: ./absent.tar\nmax_price: 1\n", "quorate image build"),  # noqa: F541

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from large_market import LargeMarket
+from quorate_coordinator.core import queries
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Seconds
-from scripted_market import HOST, Market, Party
+from quorate_protocol.units import Hash32, Price, Seconds, UnixSeconds
+from scripted_market import HOST, Market, Party, a_spec
 
 
 def test_the_block_of_an_ack_is_at_most_ten_minutes_old() -> None:
@@ -35,6 +36,9 @@ def test_any_class_is_one_of_many_owners_who_have_been_there_for_long() -> None:
     with pytest.raises(Refused) as refused:
         market.order(0, 1)
     assert refused.value.code is Code.TOO_FEW_OWNERS and HOST.id().hex() in refused.value.detail
+    asked = market.core.state, market.core.rules, UnixSeconds(market.at), a_spec("asked"), Price(10**6), False
+    assert "who names none needs 9" in queries.plan_view(*asked).nearest and queries.plan_view(*asked, HOST.id()).nearest == ""
+    assert queries.plan_view(*asked, Hash32(b"\1" * 32)).nearest.startswith("no live offer of host class 0x0101")
     market.order(0, 2, host_class=HOST.id())
     market.core.rules = replace(rules, limits=replace(rules.limits, class_owners_min_any=9, class_owner_age=Seconds(0)))
     market.order(0, 3)

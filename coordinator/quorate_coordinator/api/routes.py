@@ -121,7 +121,8 @@ class Api:
         wanted = codec.from_json(PlanRequest, codec.parse(await request.read(), BODY_BYTES_MAX))
         validate_spec(wanted.spec)
         state, rules = self.core.state, self.core.rules
-        view = queries.plan_view(state, rules, self.now(), wanted.spec, wanted.max_price_per_hour, wanted.accept_unverified)
+        asked = wanted.spec, wanted.max_price_per_hour, wanted.accept_unverified, wanted.host_class
+        view = queries.plan_view(state, rules, self.now(), *asked)
         return answer(view)
 
     async def post_session(self, request: web.Request) -> web.Response:

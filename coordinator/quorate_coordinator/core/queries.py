@@ -16,6 +16,7 @@ from quorate_protocol.units import (
     ZERO_HASH,
     Address,
     Amount,
+    Hash32,
     Label,
     Nonce,
     Price,
@@ -158,15 +159,18 @@ def case_views(state: State) -> list[CaseView]:
     ]
 
 
-def plan_view(state: State, rules: Rules, now: UnixSeconds, spec: JobSpec, price_max: Price, accepts_unverified: bool) -> PlanView:
-    """What an order for this spec would meet now; `nearest` says which limit to relax when nothing fits."""
+def plan_view(
+    state: State, rules: Rules, now: UnixSeconds, spec: JobSpec, price_max: Price, accepts_unverified: bool, named: Hash32 = ZERO_HASH
+) -> PlanView:
+    """What an order for this spec and host class would meet now; `nearest` says which limit to relax when nothing fits."""
     turn = Turn(state, rules, now, ZERO_HASH)
-    host_class = book.class_for(turn, ZERO_HASH, spec, price_max)
-    is_thin, limits = host_class is None, rules.limits
+    host_class = book.class_for(turn, named, spec, price_max)
+    is_thin, limits = host_class is None and named == ZERO_HASH, rules.limits
     if is_thin:
         host_class = book.class_for(turn, ZERO_HASH, spec, price_max, is_thin_too=True)
     if host_class is None:
-        return PlanView(ZERO_HASH, Label.NONE, 0, 0, None, 0, Amount(0), rules.fee_bps, _nearest(turn, spec, price_max))
+        nearest = _nearest(turn, spec, price_max) if named == ZERO_HASH else f"no live offer of host class 0x{named.hex()} fits"
+        return PlanView(named, Label.NONE, 0, 0, None, 0, Amount(0), rules.fee_bps, nearest)
     owners = len(book.owners_of(turn, host_class))
     found, lowest = book.offers_for(turn, host_class, spec, price_max)
     rule = Label.ADAPTIVE if owners >= OWNERS_MIN_ADAPTIVE and rules.limits.name == "mainnet" else Label.QUORUM_2

@@ -38,7 +38,8 @@ def options(
 for _name, _command in (
     ("init", setup.init), ("deposit", setup.deposit), ("apply", jobs.apply), ("run", jobs.run), ("plan", jobs.plan),
     ("validate", jobs.validate), ("ps", runs.ps), ("logs", runs.logs), ("events", runs.events), ("describe", runs.describe),
-    ("get", runs.get), ("stop", runs.stop), ("spend", runs.spend), ("offers", setup.offers), ("verify", setup.verify),
+    ("get", runs.get), ("stop", runs.stop), ("spend", runs.spend), ("offers", setup.offers), ("classes", setup.classes),
+    ("verify", setup.verify),
     ("exit-codes", setup.exit_codes),
 ):  # fmt: skip
     app.command(_name)(_command)

@@ -13,6 +13,7 @@ from quorate.cli.context import Context, emit, note
 from quorate.cli.text import plain
 from quorate.errors import RefusedError
 from quorate.exits import ExitCode
+from quorate.host_class import owners_told
 from quorate.job import Job
 from quorate.market import Plan
 from quorate.run import Run
@@ -35,11 +36,13 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
             "spec": show.spec_json(plan.packed.spec), "specCid": plan.packed.spec.cid(), "uploadBytes": plan.upload_bytes,
             "offers": view.offers, "owners": view.owners, "rule": show.rule_name(view.rule), "executionsPriced": view.executions_priced,
             "feeBps": view.fee_bps, "cheapestMicroUsd": view.cheapest, "worstChargeMicroUsd": plan.worst_charge,
-            "budgetMicroUsd": plan.budget, "nearest": view.nearest,
+            "budgetMicroUsd": plan.budget, "nearest": view.nearest, "hostClass": f"0x{view.host_class.hex()}",
+            "classOwners": None if plan.host_class is None else [f"0x{owner.hex()}" for owner in plan.host_class.owners],
         })  # fmt: skip
         return
     sums = plan.upload_bytes, plan.worst_charge, plan.budget, job.max_fee_bps
     show.table(["PLAN", ""], show.plan_rows(plan.packed, view, *sums, job.accept_unwitnessed))
+    show_owners(job, plan)
     if view.nearest:
         note(f"nothing fits: {plain(view.nearest)}")
     elif view.offers < view.executions_priced:
@@ -47,6 +50,12 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
             f"only {view.offers} of the {view.executions_priced} executions find an offer now; without another owner the run ends"
             " unresolved: raise max_price or ask for less (`quorate offers` shows what there is)"
         )
+
+
+def show_owners(job: Job, plan: Plan) -> None:
+    """Who owns the host class that the job names, before anything is signed (PROTOCOL §2)."""
+    if job.host_class:
+        note(owners_told(plan.host_class, job.host_class))
 
 
 @contextmanager

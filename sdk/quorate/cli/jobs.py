@@ -43,6 +43,7 @@ def run(
     name: Annotated[str, typer.Option(help="Name of the run.")] = "job",
     verify: Annotated[str, typer.Option(help="lean, standard, strict or critical.")] = "standard",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="New directory for the output.")] = None,
+    host_class: Annotated[str, typer.Option(help="Only on this class of machines: a name or id of `quorate classes`.")] = "",
     accept_unverified: Annotated[bool, typer.Option(help="Accept one execution when there are too few owners.")] = False,
     yes: Yes = False,
     detach: Detach = False,
@@ -57,6 +58,7 @@ def run(
         image=local if local.is_file() else image, command=tuple(command or ()), name=name, inputs=_inputs(inputs or []),
         env=dict(_pair(item, "--env") for item in env or []), resources=resources, max_duration=max_duration, max_price=max_price,
         budget=budget, verify=verify, accept_unverified=accept_unverified, outputs=output,
+        host_class=host_class,
     )  # fmt: skip
     run_async(_submit(context_of(ctx), job, yes or json or not sys.stdin.isatty(), detach, json))
 
@@ -100,7 +102,9 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
     async with context.market() as market:
         plan = await market.plan(job)
         attach.check_plan(plan)
-        if not is_json:
+        if is_json:
+            attach.show_owners(job, plan)
+        else:
             attach.show_plan(job, plan, False)
         if not yes and not await asyncio.to_thread(_confirm):
             raise CancelledError("not submitted")

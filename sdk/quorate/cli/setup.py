@@ -108,6 +108,23 @@ def offers(
     run_async(work())
 
 
+def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
+    """Lists the host classes on offer: whose machines give the same bytes, and who decides there what is right."""
+    from quorate.cli import show
+
+    async def work() -> None:
+        async with context_of(ctx).market() as market:
+            rows = await market.classes()
+        if json:
+            emit({"classes": [show.class_json(row) for row in rows]})
+        else:
+            show.table(show.CLASS_COLUMNS, [show.class_row(row) for row in rows])
+            if not rows:
+                note("no provider is on offer here now; try again later")
+
+    run_async(work())
+
+
 def verify(receipt: Annotated[Path, typer.Argument(help="A receipt file.")], json: JsonFlag = False) -> None:
     """Rechecks a receipt: signatures, hashes, draw and verdict. Asks nobody, so the chain is not checked."""
     from quorate.verification import verify as recheck

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from quorate.cli.text import plain
+from quorate.host_class import ClassRow
 from quorate.packing import Packed
 from quorate.quantities import format_amount, format_duration, format_size
 from quorate.result import Result, describe_exit
@@ -17,6 +18,7 @@ from quorate_protocol.units import JobKind, Label
 from quorate_protocol.views import JobEvent, OfferView, PlanView, RunView
 
 PIPE_WIDTH = 500
+OWNERS_SHOWN = 8
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:
@@ -80,6 +82,24 @@ def offer_rows(views: tuple[OfferView, ...]) -> list[list[str]]:
 
 
 OFFER_COLUMNS = ["PROVIDER", "HARDWARE", "FREE", "USD/H", "REGION", "SANDBOX", "AUDITS", "STRIKES", "ALIVE"]
+
+
+def class_row(row: ClassRow) -> list[str]:
+    """One line of `quorate classes`."""
+    price = "" if row.cheapest is None else format_amount(row.cheapest).removesuffix(" USD")
+    owners = ", ".join(short(owner) for owner in row.owners[:OWNERS_SHOWN]) + (", ..." if len(row.owners) > OWNERS_SHOWN else "")
+    return [row.name, str(len(row.owners)), str(row.slots), price, owners]
+
+
+def class_json(row: ClassRow) -> dict[str, Any]:
+    """A host class as JSON, with all of its owners."""
+    return {
+        "id": f"0x{row.id.hex()}", "name": row.name, "owners": [f"0x{owner.hex()}" for owner in row.owners], "slots": row.slots,
+        "cheapestMicroUsd": row.cheapest,
+    }  # fmt: skip
+
+
+CLASS_COLUMNS = ["HOST CLASS", "OWNERS", "SLOTS", "USD/H", "WHO"]
 
 
 def spec_json(spec: JobSpec) -> Any:
