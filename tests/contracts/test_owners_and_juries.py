@@ -1,4 +1,4 @@
-"""One owner is one, however it is registered: in the count of a class, and on a jury (PROTOCOL §2 Slots, §5 Jury). And no court without a curve."""
+"""One owner is one, however it is registered: in the count of a class and on a jury (PROTOCOL §2, §5). No beacon without the curve."""
 
 from dataclasses import replace
 

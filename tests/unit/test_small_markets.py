@@ -43,3 +43,13 @@ def test_an_order_that_allows_one_execution_finds_no_quorum() -> None:
     with pytest.raises(Refused) as refused:
         market.order(0, 1, max_executions=Small(1))
     assert refused.value.code is Code.BAD_AMOUNT
+
+
+def test_who_has_no_stake_is_neither_matched_nor_drawn_where_others_have_one() -> None:
+    """However cheap its offer is: what it would lose by a lie is what makes its word worth something."""
+    market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
+    cheapest, block = next(iter(market.parties)), BlockNumber(market.core.state.own.block + 1)
+    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (ev.SlotClosed(HOST.id(), 0, block),)))
+    for number in range(1, 9):
+        market.until_decided(market.order(number % 2, number))
+    assert {lease.provider for lease in market.core.state.leases.values()} == set(market.parties) - {cheapest}
