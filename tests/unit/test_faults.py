@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from large_market import LargeMarket
+from quorate_coordinator.core import chain_notes, faults, held, orders
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import faults, held, orders
 from quorate_coordinator.core.effects import Effect, OpenCase, Send
-from quorate_coordinator.core.state import AwaitingRound, Decided, Fault, Trusts
+from quorate_coordinator.core.state import AwaitingRound, Decided, Fault, Job, Trusts
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import codec, receipt, wire
 from quorate_protocol.cids import document_cid
@@ -18,7 +18,7 @@ from quorate_protocol.job import JobSpec
 from quorate_protocol.limits import DAY, FAULT_WINDOW_EXECUTIONS
 from quorate_protocol.messages import Assignment, Decline
 from quorate_protocol.trust import Trust
-from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, DeclineReason, Hash32, Outcome, Ppm, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, DeclineReason, Hash32, Nonce, Outcome, Ppm, UnixSeconds
 from quorate_runtime.bls import verify_round
 from quorate_runtime.crypto import recover
 from scripted_market import DOMAIN, HOST, Market, Party
@@ -181,6 +181,66 @@ def test_a_case_that_is_refused_for_another_cause_bars_nobody() -> None:
     assert isinstance(case, OpenCase)
     market.send(ev.TransactionRefused(case.key, "token"))
     assert not market.core.state.providers[owner].is_frozen and not market.core.state.providers[owner].barred_until
+
+
+def third(market: Market, owner: Address) -> Fault:
+    """One more fault of a provider, as if a further job of it had been found wrong."""
+    known = {fault.job_id for fault in market.core.state.faults[owner]}
+    job = next(job for job in market.core.state.jobs.values() if job.id not in known and owner in providers_of(market, job))
+    lease = next(digest for digest in job.batches[0].members if market.core.state.leases[digest].provider == owner)
+    return Fault(lease, job.id, job.submission.order.message.client, UnixSeconds(market.at))
+
+
+def providers_of(market: Market, job: Job) -> set[Address]:
+    return {market.core.state.leases[digest].provider for digest in job.batches[0].members}
+
+
+def test_two_that_the_court_does_not_hear_are_heard_with_a_third() -> None:
+    """A client had allocated for less than seven days: both faults were used up, and the provider went on as if there had been none."""
+    market, owner = holding()
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase)
+    market.send(ev.TransactionRefused(case.key, "allocation"))
+    state = market.core.state
+    assert not state.providers[owner].is_frozen and not state.providers[owner].barred_until
+    assert all(not fault.is_case_used for fault in state.faults[owner])
+    with state.transaction():
+        again = turn_of(market)
+        faults.open_case_if_due(again, owner)
+        assert not again.effects, "the same two are refused again"
+        state.faults[owner] = (*state.faults[owner], third(market, owner))
+        later = turn_of(market)
+        faults.open_case_if_due(later, owner)
+    (heard,) = later.effects
+    assert isinstance(heard, OpenCase) and len(heard.executions) == 3 and heard.key != case.key and state.providers[owner].is_frozen
+
+
+def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
+    """Its case is opened by us, as it might not be; and when it ends without a conviction, ours is tried again."""
+    market, owner = holding()
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase)
+    state, extra = market.core.state, third(market, owner)
+    mine = digest(DOMAIN, case.executions[0].assignment.message)
+    market.send(ev.TransactionRefused(case.key, "named"))
+    foreign = ev.CaseOpened(Nonce(7), owner, (mine, extra.lease))
+    with state.transaction():
+        turn = turn_of(market)
+        chain_notes._apply(turn, foreign)
+        found = state.cases["foreign-7"]
+        assert [digest(DOMAIN, item.assignment.message) for item in found.executions] == [mine, extra.lease]
+        assert state.providers[owner].is_frozen
+        chain_notes._apply(turn, ev.CaseDecided(Nonce(7), False, Amount(0)))
+    (again,) = turn.effects
+    assert isinstance(again, OpenCase) and again.executions == case.executions
+    assert again.key != case.key, "a purpose is sent once"
+
+
+def test_a_strangers_case_of_which_we_know_nothing_is_only_remembered() -> None:
+    market, owner = holding()
+    with market.core.state.transaction():
+        chain_notes._apply(turn_of(market), ev.CaseOpened(Nonce(7), owner, (ZERO_HASH,)))
+    assert market.core.state.cases["foreign-7"].executions == () and market.core.state.providers[owner].is_frozen
 
 
 @pytest.mark.parametrize(("count", "is_barred"), [(2, False), (3, True)])

@@ -32,6 +32,8 @@ from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
 NO_JURY = "owners"  # why `Court` refuses a case in a class that has too few for a jury
+TOO_YOUNG = "allocation"  # ... that names two, and a client had allocated for less than 7 days
+ELSEWHERE = "named"  # ... with an execution that another case has named
 PLACES_MAX = 1 << 20  # of one host class's list: a node that names a later one is out of order
 
 
@@ -186,13 +188,17 @@ def _audit_if_leaving(turn: Turn, owner: Address) -> None:
 
 
 def _case_opened(turn: Turn, note: CaseOpened) -> None:
-    """Ours is recognised by its executions; a stranger's case freezes the accused all the same."""
+    """Ours is recognised by its executions; a stranger's case freezes the accused all the same. Executions that we know are opened by us
+    too: an accomplice of the accused could name them, and let the case end unopened after the days in which they can be named.
+    """
     if any(case.case_id == note.case_id for case in turn.state.cases.values()):
         return  # told again after a reorganisation
     waiting = (case for case in turn.state.cases.values() if case.accused == note.accused and case.case_id is None)
     ours = next((case for case in waiting if set(_named(turn, case)) == set(note.assignments)), None)
     if ours is None:
-        ours = Case(f"foreign-{note.case_id}", note.accused, (), ())
+        known = faults.shown_here(turn, note.assignments)
+        jobs = tuple(turn.state.leases[digest].job_id for digest in note.assignments) if known else ()
+        ours = Case(f"foreign-{note.case_id}", note.accused, jobs, known)
     turn.state.cases[ours.key] = replace(ours, case_id=note.case_id, phase="drawing", is_convicted=None)
     _freeze(turn, note.accused, is_frozen=True)
 
@@ -213,6 +219,8 @@ def _case_decided(turn: Turn, note: CaseDecided) -> None:
         if job is not None:  # told again after a reorganisation, it may be archived
             turn.note(job, "judged", f"case {note.case_id}: {result}")
     faults.forget_old_cases(turn)
+    if case.accused in turn.state.providers:
+        faults.open_case_if_due(turn, case.accused)
 
 
 def _change_case(turn: Turn, case_id: Nonce, **changes: object) -> Case | None:
@@ -249,3 +257,17 @@ def on_refused(turn: Turn, event: TransactionRefused) -> None:
         if NO_JURY in event.reason:
             faults.bar(turn, case.accused)
         _thaw(turn, case.accused)
+        if TOO_YOUNG in event.reason or ELSEWHERE in event.reason:
+            _try_otherwise(turn, case, TOO_YOUNG in event.reason)
+
+
+def _try_otherwise(turn: Turn, case: Case, is_young: bool) -> None:
+    """How long a client had allocated was settled when the execution was assigned, so waiting would not help: a third fault does. What
+    another case names is free again, or judged, when that one ends.
+    """
+    faults.give_back(turn, case, is_young)
+    if is_young:
+        why = "the court hears no two so soon after a client's first allocation: it takes a third fault"
+        for job in filter(None, map(turn.state.jobs.get, case.jobs)):
+            turn.note(job, "case", why)
+        faults.open_case_if_due(turn, case.accused)

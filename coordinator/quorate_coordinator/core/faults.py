@@ -79,6 +79,8 @@ def open_case_if_due(turn: Turn, accused: Address) -> None:
     host_class = _class_of(turn, chosen[0])
     executions = tuple(_evidence(turn, fault) for fault in chosen)
     key = f"case-{accused.hex()}-{chosen[0].lease.hex()[:16]}"
+    if turn.state.cases.get(key) is not None:
+        key += f"-{turn.at}"  # the one before was refused, and what was sent for it is not sent again
     jobs = tuple(fault.job_id for fault in chosen)
     turn.state.cases[key] = Case(key, accused, jobs, executions)
     named = {fault.lease for fault in chosen}
@@ -107,7 +109,7 @@ def bar(turn: Turn, owner: Address) -> None:
 
 def _is_due(turn: Turn, faults: list[Fault]) -> bool:
     """Two on exact jobs of different clients, or three in all: as many as make a case, could a court hear them."""
-    found = [turn.state.jobs.get(fault.job_id) for fault in faults]
+    found = [turn.state.jobs.get(fault.job_id) for fault in faults if not fault.is_for_three]
     clients = {job.submission.order.message.client for job in found if job and job.submission.order.message.comparator is Comparator.EXACT}
     return len(clients) > 1 or len(faults) >= FAULTS_FOR_CASE
 
@@ -141,6 +143,26 @@ def in_court(turn: Turn) -> frozenset[Hash32]:
     return frozenset(job_id for case in turn.state.cases.values() if case.is_convicted is None for job_id in case.jobs)
 
 
+def give_back(turn: Turn, case: Case, is_for_three: bool) -> None:
+    """The court did not hear a case: what it named may be named again, alone or with what comes; `is_for_three`: in no two."""
+    named = {turn.digest(item.assignment.message) for item in case.executions}
+    known = turn.state.faults.get(case.accused) or ()
+    free = {fault.lease: replace(fault, is_case_used=False, is_for_three=fault.is_for_three or is_for_three) for fault in known}
+    turn.state.faults[case.accused] = tuple(free[fault.lease] if fault.lease in named else fault for fault in known)
+
+
+def shown_here(turn: Turn, assignments: tuple[Hash32, ...]) -> tuple[Evidence, ...]:
+    """What we know of executions that somebody else named, in that order; empty unless we know all of it."""
+    found = []
+    for digest in assignments:
+        lease = turn.state.leases.get(digest)
+        job = None if lease is None else turn.state.jobs.get(lease.job_id)
+        if lease is None or job is None or not isinstance(lease.phase, Revealed):
+            return ()
+        found.append(_shown(job, lease, lease.phase))
+    return tuple(found)
+
+
 def forget_old_cases(turn: Turn) -> None:
     """Decided cases are shown for a while: the newest so many."""
     decided = [case.key for case in turn.state.cases.values() if case.is_convicted is not None]
@@ -162,17 +184,20 @@ def _choose_in_one_class(turn: Turn, faults: list[Fault]) -> list[Fault]:
 
 def _choose(faults: list[Fault]) -> list[Fault]:
     """Two of different clients, else three of any; the newest first."""
-    for newer in reversed(faults):
-        other = next((fault for fault in reversed(faults) if fault.client != newer.client), None)
+    pairs = [fault for fault in faults if not fault.is_for_three]
+    for newer in reversed(pairs):
+        other = next((fault for fault in reversed(pairs) if fault.client != newer.client), None)
         if other is not None:
             return [other, newer]
     return faults[-CASE_EXECUTIONS_MAX:] if len(faults) >= FAULTS_FOR_CASE else []
 
 
 def _evidence(turn: Turn, fault: Fault) -> Evidence:
-    job, lease = turn.state.jobs[fault.job_id], turn.state.leases[fault.lease]
-    phase = lease.phase
-    assert isinstance(phase, Revealed)
+    lease = turn.state.leases[fault.lease]
+    assert isinstance(lease.phase, Revealed)
+    return _shown(turn.state.jobs[fault.job_id], lease, lease.phase)
+
+
+def _shown(job: Job, lease: Lease, phase: Revealed) -> Evidence:
     submission = job.submission
     return Evidence(submission.order, submission.session, lease.index, lease.blind, lease.assignment, phase.commit, phase.reveal)
-

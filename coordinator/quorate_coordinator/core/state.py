@@ -272,6 +272,7 @@ class Fault:
     at: UnixSeconds
     is_case_used: bool = False
     checked: int = 0  # how many of its provider's executions had been checked by then, this one included
+    is_for_three: bool = False  # the court hears no two with it: a client had allocated too shortly before (PROTOCOL §5)
 
 
 @dataclass(frozen=True, slots=True)
