@@ -1,6 +1,6 @@
 """The coordinator's core with scripted providers and clients in virtual time: for tests of whole jobs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import ledger, receipts
@@ -78,6 +78,8 @@ class Market:
     """Coordinator core, providers and clients with one virtual clock."""
 
     slots = 1  # of each provider
+    limit = 60  # of each job, in seconds
+    ran_ms = 36_000  # what each provider says
     hears_blocks = True  # and has heard of one lately whenever an order comes
 
     def __init__(self, *parties: Party) -> None:
@@ -174,7 +176,7 @@ class Market:
         party.commits[hashed] = reveal
         class_id = determinism_class(assignment.host_class, job.image_digest(spec.image), HOST.environment())
         value = commitment(hashed, party.owner, salt, result_digest(party.status, output))
-        commit = Commit(hashed, class_id, value, sha256(salt + output), Milliseconds(36_000), Round(round_at(INFO, self.at) + 3))
+        commit = Commit(hashed, class_id, value, sha256(salt + output), Milliseconds(self.ran_ms), Round(round_at(INFO, self.at) + 3))
         self.send(ev.CommitReceived(seal(DOMAIN, commit, party.key.sign), party.key.address, is_stored=True))
 
     def beat(self) -> None:
@@ -207,7 +209,7 @@ class Market:
         up_to = changes.pop("up_to", Amount(40_000_000))
         fields |= {"accept_unwitnessed": False, "accept_unverified": False, "verify_tier": VerifyTier.STANDARD, "host_class": ZERO_HASH}
         fields |= changes
-        spec = a_spec(f"job-{nonce}")
+        spec = replace(a_spec(f"job-{nonce}"), max_duration=Seconds(self.limit))
         message = Order(
             client=self.clients[who].address,
             coordinator=COORDINATOR.address,

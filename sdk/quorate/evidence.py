@@ -150,7 +150,7 @@ def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:
 
 def _charge(known: Known, found: Receipt, paid: list[ExecutionEvidence]) -> Amount:
     order, ack = known.order, found.ack.message
-    credits = [Credit(_hash(item), settlement.pay_of(order, item.assignment.message, item.commit.message.usage_ms)) for item in paid]
+    credits = [Credit(_hash(item), _pay(order, found, item)) for item in paid]
     # Under the adaptive rule auditors are paid by the fund that the premium fills: only the first execution is the client's to pay, and
     # a second one when nobody witnessed it.
     first = len(found.batches[0].message.ordered) if found.batches else 0
@@ -160,6 +160,15 @@ def _charge(known: Known, found: Receipt, paid: list[ExecutionEvidence]) -> Amou
     split = settlement.split(order, ack.rule, ack.fee_bps, billed, not is_billed) if billed else settlement.NOTHING
     _require(split.charged <= order.budget, "charge: above the order's budget")
     return split.charged
+
+
+def _pay(order: Order, found: Receipt, item: ExecutionEvidence) -> Amount:
+    """Of the time that it had, whatever it says."""
+    named, assignment = _hash(item), item.assignment.message
+    sets = (batch.message for batch in found.batches)
+    closed = next(closed for closed in sets if any(entry.assignment_hash == named for entry in closed.ordered))
+    by = settlement.committed_by(closed, named, found.timing)
+    return settlement.pay_of(order, assignment, settlement.believed(item.commit.message.usage_ms, assignment, by))
 
 
 def _is_witnessed(known: Known, found: Receipt) -> bool:

@@ -7,11 +7,17 @@ keeps the remainder.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quorate_protocol.messages import Assignment, Order, Session
-from quorate_protocol.units import BPS_ONE, Amount, Bps, Hash32, Label, Milliseconds, pay_for, share_bps
+from quorate_protocol.beacon import Timing
+from quorate_protocol.messages import Assignment, CommitSet, Order, Session
+from quorate_protocol.units import BPS_ONE, Amount, Bps, Hash32, Label, Milliseconds, UnixSeconds, pay_for, share_bps
 
 SIGNABLE_MAX = Amount(2**60 - 1)
 """What `Epochs` remembers of a session's upTo: it refuses a voucher above that, and the whole epoch with it."""
+
+
+USAGE_ALLOWANCE_SECONDS = 120
+"""Paid is at most so much more than passed from acceptBy to the commit. acceptBy lies up to 30 s after the Assignment was sent, Accepts are
+taken from clocks that differ by a minute, and small steps of a clock are followed at once: whoever ran honestly is never cut (I3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,18 @@ def worst_charge(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> 
 def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
     """Pay of one execution: usage × signed rate, at most the signed duration and budget."""
     return pay_for(Milliseconds(min(usage, assignment.max_duration * 1000)), assignment.price_per_hour, order.budget)
+
+
+def committed_by(closed: CommitSet, assignment_hash: Hash32, timing: Timing) -> UnixSeconds:
+    """A moment by which an execution of a closed batch had committed: a primary before its round appeared, others before the closing."""
+    is_primary = closed.batch == 0 and closed.beacon_round and closed.ordered[0].assignment_hash == assignment_hash
+    return timing.appears_at(closed.beacon_round) if is_primary else closed.closed_at
+
+
+def believed(usage: Milliseconds, assignment: Assignment, by: UnixSeconds) -> Milliseconds:
+    """How long it is paid for having run: what its provider says, and no longer than there was between Assignment and commit."""
+    passed = max(0, by - assignment.accept_by + USAGE_ALLOWANCE_SECONDS)
+    return Milliseconds(min(usage, passed * 1000))
 
 
 def split(order: Order, rule: Label, fee_bps: Bps, paid: Sequence[Credit], has_premium: bool = True) -> Split:

@@ -293,7 +293,7 @@ class Checks:
         pays = []
         for item in paid:
             assignment = item.assignment.message
-            milliseconds = min(item.commit.message.usage_ms, assignment.max_duration * 1000)
+            milliseconds = _milliseconds(body, item)
             assert assignment.price_per_hour <= order.max_price_per_hour, "I4: a price above the client's"
             pays.append(min(milliseconds * assignment.price_per_hour // 3_600_000, order.budget))
         if verdict.label is Label.ADAPTIVE and verdict.outcome is JobOutcome.ACCEPTED:
@@ -346,7 +346,7 @@ class Checks:
 
     def _pay(self, body: Receipt, item: ExecutionEvidence) -> int:
         assignment = item.assignment.message
-        milliseconds = min(item.commit.message.usage_ms, assignment.max_duration * 1000)
+        milliseconds = _milliseconds(body, item)
         return min(milliseconds * assignment.price_per_hour // 3_600_000, body.order.message.budget)
 
     def _fund_owes(self, audits: list[ExecutionEvidence], pays: list[int]) -> None:
@@ -432,6 +432,15 @@ class Checks:
                 assert getattr(phase, "reveal", None) == reveal, "I6: an acknowledged Reveal is gone"
             case _:
                 pass
+
+
+def _milliseconds(body: Receipt, item: ExecutionEvidence) -> int:
+    """I4: of the time that an execution claims its limit is paid, and two minutes more than there were from acceptBy to its commit."""
+    assignment, batches = item.assignment.message, [batch.message for batch in body.batches]
+    (closed,) = [batch for batch in batches if digest(DOMAIN, assignment) in {entry.assignment_hash for entry in batch.ordered}]
+    is_primary = closed.beacon_round > 0 and item == body.executions[0]
+    by = round_time(BEACON, closed.beacon_round) if is_primary else closed.closed_at
+    return max(0, min(item.commit.message.usage_ms, 1000 * assignment.max_duration, 1000 * (by + 120 - assignment.accept_by)))
 
 
 def is_audit_billed(body: Receipt) -> bool:

@@ -93,7 +93,7 @@ class Client:
 
     def _order_one(self, job: JobPlan) -> None:
         random = self.plan.stream(f"order/{job.client}/{job.number}")
-        spec = workload.make_spec(random, f"job-{job.client}-{job.number}")
+        spec = workload.make_spec(random, f"job-{job.client}-{job.number}", is_long=self.plan.has_boasters)
         submission = self.submission(spec, self.order(spec, random, nonce=Nonce(job.number)))
         self.submissions.append(submission)
         self.under_way += 1

@@ -196,7 +196,20 @@ def _statements_are_numbered_by_time(patch: Patch) -> None:
     patch.setattr(ledger, "_state", numbered)
 
 
+def _any_time_is_believed(patch: Patch) -> None:
+    patch.setattr(settlement, "believed", lambda usage, assignment, by: usage)
+
+
+def _boasting(plan: Plan) -> Plan | None:
+    """Nobody is slow, so that the long limits keep nobody waiting."""
+    if plan.market is not Market.SMALL:
+        return None
+    calm = replace(plan, weather=CALM, cuts=(), clocks=(), outage=None, rotations=(), releases=(), leaver=None, chain_outage=None)
+    return replace(calm, has_boasters=True, behaviours=(Behaviour.HONEST,) * len(plan.behaviours), crash_chance=0.0, has_intruder=False)
+
+
 MUTANTS = (
+    Mutant("any time is believed", "I4", _any_time_is_believed, _boasting),
     Mutant("the fund pays for the absent", "I4", _the_fund_pays_for_the_absent, LARGE),
     Mutant("pay is rounded up", "I4", _pay_is_rounded_up),
     Mutant("the fee is charged twice", "I4", _fees_are_charged_twice),

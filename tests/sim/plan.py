@@ -145,6 +145,7 @@ class Plan:
     rotations: tuple[Rotation, ...] = ()
     releases: tuple[Release, ...] = ()  # at most one of each client
     chain_outage: Window | None = None  # the coordinator's chain node is away, theirs are not
+    has_boasters: bool = False  # limits are long, and providers say that they ran up to them
     salt: int = 0  # other chance for the same plan
 
     def stream(self, name: str) -> Random:

@@ -436,7 +436,8 @@ class Provider(Process[events.Event, effects.Effect]):
             wait = min(0.5, (found.ends_ms - self.schedule.now_ms) / 1000)
             self.schedule.after(wait, self.in_this_life(lambda: self._watch(lease, finish)))
         else:
-            usage = Milliseconds(found.ends_ms - found.started_ms)
+            boast = int(found.spec.max_duration) * 1000 if self.plan.has_boasters else 0
+            usage = Milliseconds(max(boast, found.ends_ms - found.started_ms))
             status = workload.STOPPED if found.is_stopped else workload.truth(found.spec, self.name).status
             self._later(0, events.Exited(lease, status, usage), finish)
 

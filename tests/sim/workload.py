@@ -29,12 +29,14 @@ class Ran:
         return result_digest(self.status, self.output)
 
 
-def make_spec(random: Random, name: str) -> job.JobSpec:
-    """A small job; its argv says what it does."""
+def make_spec(random: Random, name: str, is_long: bool = False) -> job.JobSpec:
+    """A small job; its argv says what it does. A long one may run for minutes, and does not."""
     kind, duration = random.choice(KINDS), random.randint(4, 12)
     milliseconds = random.randint(200, 3_000)
     if kind == "random":
         milliseconds = random.randint(duration * 300, duration * 1000)
+    if is_long and kind != "times-out":
+        duration += 240
     argv = ("run", kind, str(milliseconds), name)
     resources = job.Resources()
     return job.JobSpec(JobKind.TASK, name, IMAGE, 10, argv, "", (), "/scratch", (), resources, Seconds(duration), job.Compare())

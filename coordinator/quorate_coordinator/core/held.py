@@ -134,7 +134,7 @@ def _forfeit(turn: Turn, job: Job, primary: Lease, helpers: Sequence[Lease]) -> 
     credits: list[Credit] = []
     unpaid: list[Lease] = []
     for lease in helpers:
-        pay = ledger.pay_of(job, lease)
+        pay = ledger.pay_of(turn, job, lease)
         if pay > left:
             unpaid.append(lease)
             continue

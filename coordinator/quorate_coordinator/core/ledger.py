@@ -13,7 +13,7 @@ from quorate_coordinator.core.state import Client, Decided, Job, Provider
 from quorate_coordinator.core.turn import Turn
 from quorate_protocol import settlement, wire
 from quorate_protocol.envelope import Envelope
-from quorate_protocol.lease import Closed, Committed, Lease, Revealed, Silent
+from quorate_protocol.lease import Closed, Lease, Revealed, Silent
 from quorate_protocol.merkle import credit_entry
 from quorate_protocol.messages import Session, Statement
 from quorate_protocol.quick import replace
@@ -24,17 +24,19 @@ from quorate_protocol.units import Address, Amount, Sequence, UnixSeconds, usd
 STATEMENTS_PER_TICK_MAX = 512
 
 
-def pay_of(job: Job, lease: Lease) -> Amount:
-    """What one committed execution earns."""
-    phase = lease.phase
-    assert isinstance(phase, Committed | Closed | Revealed | Silent)
-    return settlement.pay_of(job.submission.order.message, lease.assignment.message, phase.commit.message.usage_ms)
+def pay_of(turn: Turn, job: Job, lease: Lease) -> Amount:
+    """What one execution of a closed batch earns: whoever has the receipt computes the same (I10)."""
+    phase, assignment = lease.phase, lease.assignment.message
+    assert isinstance(phase, Closed | Revealed | Silent)
+    closed = next(batch.commit_set.message for batch in job.batches if lease.hash in batch.members)
+    by = settlement.committed_by(closed, lease.hash, turn.rules.timing)
+    return settlement.pay_of(job.submission.order.message, assignment, settlement.believed(phase.commit.message.usage_ms, assignment, by))
 
 
 def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
     """Charges the client for the executions that count and credits their providers, held for now."""
     ack, order = job.ack.message, job.submission.order.message
-    credits = [Credit(lease.hash, pay_of(job, lease)) for lease in paid]
+    credits = [Credit(lease.hash, pay_of(turn, job, lease)) for lease in paid]
     bounded = replace(order, budget=_room(turn, job))
     split = settlement.split(bounded, ack.rule, ack.fee_bps, credits, not is_audit_billed(job)) if credits else settlement.NOTHING
     release_reservation(turn, job)
@@ -90,7 +92,7 @@ def pay_from_fund(turn: Turn, job: Job, ran: list[Lease]) -> None:
     """Honest work of a job that nobody is charged for is paid by the audit fund, as far as it reaches."""
     for lease in ran:
         own = turn.state.own
-        amount = Amount(min(pay_of(job, lease), own.fund))
+        amount = Amount(min(pay_of(turn, job, lease), own.fund))
         if amount:
             turn.books(fund=Amount(own.fund - amount))
             provider = turn.state.providers[lease.provider]
