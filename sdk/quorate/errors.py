@@ -80,10 +80,15 @@ def from_refused(refused: Refused) -> RefusedError:
 def from_answer(status: int, tree: object) -> QuorateError:
     """Error of an HTTP answer whose body is `{code, sentence, detail}`; other bodies count as the world failing."""
     if isinstance(tree, dict) and isinstance(tree.get("code"), str) and tree["code"] in set(Code):
-        return from_refused(Refused(Code(tree["code"]), str(tree.get("detail", ""))[:2000]))
+        return from_refused(Refused(Code(tree["code"]), _detail(tree)))
     if isinstance(tree, dict) and tree.get("code") == "unavailable":
-        return UnavailableError(str(tree.get("detail", ""))[:2000] or "the coordinator is busy; try again later")
+        return UnavailableError(_detail(tree) or "the coordinator is busy; try again later")
     return UnavailableError(f"the coordinator answered {status} without a reason; try again later")
+
+
+def _detail(tree: dict[str, object]) -> str:
+    """A stranger's sentence on one line, in letters that can be written."""
+    return " ".join(str(tree.get("detail", ""))[:2000].encode(errors="backslashreplace").decode().split())
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import aiohttp
 from quorate.api import Api
 from quorate.attendance import Attendance
 from quorate.desk import Desk, Notice, ignore_notice
-from quorate.errors import RefusedError, UnavailableError, UsageError
+from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError
 from quorate.host_class import ClassRow, classes_of, owners_told
 from quorate.job import Job
 from quorate.ledger import Debt, Entry, Ledger
@@ -142,13 +142,15 @@ class Market:
 
     async def submit(self, job: Job, plan: Plan | None = None, progress: Progress = no_progress) -> Run:
         """Uploads what is missing, signs the order and hands it in. The run goes on when this program ends. `notice` is told the owners of
-        a host class that the job names, unless a plan showed them.
+        a host class that the job names, unless a plan showed them. With a plan no higher fee is signed than the plan's.
         """
         if plan is None:
             await self._tell_owners(job)
         return await self._submit(job, plan, progress)
 
     async def _submit(self, job: Job, plan: Plan | None, progress: Progress) -> Run:
+        if plan is not None:
+            job = replace(job, max_fee_bps=plan.view.fee_bps)
         packed = plan.packed if plan is not None else await self._pack(job)
         crash_point("client.before-upload")
         await upload_missing(self._desk.api, packed.uploads, progress)
@@ -223,6 +225,9 @@ class Market:
 
     async def _plan(self, job: Job, packed: Packed) -> Plan:
         view = await self._desk.api.plan(PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified, job.host()))
+        if view.fee_bps != self.info.fee_bps:  # the sums that a person is asked about are made with the one, and shown beside the other
+            said = f"{view.fee_bps} bps, and {self.info.fee_bps} when it was asked first"
+            raise EvidenceError(f"plan: the coordinator says that its fee is {said}; ask again, or change the coordinator")
         coordinator = self._desk.pins.coordinator
         order = make_order(job, packed.spec, self._desk.client, coordinator, Nonce(0), self._clock.now(), self.info.fee_bps)
         missing = 0

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from quorate.attendance import RECONNECT_SECONDS, Attendance, is_over
 from quorate.desk import Desk
-from quorate.errors import CancelledError, EvidenceError, NotVerifiedError, QuorateError, UnavailableError
+from quorate.errors import CancelledError, EvidenceError, NotVerifiedError, QuorateError, RefusedError, UnavailableError
 from quorate.evidence import Agreement
 from quorate.quantities import format_amount
 from quorate.result import Result
@@ -202,7 +202,7 @@ class Run:
             sealed = SealedOutput(item.commit.message.encrypted_output, reveal.salt, reveal.output_digest, reveal.exit_status)
             try:
                 return await fetch_output(self._desk.api, sealed, folder, bytes_max, progress)
-            except (EvidenceError, UnavailableError) as error:
+            except (EvidenceError, RefusedError, UnavailableError) as error:
                 # The next one is tried; the last failure is raised below.
                 failure = error
         assert failure is not None, "a group is never empty"

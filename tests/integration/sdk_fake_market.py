@@ -34,6 +34,7 @@ from quorate_protocol.units import (
     ZERO_HASH,
     Address,
     Amount,
+    Bps,
     Hash32,
     JobKind,
     Label,
@@ -147,7 +148,7 @@ class FakeMarket(FakeWork):
         codec.from_json(JobSpec, tree["spec"])
         fits = tree["maxPricePerHour"] >= PRICE
         nearest = "" if fits else "cheapest is 0.30 USD; raise max_price"
-        view = PlanView(HOST.id(), Label.QUORUM_2, 5, 5 if fits else 0, PRICE, 2, Amount(1), FEE, nearest)
+        view = PlanView(HOST.id(), Label.QUORUM_2, 5, 5 if fits else 0, PRICE, 2, Amount(1), Bps(self.cheat.plan_fee), nearest)
         return _answer(codec.to_json(view))
 
     async def post_order(self, request: web.Request) -> web.Response:

@@ -85,6 +85,7 @@ class Cheat:
 
     liars: frozenset[int] = frozenset()  # indices of providers that give a wrong output
     exit_status: int = 0
+    plan_fee: int = FEE  # what a plan says of it
     no_files: bool = False  # the program left nothing, or its files were refused
     charge_extra: int = 0
     stale_round: bool = False  # the commit names a round that has appeared

@@ -21,7 +21,7 @@ from quorate.verification import verify
 from quorate_protocol import settlement
 from quorate_protocol.envelope import seal
 from quorate_protocol.refusals import Code
-from quorate_protocol.units import Amount, Round
+from quorate_protocol.units import Amount, Label, Round
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 
@@ -64,6 +64,19 @@ async def test_who_names_a_host_class_is_told_its_owners_and_takes_no_other(fake
         with pytest.raises(EvidenceError, match="another host class than was ordered"):
             await market.submit(job(host_class="x86_64/v2/AuthenticAMD"))
     assert any("nobody offers it" in notice for notice in notices)
+
+
+async def test_what_is_signed_is_what_was_shown(fake: FakeMarket, profile: Profile) -> None:
+    async with Market(profile) as market:
+        plan = await market.plan(job(budget="1"))
+        run = await market.submit(job(budget="1"), plan)
+        order = fake.jobs[run.job_id].submission.order.message
+        assert order.max_fee_bps == plan.view.fee_bps and order.budget == plan.budget
+        worst = max(settlement.worst_charge(order, rule, 60, order.max_fee_bps) for rule in (Label.QUORUM_2, Label.ADAPTIVE))
+        assert worst == plan.worst_charge, "no fee that may still be chosen makes it dearer than was shown"
+        fake.cheat = Cheat(plan_fee=0)
+        with pytest.raises(EvidenceError, match="its fee is 0 bps, and 500"):
+            await market.plan(job())
 
 
 @asynccontextmanager

@@ -5,7 +5,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from quorate.cli import show
 from quorate.cli import text as terminal
+from quorate.cli.context import note
+from quorate.errors import from_answer
+from quorate_protocol.refusals import Code
+from quorate_protocol.units import Hash32, Sequence, UnixSeconds
+from quorate_protocol.views import JobEvent
 
 HOSTILE = {
     "colour": "\x1b[31mred", "title": "\x1b]0;owned\x07x", "clear": "\x1b[2J\x1b[Hgone", "c1 csi": "\x9b31mred", "device": "\x1bP1$r\x1b\\",
@@ -14,11 +20,27 @@ HOSTILE = {
 }  # fmt: skip
 
 
+HOSTILE |= {"marks": "\u200eabc\u200f\u061c", "line ends": "one\u2028two\u2029", "half a letter": "\ud800"}
+
+
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_nothing_that_a_terminal_acts_on_is_left(text: str) -> None:
     shown = terminal.plain(text)
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in shown.replace("\n", "").replace("\t", ""))
     assert not any(char in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069" for char in shown)
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_what_a_coordinator_tells_is_one_line_wherever_it_is_shown(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    event = JobEvent(Sequence(1), UnixSeconds(1), Hash32(b"\1" * 32), f"{text}\nverdict", f"{text}\n0x010101010101  verdict    accepted")
+    show.table(["A"], [[f"{text}\nforged row"]])
+    note(str(from_answer(503, {"code": "unavailable", "detail": f"{text}\nPassphrase of /home/x:"})))
+    note(str(from_answer(400, {"code": Code.MALFORMED.value, "detail": f"{text}\nforged"})))
+    table, told = capsys.readouterr()
+    assert len(table.splitlines()) == 2 and len(told.splitlines()) == 2, "a heading and a row, and a line each"
+    for shown in (show.event_line(event), *table.splitlines(), *told.splitlines()):
+        shown.encode()
+        assert shown.isprintable() and "\u202e" not in shown
 
 
 def test_lines_tabs_and_letters_stay() -> None:

@@ -40,7 +40,7 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
             "classOwners": None if plan.host_class is None else [f"0x{owner.hex()}" for owner in plan.host_class.owners],
         })  # fmt: skip
         return
-    sums = plan.upload_bytes, plan.worst_charge, plan.budget, job.max_fee_bps
+    sums = plan.upload_bytes, plan.worst_charge, plan.budget
     show.table(["PLAN", ""], show.plan_rows(plan.packed, view, *sums, job.accept_unwitnessed))
     show_owners(job, plan)
     if view.nearest:

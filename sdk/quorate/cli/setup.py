@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
+from quorate.cli.text import one_line
 from quorate.exits import MEANING, ExitCode
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def verify(receipt: Annotated[Path, typer.Argument(help="A receipt file.")], jso
         typer.echo(f"valid: {len(report.checks)} signatures, hashes and rules hold (chain_checked: {str(report.chain_checked).lower()})")
     else:
         for check in report.failures:
-            typer.echo(f"INVALID  {check.name}: {check.detail}")
+            typer.echo(one_line(f"INVALID  {check.name}: {check.detail}"))
     if not report.valid:
         raise typer.Exit(int(ExitCode.INVALID_EVIDENCE))
 

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from quorate.cli.text import plain
+from quorate.cli.text import one_line
 from quorate.host_class import ClassRow
 from quorate.packing import Packed
 from quorate.quantities import format_amount, format_duration, format_size
@@ -27,7 +27,7 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
     for column in columns:
         shown.add_column(column, overflow="fold")
     for row in rows:
-        shown.add_row(*(plain(cell) for cell in row))
+        shown.add_row(*(one_line(cell) for cell in row))
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
     with console.capture() as captured:
         console.print(shown)
@@ -57,7 +57,7 @@ RUN_COLUMNS = ["RUN", "NAME", "STATE", "RULE", "EXECUTIONS", "CHARGED"]
 
 def event_line(event: JobEvent) -> str:
     """One line of `quorate events`."""
-    return f"{short(event.job_id)}  {event.name:<10} {plain(event.text)}"
+    return f"{short(event.job_id)}  {one_line(event.name):<10} {one_line(event.text)}"
 
 
 def event_json(event: JobEvent) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _priced(view: PlanView, accepts_unwitnessed: bool) -> str:
 
 
 def plan_rows(
-    packed: Packed, view: PlanView, upload_bytes: int, worst: int, budget: int, max_fee_bps: int, accepts_unwitnessed: bool
+    packed: Packed, view: PlanView, upload_bytes: int, worst: int, budget: int, accepts_unwitnessed: bool
 ) -> list[list[str]]:
     """The plan table of `quorate apply`."""
     spec = packed.spec
@@ -129,7 +129,7 @@ def plan_rows(
         ["offers that fit", fits],
         ["owners in the class", str(view.owners)],
         ["rule", f"{rule_name(view.rule)}: {_priced(view, accepts_unwitnessed)}"],
-        ["fee", f"{view.fee_bps / 100:g} % (at most {max_fee_bps / 100:g} %)"],
+        ["fee", f"{view.fee_bps / 100:g} %; no higher one is signed"],
         ["worst charge", f"{format_amount(worst)} of a budget of {format_amount(budget)}"],
         ["final", final],
     ]
