@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from quorate_protocol import codec, receipt
+from scripted_market import Market, Party
+
 ROOT = Path(__file__).parents[2]
 HEAVY = ("docker", "sqlalchemy", "aiosqlite", "numpy", "eth_tester", "eth", "libp2p", "vyper", "web3")
 IMPORT_SECONDS_MAX = 0.5
@@ -58,4 +61,22 @@ def test_import_without_extras_is_light(python: Path, tmp_path: Path) -> None:
 
 @pytest.mark.index
 def test_command_line_works_without_extras(python: Path, tmp_path: Path) -> None:
-    assert "validate" in run(python.parent / "quorate", "--help", folder=tmp_path)
+    quorate = python.parent / "quorate"
+    assert "validate" in run(quorate, "--help", folder=tmp_path)
+    assert run(quorate, "--version", folder=tmp_path).startswith("quorate ")
+    (tmp_path / "password").write_text("secret\n")
+    (tmp_path / "password").chmod(0o600)
+    words = ("--home", tmp_path / "home", "--password-file", tmp_path / "password", "init", "--limits", "devnet", "--json")
+    assert json.loads(run(quorate, *words, folder=tmp_path))["account"].startswith("0x")
+    (tmp_path / "job.yaml").write_text(f"image: python@sha256:{'0' * 64}\nmax_price: 0.5\ncommand: [python]\n")
+    assert "valid" in run(quorate, "validate", "-f", tmp_path / "job.yaml", folder=tmp_path)
+
+
+@pytest.mark.index
+def test_a_receipt_is_rechecked_without_extras(python: Path, tmp_path: Path) -> None:
+    """The receipt of a whole run, made by the environment of the tests; signatures, beacon and rules are checked by the light one."""
+    market = Market(*[Party(number) for number in range(5)])
+    market.until_decided(market.order(0, 1))
+    path = tmp_path / "receipt.json"
+    path.write_bytes(receipt.document(codec.decode(receipt.Receipt, market.receipts[0])))
+    assert run(python.parent / "quorate", "verify", path, folder=tmp_path).startswith("valid: ")
