@@ -1,5 +1,6 @@
 """What `node init` writes and every other command reads: `<home>/node.json`."""
 
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +9,10 @@ from quorate_node.config import FEE_CAP_GWEI, GIB, STORE_GIB, Config, ExecutorKi
 from quorate_protocol import codec
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price
+from quorate_runtime.urls import web_url
 
 FILE = "node.json"
+SLOTS_MAX = 16
 FILE_BYTES_MAX = 64 * 1024
 DEVNET_FILE_BYTES_MAX = 1 << 20
 
@@ -50,18 +53,43 @@ class Settings:
 
 
 def write(home: Path, settings: Settings) -> None:
-    """Replaces the file."""
+    """Replaces the file: with a full disk, or a power cut in the middle, what was there stays."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    (home / FILE).write_bytes(codec.encode(settings))
+    part = home / f"{FILE}.part"
+    with part.open("wb") as file:
+        file.write(codec.encode(settings))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, home / FILE)
 
 
 def read(home: Path) -> Settings:
-    """Refused with the remedy when there is none, or it is not readable."""
-    path = home / FILE
+    """Refused with the remedy when there is none, or it is not readable, or an editor left in it what `init` would refuse."""
+    path, again = home / FILE, f"`quorate node init --home {shlex.quote(str(home))}`"
     if not path.exists():
-        raise Refused(Code.UNKNOWN, f"{path} is not there; run `quorate node init --home {shlex.quote(str(home))}` first")
-    settings: Settings = codec.from_json(Settings, codec.parse(path.read_bytes(), FILE_BYTES_MAX))
+        raise Refused(Code.UNKNOWN, f"{path} is not there; run {again} first")
+    try:
+        settings: Settings = codec.from_json(Settings, codec.parse(path.read_bytes(), FILE_BYTES_MAX))
+        _check(settings)
+    except Refused as refused:
+        raise Refused(Code.MALFORMED, f"{path}: {refused.detail}; repair it, or run {again} with your options: keys stay") from refused
     return settings
+
+
+def _check(settings: Settings) -> None:
+    bounds = (
+        ("slots", settings.slots, 1, SLOTS_MAX), ("listenPort", settings.listen_port, 0, 65535),
+        ("storeGib", settings.store_gib, 1, 1 << 20), ("feeCapGwei", settings.fee_cap_gwei, 1, 1_000_000),
+    )  # fmt: skip
+    for name, value, least, most in bounds:
+        if not least <= value <= most:
+            raise Refused(Code.MALFORMED, f"{name}: {value} is not between {least} and {most}")
+    if not settings.coordinators:
+        raise Refused(Code.MALFORMED, "coordinators: none is named")
+    for url in settings.coordinators:
+        web_url("coordinators", url, "http://127.0.0.1:7700")
+    if settings.price < settings.price_floor:
+        raise Refused(Code.MALFORMED, "price: it is below priceFloor, so every job would be declined")
 
 
 def devnet_coordinator(path: Path) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from quorate_node.core.phases import Declined
 from quorate_node.core.provider import ProviderCore
 from quorate_protocol import codec
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 from quorate_runtime.health import Problem
 
@@ -96,5 +97,8 @@ def write_status(path: Path, status: Status) -> None:
 
 
 def read_status(path: Path) -> Status | None:
-    """What the daemon wrote last; None when it never ran."""
-    return codec.decode(Status, path.read_bytes()) if path.exists() else None
+    """What the daemon wrote last; None when it never ran. Refused names a file that nobody wrote so."""
+    try:
+        return codec.decode(Status, path.read_bytes()) if path.exists() else None
+    except Refused as refused:
+        raise Refused(Code.MALFORMED, f"{path} is damaged ({refused.detail}); the daemon writes it anew while it runs") from refused

@@ -83,6 +83,45 @@ def test_nonsense_is_refused_by_name(tmp_path: Path, password: str, words: tuple
     assert not (tmp_path / "node" / "node.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ('"slots":1', '"slots":0'), ('"slots":1', '"slots":17'), ('"listenPort":7710', '"listenPort":70000'),
+        ('"storeGib":', '"storeGib":-'),
+        (f'"{URL}"', '"nonsense"'), (f'"{URL}"', ""), ('"priceFloor":0', '"priceFloor":200000'), ('"price":100000', '"price":-1'),
+        ("}", ""), ('"', ""),
+    ],
+)  # fmt: skip
+def test_settings_that_an_editor_or_a_crash_left_are_named(tmp_path: Path, password: str, was: str, now: str) -> None:
+    """With what to do; a market that is looked for in vain is no answer."""
+    home = tmp_path / "node"
+    assert run(home, "init", "--coordinator", URL, "--limits", "devnet", "--password-file", password)[0] == 0
+    text = (home / "node.json").read_text()
+    assert was in text
+    (home / "node.json").write_text(text.replace(was, now))
+    for command in ("up", "check", "rotate"):
+        code, told = run(home, command, "--password-file", password, "--json")
+        detail = json.loads(told.splitlines()[-1])["detail"]
+        assert code == EXIT_REFUSED and str(home / "node.json") in detail and "quorate node init" in detail
+    (home / "status.json").write_text("{")
+    code, told = run(home, "status", "--json")
+    assert code == EXIT_REFUSED and str(home / "status.json") in told
+
+
+def test_settings_survive_a_disk_that_fills_while_they_are_written(tmp_path: Path, password: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, words = tmp_path / "node", ("--coordinator", URL, "--limits", "devnet", "--password-file", password)
+    assert run(home, "init", *words)[0] == 0
+    before = settings.read(home)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("quorate_node.settings.os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        settings.write(home, replace(before, slots=2))
+    assert settings.read(home) == before
+
+
 def test_commands_say_when_there_is_nothing(tmp_path: Path) -> None:
     """Stable exit codes."""
     assert run(tmp_path / "node", "up", "--json")[0] == EXIT_REFUSED
