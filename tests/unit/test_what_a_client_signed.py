@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 
 from large_market import LargeMarket
+from quorate.errors import EvidenceError
+from quorate.evidence import check_ordered
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.state import AwaitingRound, Decided
+from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Matching, Running
 from quorate_protocol.envelope import seal
 from quorate_protocol.lease import Accepted, Committed
-from quorate_protocol.messages import Voucher, Witness
+from quorate_protocol.messages import Stop, Voucher, Witness
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Amount, Bps, Hash32, Nonce, Outcome, Small, UnixSeconds
+from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Nonce, Outcome, Small, UnixSeconds
 from quorate_runtime.crypto import KeySigner
 from scripted_market import COORDINATOR, DOMAIN, Market, Party
 
@@ -145,3 +147,41 @@ def test_who_never_revealed_is_not_paid_for_a_program_that_gives_different_answe
     assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.UNRESOLVED
     paid = {owner: provider.final + provider.held for owner, provider in market.core.state.providers.items()}
     assert mute.commits and paid[mute.owner] == 0 and sum(amount > 0 for amount in paid.values()) == 3
+
+
+@pytest.mark.parametrize("is_assigned", [False, True])
+def test_a_stop_before_anything_ran_is_its_sessions_and_costs_nothing(is_assigned: bool) -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    jobs = [market.order(0, number) for number in range(1, 5)]  # three slots: the last one waits
+    job_id = jobs[0] if is_assigned else jobs[-1]
+    assert isinstance(market.job(job_id).phase, Running if is_assigned else Matching)
+    client = market.clients[0].address
+    before, reserved = market.core.state.clients[client].reserved, market.job(job_id).reserved
+    message = Stop(job_id, UnixSeconds(market.at))
+    for key in (STRANGER, market.sessions[1], market.clients[0]):
+        with pytest.raises(Refused) as refused:
+            market.send(ev.StopReceived(seal(DOMAIN, message, key.sign), key.address))
+        assert refused.value.code is Code.NOT_YOURS
+    market.send(ev.StopReceived(seal(DOMAIN, message, market.sessions[0].sign), market.sessions[0].address))
+    assert isinstance(market.job(job_id).phase, Ended) and reserved > 0
+    assert market.core.state.clients[client].reserved == before - reserved and not market.core.state.clients[client].charged
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_taken"),
+    [({}, True), ({"rule": Label.UNVERIFIED}, False), ({"rule": Label.NONE}, False), ({"host_class": Hash32(b"\x07" * 32)}, True)],
+)
+def test_an_ack_of_a_weaker_rule_than_was_ordered_is_none(changes: dict[str, object], is_taken: bool) -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    job = market.job(market.order(0, 1))
+    ack, order = replace(job.ack.message, **changes), job.submission.order.message  # type: ignore[arg-type]
+    if is_taken:
+        check_ordered(ack, order)
+    else:
+        with pytest.raises(EvidenceError, match="was not ordered"):
+            check_ordered(ack, order)
+    if changes.get("rule") is Label.UNVERIFIED:
+        check_ordered(ack, replace(order, accept_unverified=True))
+    if "host_class" in changes:
+        with pytest.raises(EvidenceError, match="another host class"):
+            check_ordered(ack, replace(order, host_class=job.ack.message.host_class))
