@@ -333,12 +333,19 @@ class DockerExecutor:
         remaining = limit - (seen.age(told) if seen else told)
         if remaining <= 0:
             self._overdue.add(lease_id)
-            await self._call(lambda: self._ignoring_absent(lambda: self._api.kill(name, "SIGKILL")))
+            await self._call(lambda: self._kill(name))
             remaining = 1.0
         is_sampled = self._engine is not None and not self._engine.cgroup_parent
         if is_sampled:
             self._sample(lease_id, found)
         await self._exit_within(name, min(remaining, _SAMPLE_SECONDS if is_sampled else _WAIT_SECONDS))
+
+    def _kill(self, name: str) -> None:
+        try:
+            self._api.kill(name, "SIGKILL")
+        except docker.errors.APIError as error:
+            # Not re-raised: engines say so of one that is ending just now, too. Whoever waits looks again in a second.
+            _logger.debug("%s is not killed: %s", name, error.explanation)
 
     def _sample(self, lease_id: str, found: Inspection) -> None:
         self._sampled[lease_id] = cgroups.process_counters(_pid(found)).at_least(self._sampled.get(lease_id, Counters()))
