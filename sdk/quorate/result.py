@@ -30,6 +30,11 @@ class Result:
         """True when the program exited 0."""
         return self.exit_status == 0
 
+    @property
+    def is_empty(self) -> bool:
+        """True when the program left no files, or its files were refused; its log says which (docs/decisions/0009)."""
+        return not any(self.output.iterdir())
+
 
 def describe_exit(status: int) -> str:
     """An exit status in words."""

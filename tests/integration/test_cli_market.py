@@ -85,6 +85,7 @@ async def test_json_is_one_document_and_can_be_verified(call: Call, tmp_path: Pa
     assert code == 0
     tree = json.loads(out)
     assert tree["outcome"] == "accepted" and tree["exitStatus"] == 0 and len(tree["providers"]) == 2
+    assert tree["outputIsEmpty"] is False
     code, out, _ = await call("verify", tree["receipt"], "--json")
     assert code == 0 and json.loads(out)["valid"] is True and json.loads(out)["chain_checked"] is False
 
@@ -109,6 +110,8 @@ async def test_a_program_that_fails_ends_the_command_with_one(call: Call, fake: 
     fake.cheat = Cheat(no_files=True)
     code, _, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "true")
     assert code == 0 and "it left no files" in err and "logs 0x" in err
+    code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "true")
+    assert code == 0 and json.loads(out)["outputIsEmpty"] is True
     fake.cheat = Cheat(exit_status=512)
     code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "sleep")
     assert code == 1 and "longer than max_duration" in out

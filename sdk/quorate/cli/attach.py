@@ -98,7 +98,7 @@ async def follow(context: Context, run: Run, destination: Path | None, is_json: 
         logs = context.command(f"logs {run.id[:14]}")
         if not result.is_success:
             note(f"what it printed: {logs}")
-        elif not any(result.output.iterdir()):  # a program that writes more than it asked for ends like this, too
+        elif result.is_empty:  # a program that writes more than it asked for ends like this, too
             note(f"it left no files; what it printed, or why its files were refused: {logs}")
     if not result.is_success:
         raise typer.Exit(int(ExitCode.JOB_FAILED))

@@ -141,6 +141,7 @@ def result_json(result: Result) -> dict[str, Any]:
         "jobId": f"0x{result.job_id.hex()}",
         "exitStatus": int(result.exit_status),
         "output": str(result.output),
+        "outputIsEmpty": result.is_empty,
         "outcome": result.verdict.outcome.name.lower(),
         "rule": rule_name(result.rule),
         "providers": [f"0x{provider.hex()}" for provider in result.providers],
