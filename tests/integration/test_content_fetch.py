@@ -223,6 +223,23 @@ async def test_many_readers_fetch_once(origin: Origin, store: ContentStore, tmp_
     await second.close()
 
 
+async def test_one_of_two_who_wait_for_the_same_content_goes_and_the_other_gets_it(origin: Origin, store: ContentStore) -> None:
+    """Whichever of them began it: a job that ends during its fetch takes nothing from another's."""
+    for is_first in (True, False):
+        stat = await origin.store.put(os.urandom(8 * MIB), "a")
+        origin.gate, before = asyncio.Event(), len(origin.requests)
+        async with handling(origin.handle) as url:
+            gets = [asyncio.create_task(store.get(stat.cid, [url], 64 * MIB, 20.0, name)) for name in ("a", "b")]
+            while len(origin.requests) == before:
+                await asyncio.sleep(0)
+            gets[not is_first].cancel()
+            await asyncio.wait([gets[not is_first]])
+            origin.gate.set()
+            lease = await gets[is_first]
+        assert lease.path.stat().st_size == 8 * MIB
+        lease.release()
+
+
 GET = """
 import asyncio, sys
 from pathlib import Path
