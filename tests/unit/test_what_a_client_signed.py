@@ -6,15 +6,19 @@ import pytest
 
 from large_market import LargeMarket
 from quorate.errors import EvidenceError
-from quorate.evidence import check_ordered
+from quorate.evidence import Known, check_ordered, judge
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import orders
 from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Matching, Running
+from quorate_protocol import codec
 from quorate_protocol.envelope import seal
 from quorate_protocol.lease import Accepted, Committed
 from quorate_protocol.messages import Stop, Voucher, Witness
+from quorate_protocol.receipt import Receipt, document
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Nonce, Outcome, Small, UnixSeconds
-from quorate_runtime.crypto import KeySigner
+from quorate_runtime.bls import verify_round
+from quorate_runtime.crypto import KeySigner, recover
 from scripted_market import COORDINATOR, DOMAIN, Market, Party
 
 WATCHER, STRANGER = KeySigner(b"\x61" * 32), KeySigner(b"\x62" * 32)
@@ -185,3 +189,22 @@ def test_an_ack_of_a_weaker_rule_than_was_ordered_is_none(changes: dict[str, obj
     if "host_class" in changes:
         with pytest.raises(EvidenceError, match="another host class"):
             check_ordered(ack, replace(order, host_class=job.ack.message.host_class))
+
+
+@pytest.mark.parametrize(("fee", "is_taken"), [(500, True), (501, False)])
+def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(fee: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it came to take the order: its client signs no voucher for it."""
+    monkeypatch.setattr(orders, "rate_fee", lambda turn: 0)
+    market = Market(*[Party(number) for number in range(3)])
+    market.core.rules = replace(market.core.rules, fee_bps=Bps(fee))
+    market.until_decided(market.order(0, 1))
+    found = codec.decode(Receipt, market.receipts[0])
+    known = Known(
+        found.order.message, found.ack.message, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, found.timing, recover,
+        verify_round,
+    )  # fmt: skip
+    if is_taken:
+        assert judge(known, document(found), found.verdict).charged == 2_100
+        return
+    with pytest.raises(EvidenceError, match="maxFeeBps"):
+        judge(known, document(found), found.verdict)
