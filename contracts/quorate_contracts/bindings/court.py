@@ -81,8 +81,8 @@ class Court(Contract):
         return self._call("open_case", 450_000 + 90_000 * len(executions), [_evidence(each) for each in executions])
 
     def draw_jury(self, case: CaseId) -> Call:
-        """Once the case's round is proven in Beacon."""
-        return self._call("draw_jury", 700_000, case)
+        """Once the case's round is proven in Beacon. In a list that somebody made long it may take ten times the usual."""
+        return self._call("draw_jury", 6_000_000, case)
 
     def vote(self, case: CaseId, votes: Sequence[Envelope[JuryVote]]) -> Call:
         """Votes of one or more jurors, each signed by its operator key."""

@@ -83,7 +83,8 @@ MASK48: constant(uint256) = 2**48 - 1
 OPEN_MAX: constant(uint256) = 16  # slots opened by one call
 CLASSES_MAX: constant(uint256) = 16  # host classes in which one account has open slots
 PAGE: constant(uint256) = 64
-TRIES: constant(uint256) = 64
+SHUFFLED_MAX: constant(uint256) = 64
+TRIES: constant(uint256) = 512  # in a longer list: whoever makes it long, and takes its stake back, leaves its places there
 JURORS: constant(uint256) = 7
 SIDES: constant(uint256) = 2  # accused and accuser
 
@@ -379,7 +380,8 @@ def draw(hostClass: bytes32, length: uint256, seed: bytes32, want: uint256, atBl
     @notice Registration indices of up to `want` owners, distinct in owner, payout and network from each other and from the jurors in
             `excluded`, and in owner from the two sides, who come first there; with slots active in `atBlock` and opened by `openedBy`
             (seconds).
-    @dev Up to 64 places are shuffled, so that a small class gives all it has; a longer list is tried 64 times.
+    @dev Up to 64 places are shuffled, so that a small class gives all it has; a longer list is tried until enough are found, at most 512
+         times.
     """
     found: DynArray[uint256, JURORS] = []
     accounts: DynArray[address, 64] = []
@@ -391,15 +393,15 @@ def draw(hostClass: bytes32, length: uint256, seed: bytes32, want: uint256, atBl
         if i >= SIDES and self.payout_of[account] != empty(address):
             accounts.append(self.payout_of[account])
             networks.append(self.network_of[account])
-    order: uint256[TRIES] = empty(uint256[TRIES])
-    for k: uint256 in range(TRIES):
+    order: uint256[SHUFFLED_MAX] = empty(uint256[SHUFFLED_MAX])
+    for k: uint256 in range(SHUFFLED_MAX):
         order[k] = k
     for k: uint256 in range(TRIES):
-        if len(found) >= want or (length <= TRIES and k >= length):
+        if len(found) >= want or (length <= SHUFFLED_MAX and k >= length):
             break
         roll: uint256 = convert(keccak256(abi_encode(seed, k)), uint256)
         place: uint256 = 0
-        if length <= TRIES:
+        if length <= SHUFFLED_MAX:
             other: uint256 = k + roll % (length - k)
             place = order[other]
             order[other] = order[k]
