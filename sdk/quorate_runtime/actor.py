@@ -8,7 +8,8 @@ append fails, memory is ahead of the disk for good, so the actor ends and with i
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
@@ -19,7 +20,7 @@ from quorate_protocol.step import Core, Effect, Input, Outcome
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.actor_codec import ActorCodec
 from quorate_runtime.crash import crash_point
-from quorate_runtime.journal_port import Appended, JournalPort, Record, Snapshot
+from quorate_runtime.journal_port import Appended, JournalError, JournalPort, Record, Snapshot
 from quorate_runtime.metrics import Registry
 from quorate_runtime.outbox import OnRefused, Outbox, Perform, is_performing
 
@@ -85,12 +86,14 @@ class Actor(Generic[E, F]):
             record = stored.record
             self._at = record.at
             # Effects of replayed events are in the outbox already; a Refused here would mean that replay is not faithful.
-            self.core.step(Input(record.at, record.random, self._codec.decode_event(record.version, record.payload)))
+            with _of_this_version(f"event {stored.offset}"):
+                self.core.step(Input(record.at, record.random, self._codec.decode_event(record.version, record.payload)))
             replayed += 1
             if replayed % 256 == 0:
                 await asyncio.sleep(0)
         for pending in self._journal.pending_effects():
-            self._outbox.add(self._codec.decode_effect(pending.version, pending.payload))
+            with _of_this_version(f"effect {pending.key}"):
+                self._outbox.add(self._codec.decode_effect(pending.version, pending.payload))
         log.info("journal: %d events, %d replayed, %d effects pending", self._journal.last_offset, replayed, self._outbox.pending)
 
     async def run(self) -> None:
@@ -216,7 +219,8 @@ class Actor(Generic[E, F]):
             # Another version's snapshot is worth nothing, but its events are: replay them all.
             return 0
         self._at = UnixSeconds(int.from_bytes(snapshot.payload[:8], "big"))
-        self.core.restore(snapshot.payload[8:])
+        with _of_this_version(f"the snapshot at event {snapshot.offset}"):
+            self.core.restore(snapshot.payload[8:])
         self._saved_offset, self._saved_at = snapshot.offset, self._at
         return snapshot.offset
 
@@ -245,3 +249,16 @@ class Actor(Generic[E, F]):
         for entry in waiting:
             if entry.reply is not None and not entry.reply.done():
                 entry.reply.set_exception(Unavailable("the daemon is stopping"))
+
+
+@contextmanager
+def _of_this_version(what: str) -> Iterator[None]:
+    """Its checksum says that it is what was written; so what is wrong with it is that another version of this program wrote it."""
+    try:
+        yield
+    except Refused as refused:
+        why = refused.detail or str(refused)
+        raise JournalError(
+            f"{what} in the journal was written by another version of this program ({why}). Nothing was changed: start that version again,"
+            " or one that says that it reads what that one wrote"
+        ) from refused

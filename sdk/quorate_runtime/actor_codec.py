@@ -5,6 +5,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from quorate_protocol import codec, codec_text, codec_values
 from quorate_protocol.quick import quicken
+from quorate_protocol.refusals import Code, Refused
 
 E = TypeVar("E")
 F = TypeVar("F")
@@ -57,6 +58,7 @@ class CanonicalCodec(Generic[E, F]):
         return cast(F, self._decode(self._effect, version, data))
 
     def _decode(self, carrier: Any, version: int, data: bytes) -> object:
-        assert version == self.version, f"the journal was written with event version {version}, this program knows {self.version}"
+        if version != self.version:
+            raise Refused(Code.UNSUPPORTED, f"its form has version {version}, and this program knows {self.version}")
         # Our own bytes under a checksum: whether they are canonical need not be asked again.
         return codec_values.from_json(carrier, codec.parse(data, ITEM_BYTES_MAX)).item

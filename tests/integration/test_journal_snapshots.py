@@ -3,16 +3,17 @@
 import asyncio
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ledger_core import Effect, Event, Ledger, Paid, ledger_codec
-from quorate_protocol.units import Amount, Hash32
+from quorate_protocol.units import Amount, Hash32, UnixSeconds
 from quorate_runtime.actor import Actor
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal import Journal
-from quorate_runtime.journal_port import JournalDamaged
+from quorate_runtime.journal_port import JournalDamaged, JournalError, Record
 
 EVENTS, SNAPSHOT_EVERY = 57, 10
 
@@ -71,4 +72,33 @@ async def test_without_any_snapshot_what_is_missing_is_told(tmp_path: Path, dama
     await live(tmp_path / "j", EVENTS)
     change(tmp_path / "j", damage)
     with pytest.raises(JournalDamaged, match=told):
+        await live(tmp_path / "j", 0)
+
+
+@pytest.mark.parametrize(
+    ("form", "version", "told"),
+    [
+        (b'{"item":{"SomethingToCome":{}}}', 1, "event 1 in the journal was written by another version.*Nothing was changed"),
+        (b"{}", 7, "event 1 in the journal.*version 7, and this program knows 1"),
+    ],
+)
+async def test_what_another_version_wrote_is_told_and_left_alone(tmp_path: Path, form: bytes, version: int, told: str) -> None:
+    """It went on with a sentence about somebody's bad request, or ended in a trace."""
+    journal = Journal.open(tmp_path / "j")
+    await journal.append(Record(version, UnixSeconds(1), Hash32(bytes(32)), form))
+    await journal.close()
+    before = (tmp_path / "j" / "journal.db").read_bytes()
+    with pytest.raises(JournalError, match=told):
+        await live(tmp_path / "j", 0)
+    assert (tmp_path / "j" / "journal.db").read_bytes() == before
+
+
+async def test_a_snapshot_with_tables_of_another_version_is_told(tmp_path: Path) -> None:
+    await live(tmp_path / "j", EVENTS)
+    journal = Journal.open(tmp_path / "j")
+    found = journal.load_snapshot()
+    assert found is not None
+    await journal.save_snapshot(replace(found, offset=journal.last_offset, payload=found.payload[:8] + b'{"tables-to-come":{}}'))
+    await journal.close()
+    with pytest.raises(JournalError, match="the snapshot at event 57 in the journal was written by another version"):
         await live(tmp_path / "j", 0)
