@@ -34,7 +34,7 @@ from quorate_protocol.messages import (
 )
 from quorate_protocol.quick import quicken
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import KILLED, PPM_ONE, Address, Hash32, Label, Outcome, Round
+from quorate_protocol.units import KILLED, PPM_ONE, ZERO_HASH, Address, Hash32, Label, Outcome, Round
 
 RECEIPT_BYTES_MAX = 4 << 20
 VerifyRound = Callable[[bytes, int, bytes], bool]
@@ -253,6 +253,7 @@ def _terms(receipt: Receipt) -> Iterator[Check]:
         ordered = (order.coordinator, order.spec_hash, ack.host_class, spec.max_duration)
         good = named == ordered and message.price_per_hour <= order.max_price_per_hour
         yield Check(f"terms[{number}]", good, "the assignment is of this order, at no higher price")
+    yield Check("hostClass", order.host_class in (ZERO_HASH, ack.host_class), "the host class is the one that the order names, if any")
     classes = {item.commit.message.class_id for item in receipt.executions}
     yield Check("class", len(classes) <= 1, "all executions are of one determinism class")
     yield Check("parties", _are_distinct(receipt), "owners, payouts and networks are distinct")

@@ -137,6 +137,8 @@ async def test_exit_codes(call: Call, fake: FakeMarket, cheat: Cheat, code: int,
 async def test_no_offer_names_the_limit_to_relax(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
     code, _, err = await call("apply", "-f", job_file(tmp_path, max_price="0.01"), "-y")
     assert code == 3 and "raise max_price" in err and not fake.jobs
+    code, _, err = await call("plan", "-f", job_file(tmp_path, max_price="0.01"))
+    assert code == 0 and "nothing fits" in err and "Next: `quorate offers`" in err
     code, out, _ = await call("plan", "-f", job_file(tmp_path, max_price="0.01"), "--json")
     assert code == 0 and json.loads(out)["nearest"].startswith("cheapest")
 

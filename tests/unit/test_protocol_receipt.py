@@ -1,5 +1,7 @@
 """Receipts of whole simulated jobs: they verify, and no byte can be changed without a check that names it."""
 
+from dataclasses import replace
+
 import pytest
 
 from quorate_coordinator.core import events as ev
@@ -7,7 +9,7 @@ from quorate_protocol import codec, receipt
 from quorate_protocol.envelope import seal
 from quorate_protocol.messages import Stop
 from quorate_protocol.receipt import Receipt
-from quorate_protocol.units import Outcome, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Hash32, Outcome, UnixSeconds
 from quorate_runtime.crypto import recover
 from scripted_market import DOMAIN, Market, Party
 from sim.coordinator import CoordinatorDaemon
@@ -70,6 +72,14 @@ def test_every_changed_byte_is_noticed(bodies: list[Receipt], outcome: Outcome) 
         changed[position] ^= 1
         report = receipt.verify(bytes(changed), recover, is_beacon_signature)
         assert not report.valid, f"byte {position} of {len(whole)}: {bytes(whole[position - 20 : position + 20])!r}"
+
+
+def test_a_run_on_another_class_than_was_ordered_is_noticed(bodies: list[Receipt]) -> None:
+    body = _of(bodies, Outcome.ACCEPTED)[0]
+    for named, is_good in ((ZERO_HASH, True), (body.ack.message.host_class, True), (Hash32(b"\1" * 32), False)):
+        order = replace(body.order, message=replace(body.order.message, host_class=named))
+        report = receipt.verify(receipt.document(replace(body, order=order)), recover, is_beacon_signature)
+        assert ("hostClass" not in {check.name for check in report.failures}) is is_good
 
 
 def test_a_changed_body_with_its_own_cid_is_noticed(bodies: list[Receipt]) -> None:

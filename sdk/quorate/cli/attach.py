@@ -10,8 +10,8 @@ import typer
 
 from quorate.cli import show
 from quorate.cli.context import Context, emit, note
-from quorate.cli.text import plain
-from quorate.errors import RefusedError
+from quorate.cli.text import one_line, plain
+from quorate.errors import NEXT, RefusedError
 from quorate.exits import ExitCode
 from quorate.host_class import owners_told
 from quorate.job import Job
@@ -24,8 +24,13 @@ from quorate_protocol.refusals import MEANINGS, Code
 def check_plan(plan: Plan) -> None:
     """RefusedError with the limit to relax when nothing fits."""
     if plan.view.nearest:
-        code = Code.NO_OFFER if not plan.view.offers else Code.TOO_FEW_OWNERS
-        raise RefusedError(code.value, MEANINGS[code].sentence, plain(plan.view.nearest))
+        code = _lack(plan)
+        raise RefusedError(code.value, MEANINGS[code].sentence, one_line(plan.view.nearest))
+
+
+def _lack(plan: Plan) -> Code:
+    """What a plan for which nothing fits would be refused with."""
+    return Code.NO_OFFER if not plan.view.offers else Code.TOO_FEW_OWNERS
 
 
 def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
@@ -44,7 +49,7 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
     show.table(["PLAN", ""], show.plan_rows(plan.packed, view, *sums, job.accept_unwitnessed))
     show_owners(job, plan)
     if view.nearest:
-        note(f"nothing fits: {plain(view.nearest)}")
+        note(f"nothing fits: {one_line(view.nearest)}. Next: {NEXT[_lack(plan).value]}")
     elif view.offers < view.executions_priced:
         note(
             f"only {view.offers} of the {view.executions_priced} executions find an offer now; without another owner the run ends"
