@@ -9,8 +9,10 @@ from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import seal
 from quorate_protocol.hashing import hash_list
 from quorate_protocol.messages import Assignment, Decline
-from quorate_protocol.offer import WITHDRAWN, Offer, OfferEnvelope
+from quorate_protocol.offer import WITHDRAWN, Offer, OfferEnvelope, validate
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import DeclineReason, Price, Sequence, UnixSeconds
+from quorate_runtime.crypto import recover
 from scripted_market import DOMAIN, HOST, Market, Party
 
 
@@ -122,3 +124,21 @@ def test_who_withdraws_its_offer_is_passed_over_on_record_and_declines_nothing()
     market.offers(replace(offered, seq=Sequence(3), expires=UnixSeconds(market.at + 900)))
     market.run_jobs(8, 1)
     assert market.offer is not None
+
+
+def test_an_offer_is_withdrawn_by_one_that_never_holds() -> None:
+    market = Choosy(Party(0))
+    offered = market.offer
+    assert offered is not None
+
+    def judged(expires: int) -> Code | None:
+        offer = replace(offered, expires=UnixSeconds(expires))
+        envelope = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), market.choosy.key.sign))
+        try:
+            assert validate(envelope, DOMAIN, recover, UnixSeconds(market.at), 900) == market.choosy.key.address
+        except Refused as refused:
+            return refused.code
+        return None
+
+    found = [judged(expires) for expires in (WITHDRAWN, 1, market.at, market.at + 1, market.at + 960, market.at + 961)]
+    assert found == [None, Code.EXPIRED, Code.EXPIRED, None, None, Code.EXPIRED]
