@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from archiving_market import ArchivingMarket
 from prompt import typed
 from quorate_contracts.deploy import plan
+from quorate_coordinator.adapters.archive_file import FileArchive
 from quorate_coordinator.cli import EXIT_REFUSED
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
@@ -24,6 +26,7 @@ from quorate_runtime import bls
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.journal import Journal
 from quorate_runtime.journal_port import Record
+from scripted_market import Party
 
 CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
 NOWHERE = "http://127.0.0.1:1"
@@ -94,6 +97,18 @@ def test_an_archive_of_a_newer_program(operator: Operator) -> None:
             newer.executescript("CREATE TABLE things_to_come (x); PRAGMA user_version = 9")
         operator.fails_to_start(name, "newer program")
         (operator.folder / "home" / name).unlink()
+
+
+def test_a_journal_of_another_day(operator: Operator) -> None:
+    market = ArchivingMarket(*[Party(number) for number in range(5)])
+    job_id = market.order(0, 1)
+    market.until_archived(job_id)
+    run = market.archive.run(job_id)
+    archive = FileArchive(operator.folder / "home" / "archive.sqlite")
+    assert run is not None
+    archive.keep([run])
+    archive.close()
+    operator.fails_to_start("older than what was signed after it", job_id.hex(), "Put back the newest journal", "--journal-is-newest")
 
 
 def test_what_may_be_begun_anew(operator: Operator) -> None:
