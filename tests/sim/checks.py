@@ -126,8 +126,10 @@ class Checks:
             self._newest_round_time = max(self._newest_round_time, round_time(BEACON, event.round))
             drawn = [core.state.jobs[job_id] for job_id in core.state.live]
             for job in drawn:
-                if len(job.beacons) == 1 and job.beacons[0].round == event.round:
-                    self._rates.setdefault((job.id, event.round), rate_of(core, job, self._held_before, self._trust_before))
+                draw = job.id, event.round
+                is_first = len(job.beacons) == 1 and job.beacons[0].round == event.round
+                if is_first and draw not in self._rates:  # a round comes again when another job's dispute goes on by it
+                    self._rates[draw] = rate_of(core, job, self._held_before, self._trust_before)
         for effect in outcome.effects:
             self._effect(core, effect)  # type: ignore[arg-type]
         self.conduct.stepped(core, self.coordinator.at)
