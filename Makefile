@@ -21,8 +21,9 @@ export PYTHON
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
-# Two processes; which tests may run beside which others is for tests/conftest.py to say.
-TWO := -n 2 --dist loadscope --no-loadscope-reorder
+# Which tests may run beside which others is for tests/conftest.py to say. Markets wait for rounds and containers for their engine, so two
+# cores are busy with three processes; what only computes has two.
+BESIDE := --dist loadscope --no-loadscope-reorder
 SIMULATE := PYTHONPATH=tests $(BIN)/python -m sim.run
 
 help:
@@ -35,13 +36,13 @@ demo: .venv/installed-devnet
 	@exec $(BIN)/quorate devnet demo $(ARGS)
 
 test: .venv/installed-dev
-	@$(PYTEST) $(TWO) -m "not slow" $(ARGS)
+	@$(PYTEST) -n 3 $(BESIDE) -m "not slow" $(ARGS)
 
 # What CI runs first; under a minute once its caches are warm.
 check: .venv/installed-dev
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-logo & imports=$$!; $(BIN)/mypy; types=$$?; wait $$imports && exit $$types
-	@$(PYTEST) -q $(TWO) -m "not slow" tests/style tests/unit
+	@$(PYTEST) -q -n 2 $(BESIDE) -m "not slow" tests/style tests/unit
 	@if [[ -f tests/sim/run.py ]]; then $(SIMULATE) --seeds 50; fi
 
 sim: .venv/installed-dev

@@ -1,6 +1,6 @@
 """What holds for every test: which sockets it may open, what it needs from the machine, which others it may run beside, and what it leaves.
 
-`make test` runs two processes of pytest (xdist). A file's tests stay together; all markets of tests/e2e stay in one process, for each
+`make test` runs three processes of pytest (xdist). A file's tests stay together; all markets of tests/e2e stay in one process, for each
 is several busy programs; so do all sandboxes, which share the machine's container engine and its list of mounts.
 """
 
