@@ -21,7 +21,7 @@ class EvmNode:
     is_silent: bool = False  # the beacon
     ended: dict[str, Receipt | Refused] = field(default_factory=dict)
 
-    async def call(self, to: Address, data: bytes) -> bytes:
+    async def call(self, to: Address, data: bytes, block: object = "latest") -> bytes:
         return self.evm.ask(Query(to, data, lambda found: found))
 
     async def head(self) -> "EvmNode":

@@ -75,7 +75,7 @@ async def test_a_node_in_trouble_makes_no_refusal_of_a_posting_that_stands() -> 
     call, first = node.call, _post(world, 1, 3 * USD)
     number = world.contracts.epochs.newest(COORDINATOR.address).data
 
-    async def confused(to: Address, data: bytes) -> bytes:
+    async def confused(to: Address, data: bytes, block: object = "latest") -> bytes:
         if data == number:
             raise Refused(Code.CHAIN, "header not found")
         return await call(to, data)

@@ -1,6 +1,8 @@
 """The projection's tables by migration: the same as those the program declares, from nothing, from every older version, from ruins."""
 
+import asyncio
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,9 @@ async def test_a_file_that_only_cannot_be_opened_now_is_left_alone(tmp_path: Pat
     with pytest.raises(OperationalError, match="unable to open"):
         await Projection.open(tmp_path / "market.sqlite")
     assert (tmp_path / "kept").read_bytes() == before
+    async with asyncio.timeout(10):
+        while any("_connection_worker" in thread.name for thread in threading.enumerate()):
+            await asyncio.sleep(0.01)  # aiosqlite's of the failed attempt tells this loop of its end
 
 
 async def test_tables_that_are_lost_while_it_runs_are_filled_again(tmp_path: Path) -> None:
