@@ -328,6 +328,27 @@ def test_a_larger_tree_is_claimed_in_parts_and_what_is_nobodys_stays() -> None:
     money(world)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_parts_of_every_size_pay_theirs_and_nobody_elses(count: int, size: int) -> None:
+    world = peopled()
+    credits = leaves(world, *range(1000, 1000 + count))
+    post(world, 1, credits, world.voucher(CLIENT, 2 * USD))
+    world.evm.travel(DEVNET.challenge_window)
+    ordered = sorted(credits, key=lambda leaf: leaf.index)
+    for start in reversed(range(0, len(ordered), size)):
+        part = ordered[start : start + size]
+        call = world.contracts.epochs.claim_part(C, 1, credits, start, size)
+        if any(leaf.account != ZERO_ADDRESS and leaf.final for leaf in part):
+            before = world.evm.ask(world.contracts.escrow.pool(C)).paid
+            world.evm.send(BOSS.address, call)
+            paid = world.evm.ask(world.contracts.escrow.pool(C)).paid - before
+            assert paid == sum(leaf.final for leaf in part if leaf.account != ZERO_ADDRESS)
+        refused(world.evm, "amount", BOSS.address, call)
+    assert [world.balance(key(f"payout{number}").address) for number in range(count)] == list(range(1000, 1000 + count))
+    money(world)
+
+
 def test_parts_that_are_not_of_the_tree_claim_nothing() -> None:
     world = peopled()
     credits = leaves(world, 100, 200, 300, 400, 500)

@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from coordinator_stage import USD, Stage, deployed_stage, running, until
 from quorate_contracts.bindings.call import Call
-from quorate_contracts.bindings.epochs import SignedVoucher
+from quorate_contracts.bindings.epochs import Epoch, Epochs, SignedVoucher
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.adapters.paymaster import Paymaster
 from quorate_coordinator.adapters.registration import ask
@@ -19,8 +20,10 @@ from quorate_protocol.envelope import seal
 from quorate_protocol.epoch import Leaf, build, prove
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import Session, Voucher
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Nonce, UnixSeconds
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Nonce, UnixSeconds
 from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.chain.types import Receipt
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner
 
@@ -100,3 +103,44 @@ async def test_everybody_is_paid_once(stage: Stage) -> None:
     assert together < alone * len(PROVIDERS)
     for sender in senders.values():
         sender.close()
+
+
+class Book:
+    """A node and a sender of which a token's list refuses one account; what is sent counts as mined."""
+
+    def __init__(self, listed: set[Address], reason: str) -> None:
+        self.listed, self.reason, self.asked = listed, reason, 0
+        self.sent: list[bytes] = []
+
+    async def call(self, to: Address, data: bytes) -> bytes:
+        """Refused when the call would pay somebody on the list."""
+        self.asked += 1
+        if any(account in data for account in self.listed):
+            raise Refused(Code.CHAIN, self.reason)
+        return b""
+
+    async def send(self, purpose: str, to: Address, data: bytes, gas: int, deadline_seconds: float) -> Receipt:
+        """Remembers it."""
+        self.sent.append(data)
+        return Receipt(ZERO_HASH, BlockNumber(1), ZERO_HASH, True, gas, 1, None, (), None)
+
+
+@pytest.mark.parametrize("reason", ["Blacklistable: account is blacklisted", "token", "", "stale"])
+async def test_one_that_the_token_does_not_pay_keeps_nobody_elses_pay_up(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = [Address(bytes([number + 1]) * 20) for number in range(100)]
+    credits = [Leaf(number, owner, Amount(1000), Amount(0), ZERO_HASH) for number, owner in enumerate(owners)]
+    state, root = State(), build(credits)
+    with state.transaction():
+        state.epochs[1] = EpochRecord(1, tuple(credits), root.hash, (), UnixSeconds(0), True)
+    book = Book({owners[70], owners[99]}, reason)
+
+    async def newest_final(*_: object) -> Epoch:
+        return Epoch(root.hash, 1, UnixSeconds(0), Amount(root.final), Amount(0))
+
+    monkeypatch.setattr("quorate_coordinator.adapters.paymaster.ask", newest_final)
+    contracts = SimpleNamespace(epochs=Epochs(Address(b"\xee" * 20)))
+    paymaster = Paymaster(book, contracts, Address(b"\xcc" * 20), state, book, DEVNET, SystemClock())  # type: ignore[arg-type]
+    assert await paymaster.look() > 0
+    paid = [[owner in data for data in book.sent].count(True) for owner in owners]
+    expected = [1] * 64 + [0] * 36 if reason == "stale" else [0 if number in (70, 99) else 1 for number in range(100)]
+    assert paid == expected and book.asked <= 1 + 2 * 2 * 7, "whole parts, halves of one, and not one by one"

@@ -89,19 +89,21 @@ class Epochs(Contract):
         return self._call("claim", 220_000 + 4_000 * len(siblings), coordinator, number, _leaf_words(leaf), proof.position, siblings)
 
     def claim_all(self, coordinator: Address, number: int, leaves: Sequence[Leaf]) -> list[Call]:
-        """Claims for every leaf of the newest final epoch, `LEAVES_MAX` in one call; a third of the gas of claims one by one.
+        """Claims for every leaf of the newest final epoch, `LEAVES_MAX` in one call; a third of the gas of claims one by one."""
+        return [self.claim_part(coordinator, number, leaves, start, LEAVES_MAX) for start in range(0, len(leaves), LEAVES_MAX)]
 
-        Anyone may send them. A call in which nobody has anything new coming is refused ("amount"); of all others, leaves that
-        were claimed already are passed over.
+    def claim_part(self, coordinator: Address, number: int, leaves: Sequence[Leaf], start: int, size: int) -> Call:
+        """Claims for `size` of an epoch's leaves by their index, from the `start`th on: a power of two of at most `LEAVES_MAX`, and a
+        multiple of it, for they are a subtree.
+
+        Anyone may send it. A call in which nobody has anything new coming is refused ("amount"); of all others, leaves that
+        were claimed already are passed over. One that the token does not pay refuses the whole.
         """
         ordered = sorted(leaves, key=lambda leaf: leaf.index)
-        parts = [ordered[start : start + LEAVES_MAX] for start in range(0, len(ordered), LEAVES_MAX)]
-        return [self._claim_part(coordinator, number, ordered, part) for part in parts]
-
-    def _claim_part(self, coordinator: Address, number: int, leaves: Sequence[Leaf], part: Sequence[Leaf]) -> Call:
-        """The part's subtree is as high as its leaves need; the proof of its first leaf goes on from there."""
+        part = ordered[start : start + size]
+        # The subtree is as high as its leaves need; the proof of its first leaf goes on from there.
         height = (len(part) - 1).bit_length()
-        _, proof = prove(leaves, part[0].account)
+        _, proof = prove(ordered, part[0].account)
         siblings = [_sibling_words(node) for node in proof.siblings[height:]]
         gas = 180_000 + 70_000 * len(part) + 4_000 * len(siblings)
         listed = [_leaf_words(leaf) for leaf in part]
