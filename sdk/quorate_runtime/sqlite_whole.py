@@ -13,7 +13,7 @@ from pathlib import Path
 from quorate_protocol.refusals import Unavailable
 
 # A daemon has a dozen connections, and each would keep its 2 MB of pages for good; the system's cache has them all anyway.
-SMALL_CACHE = "PRAGMA cache_size = -512"  # KiB
+SMALL_CACHE = "PRAGMA cache_size = -128"  # KiB
 
 
 # What another process's lock, the disk or its rights do to a file that is whole.
