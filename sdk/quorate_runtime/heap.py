@@ -6,8 +6,9 @@ cycles at once; cycles (exceptions with their frames, mostly) are still collecte
 
 glibc gives every thread that allocates a heap ("arena") of its own, up to eight a core, and each keeps what its largest moment
 needed: with a pool of threads that read and write files, a third more memory, reached over hours, which looks like a leak. Under
-the interpreter's lock two serve as well. It also keeps what is freed for later, and after the first large buffer makes such
-from its heap instead of from pages that go back at once: both are told otherwise, and once in a while to give back what it has.
+the interpreter's lock one serves as well. It also keeps what is freed for later, and after the first large buffer makes such
+from its heap, between what stays, instead of from pages that go back at once: both are told otherwise, and once in a while to give
+back what it has.
 
 Every connection that asyncio has closed is a cycle, and one that is old enough by then is found by a walk over all objects only: two
 hundred a minute in a soak of two hundred providers. So all are walked as often as that costs next to nothing: a walk of a tenth of a
@@ -25,8 +26,8 @@ from quorate_protocol.ports import Clock
 
 YOUNG_MAX = 50_000  # allocations beyond frees before the young are walked
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # malloc.h
-ARENAS = 2
-PAGED_BYTES = 256 * 1024  # buffers from this size on are pages of their own
+ARENAS = 1
+PAGED_BYTES = 64 * 1024  # buffers from this size on are pages of their own
 TIDY_SECONDS = 10.0
 WALK_SHARE = 0.002  # of the time, for walks over all objects
 
