@@ -78,9 +78,7 @@ def test_limits_without_root(image: Path) -> None:
 async def test_outputs_in_memory_are_sized(image: Path, tmp_path: Path) -> None:
     executor = BwrapExecutor(tmp_path / "leases", tmp_path / "images", RealClock(), outputs=OutputKind.MEMORY)
     await executor.check()
-    task = python_task(
-        image, ATTEMPT + FILL + TELL, output_bytes=8 * MIB, scratch_bytes=16 * MIB, shm_bytes=4 * MIB, output_inodes=200
-    )
+    task = python_task(image, ATTEMPT + FILL + TELL, output_bytes=8 * MIB, scratch_bytes=16 * MIB, shm_bytes=4 * MIB, output_inodes=200)
     check_filled(await results(executor, task))
     await executor.remove(task.lease_id)
     assert not mounts.is_mounted(tmp_path / "leases" / task.lease_id / "outputs")
@@ -106,8 +104,10 @@ async def test_killed_supervisor_takes_the_program_along_and_may_start_anew(imag
     await executor.check()
     await executor.start(task)
     folder = tmp_path / "leases" / task.lease_id
-    os.kill(int((folder / "lock").read_text()), 9)
     async with asyncio.timeout(20):
+        while not (supervisor := (folder / "lock").read_text()):
+            await asyncio.sleep(0.01)  # it is locked before its holder's number stands in it
+        os.kill(int(supervisor), 9)
         while is_locked(folder):
             await asyncio.sleep(0.02)
     assert await executor.state(task.lease_id) is TaskState.ABSENT

@@ -170,3 +170,27 @@ async def test_tables_that_are_lost_while_it_runs_are_filled_again(tmp_path: Pat
     await made.rebuild(market.core.state, archive)
     assert len(await made.recent(client)) == 2 and len(market.core.state.jobs._followers) == followers, "no follower is left behind"
     await made.close()
+
+
+async def test_who_is_cancelled_while_tables_are_written_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cancellation that came between two statements was lost now and then, and a coordinator that was told to stop waited for ever."""
+    begun, written = asyncio.Event(), list[int]()
+
+    async def write(self: Projection, rows: object, owners: object, newest: int) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            return  # as it is lost
+        written.append(newest)
+
+    made = await Projection.open(tmp_path / "market.sqlite")
+    monkeypatch.setattr(Projection, "_write", write)
+    market = Market(*(Party(number) for number in range(4)))
+    task = asyncio.create_task(made.refresh(market.core.state, MemoryArchive()))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(written) == 1, "what was begun is ended first"
+    await made.close()

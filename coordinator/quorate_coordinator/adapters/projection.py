@@ -3,13 +3,15 @@
 Rows are upserted from what changed in the state and what came into the archive; losing the file loses nothing.
 """
 
+import asyncio
 import functools
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from alembic.util import CommandError
 from sqlalchemy import BigInteger, Integer, MetaData, String, Table, delete, event, select
@@ -57,6 +59,29 @@ PAGE = 500
 RETRY_SECONDS = 5.0
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def to_its_end(method: Callable[P, Coroutine[object, object, T]]) -> Callable[P, Coroutine[object, object, T]]:
+    """What it has begun it ends, and its caller is cancelled afterwards: a cancellation that meets SQLAlchemy between two statements may
+    be lost there, and a coordinator that was told to stop would then wait for ever.
+    """
+
+    @functools.wraps(method)
+    async def whole(*arguments: P.args, **named: P.kwargs) -> T:
+        task = asyncio.ensure_future(method(*arguments, **named))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()  # marks it as seen: the caller gets the cancellation
+            raise
+
+    return whole
+
+
 @dataclass(slots=True)
 class Projection:
     """One SQLite file. `refresh` writes what changed since the last time; `rebuild` starts anew."""
@@ -87,6 +112,7 @@ class Projection:
             raise
         return made
 
+    @to_its_end
     async def begin_anew(self) -> None:
         """Empty tables in a new file; the next `refresh` fills them."""
         await self.engine.dispose()
@@ -95,6 +121,7 @@ class Projection:
         self.engine, self.is_whole = _engine(self.path), False
         assert await self.migrate(), "a file of our own making"
 
+    @to_its_end
     async def migrate(self) -> bool:
         """Brings the tables to this program's revision; False when they are of one that it does not know."""
         async with self.engine.begin() as connection:
@@ -103,6 +130,7 @@ class Projection:
             await connection.run_sync(migrations.upgrade)
         return True
 
+    @to_its_end
     async def close(self) -> None:
         """Ends all connections."""
         await self.engine.dispose()
@@ -113,6 +141,7 @@ class Projection:
             found = (await connection.execute(select(progress.c.event_seq).where(progress.c.name == ONLY))).scalar()
         return int(found or 0)
 
+    @to_its_end
     async def refresh(self, state: State, archive: RunArchive) -> int:
         """Upserts what changed since the last time in the state, and what the archive got since the offset; returns the new offset.
 
@@ -146,6 +175,7 @@ class Projection:
             mark = insert(progress).values(name=ONLY, event_seq=newest)
             await connection.execute(mark.on_conflict_do_update(index_elements=["name"], set_={"event_seq": newest}))
 
+    @to_its_end
     async def rebuild(self, state: State, archive: RunArchive) -> int:
         """Empties the tables and fills them from state and archive."""
         async with self.engine.begin() as connection:
@@ -154,6 +184,7 @@ class Projection:
         self.is_whole = False
         return await self.refresh(state, archive)
 
+    @to_its_end
     async def forget(self, jobs: Sequence[Hash32]) -> None:
         """Takes out runs that the archive lets go of. `Unavailable` while the file does not take it."""
         try:
