@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from quorate_content.bounds import oversize
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.ended_first import ended_first
 
 T = TypeVar("T")
 
@@ -80,15 +81,7 @@ class Stop:
 async def in_thread(executor: Executor, work: Callable[[], T], stop: Stop | None = None) -> T:
     """Runs `work` in a thread. A cancelled caller stops the work and waits for its end, so that its files are left in order."""
     future = asyncio.get_running_loop().run_in_executor(executor, work)
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        if stop is not None:
-            stop.stop()
-        await asyncio.wait([future])
-        if not future.cancelled():
-            future.exception()  # marks it as seen: the caller gets the cancellation
-        raise
+    return await ended_first(future, stop.stop if stop is not None else None)
 
 
 class StreamReader:

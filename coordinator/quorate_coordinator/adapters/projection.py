@@ -3,7 +3,6 @@
 Rows are upserted from what changed in the state and what came into the archive; losing the file loses nothing.
 """
 
-import asyncio
 import functools
 import logging
 import sqlite3
@@ -25,6 +24,7 @@ from quorate_coordinator.archive import RunArchive
 from quorate_coordinator.core.state import Decided, Job, State
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
+from quorate_runtime.ended_first import ended_first
 from quorate_runtime.sqlite_whole import SMALL_CACHE, is_of_the_world
 
 log = logging.getLogger(__name__)
@@ -70,14 +70,7 @@ def to_its_end(method: Callable[P, Coroutine[object, object, T]]) -> Callable[P,
 
     @functools.wraps(method)
     async def whole(*arguments: P.args, **named: P.kwargs) -> T:
-        task = asyncio.ensure_future(method(*arguments, **named))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await asyncio.wait([task])
-            if not task.cancelled():
-                task.exception()  # marks it as seen: the caller gets the cancellation
-            raise
+        return await ended_first(method(*arguments, **named))
 
     return whole
 
