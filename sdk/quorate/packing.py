@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.errors import UsageError, translated
+from quorate.errors import UsageError
 from quorate.job import Job
 from quorate.quantities import parse_size
 from quorate_content.bounds import Bounds
@@ -55,7 +55,7 @@ def cids_named(job: Job) -> tuple[str, ...]:
 
 
 def pack(job: Job, sizes: Mapping[str, int]) -> Packed:
-    """The spec, validated, and what to upload. `sizes` are known sizes of CIDs. UsageError and RefusedError name the field."""
+    """The spec, validated, and what to upload. `sizes` are known sizes of CIDs. UsageError names the field."""
     uploads: dict[str, Upload] = {}
     image, image_bytes = _image(job, sizes, uploads)
     inputs = tuple(_input(job, mount, value, sizes, uploads) for mount, value in sorted(job.inputs.items()))
@@ -93,11 +93,19 @@ def _image(job: Job, sizes: Mapping[str, int], uploads: dict[str, Upload]) -> tu
     if not is_path(job.image):
         return _named_image(str(job.image), sizes)
     path = Path(job.image).expanduser()
+    if path.is_dir():
+        raise UsageError(f"image: {path} is a folder; name a docker archive (.tar): `quorate image build --python -o hello.tar` makes one")
     if not path.is_file():
         raise UsageError(f"image: {path} is not there; build one with `quorate image build --python -o {path.name}`")
-    with translated():
+    try:
         info = read_archive(path)
+    except Refused as refused:
+        remedy = "`docker save -o hello.tar NAME` and `quorate image build --python -o hello.tar` write such a file"
+        raise UsageError(f"image: {path} is no docker archive that can be used ({refused.detail}); {remedy}") from refused
+    try:
         refuse_shell_command(info, ("/bin/sh",) if job.shell() else job.argv())
+    except Refused as refused:
+        raise UsageError(refused.detail) from refused
     item = _measure(path, "image", uploads)
     return item.cid, item.size_bytes
 

@@ -84,6 +84,26 @@ def test_validate_names_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "digest" in err and json.loads(out)["exitCode"] == ExitCode.USAGE
 
 
+def test_a_local_image_that_cannot_be_used_is_the_users_to_mend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing was sent: neither a code nor a sentence of the coordinator's."""
+    folder, text = tmp_path / "folder.tar", tmp_path / "text.tar"
+    folder.mkdir()
+    text.write_text("# a readme\n" * 100)
+    for image, said in ((folder, f"image: {folder} is a folder"), (text, f"image: {text} is no docker archive")):
+        path = tmp_path / "job.yaml"
+        path.write_text(f"image: {image}\nmax_price: 0.5\ncommand: [python]\n")
+        assert run_main(["validate", "-f", str(path)]) == ExitCode.USAGE
+        error = capsys.readouterr().err
+        assert said in error and "quorate image build --python" in error and "The message cannot be read" not in error
+
+
+def test_a_package_that_is_not_here_is_the_users_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["image", "build", "--python", "--with", "no-such-package-here", "-o", str(tmp_path / "image.tar")]
+    assert run_main(words) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert "'no-such-package-here' is not installed" in error and "pip install" in error and "Nobody here knows it" not in error
+
+
 def test_wrong_options_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(["run", "--frobnicate"]) == ExitCode.USAGE
     assert run_main(["no-such-command"]) == ExitCode.USAGE

@@ -164,18 +164,21 @@ def image_build(
     json: JsonFlag = False,
 ) -> None:
     """Makes a deterministic image out of this Python; it has no shell, so its commands are lists of words."""
-    from quorate.errors import UsageError, translated
+    from quorate.errors import UsageError
     from quorate.images import build_python_image
     from quorate.quantities import format_size
     from quorate_content.tree import cid_of_path
+    from quorate_protocol.refusals import Refused
 
     if not python:
         raise UsageError("image build: --python is the only kind there is; quorate image build --python -o hello.tar")
     if output.is_dir():
         raise UsageError(f"{output} is a folder; name the archive to write, such as {output / 'hello.tar'}")
-    with translated():
+    try:
         built = build_python_image(output, packages or ())
-        cid = str(cid_of_path(built.path))
+    except Refused as refused:
+        raise UsageError(f"image build: {refused.detail}") from refused
+    cid = str(cid_of_path(built.path))
     if json:
         emit({"path": str(built.path), "cid": cid, "imageId": f"sha256:{built.config_digest}", "bytes": built.archive_bytes})
     else:
