@@ -7,6 +7,7 @@ import aiohttp
 from aiohttp import web
 
 from quorate_runtime.chain import ChainClient, Rpc
+from serving import on_loopback
 
 
 @asynccontextmanager
@@ -14,9 +15,5 @@ async def through(handle: Callable[[web.Request], Awaitable[web.StreamResponse]]
     """A client whose every question goes to `handle`."""
     application = web.Application()
     application.router.add_post("/", handle)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with aiohttp.ClientSession() as session:
-        yield ChainClient(Rpc(f"http://127.0.0.1:{runner.addresses[0][1]}", session))
-    await runner.cleanup()
+    async with aiohttp.ClientSession() as session, on_loopback(application) as url:
+        yield ChainClient(Rpc(url, session))

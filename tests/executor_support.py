@@ -1,11 +1,13 @@
 """What the executor tests share: a clock, tasks, an image built once, and the executors under test."""
 
+import asyncio
 import time
 import uuid
-from asyncio import sleep
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -20,6 +22,7 @@ from quorate_protocol.ports import Executor, Mount, Sandbox, Task
 from quorate_protocol.units import Seconds
 
 MIB = 1 << 20
+Made = TypeVar("Made", bound=Executor)
 
 
 class RealClock:
@@ -29,7 +32,7 @@ class RealClock:
         return time.time()
 
     async def sleep(self, seconds: float) -> None:
-        await sleep(seconds)
+        await asyncio.sleep(seconds)
 
 
 def new_lease() -> str:
@@ -69,6 +72,19 @@ def make_executor(kind: str, folder: Path) -> Executor:
         case _:
             rules = ImageRules(private=None)  # registries of tests are on loopback
             return DockerExecutor(home, owner(folder), RealClock(), sandbox=Sandbox(kind), rules=rules)
+
+
+@asynccontextmanager
+async def ending(executor: Made, kind: str, folder: Path) -> AsyncIterator[Made]:
+    """The one executor over `folder`, once it has looked around; at the end all its leases go, and nothing may be left."""
+    try:
+        await executor.check()
+        yield executor
+    finally:
+        for lease in await executor.leases():
+            await executor.remove(lease)
+        await executor.close()
+        assert await asyncio.to_thread(what_is_left, kind, folder) == 0
 
 
 def owner(folder: Path) -> str:

@@ -51,6 +51,7 @@ from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import BoxKey, KeySigner, PeerKey, recover
 from quorate_runtime.peers_ws import WsPeers
+from serving import on_loopback
 
 T = TypeVar("T")
 USD = 1_000_000
@@ -93,15 +94,11 @@ class ScriptedCoordinator:
         app.router.add_get("/v1/info", self._info)
         app.router.add_get("/v1/epochs/{number}/proofs/{account}", self._proof)
         add_staging_routes(app, self.store, self._uploader)
-        runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.5)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
-            yield self
-        finally:
-            await self.peers.close()
-            await runner.cleanup()
+        async with on_loopback(app, port=port) as self.url:
+            try:
+                yield self
+            finally:
+                await self.peers.close()
 
     async def send(self, frame: wire.Frame) -> None:
         """To the provider; Refused as it answered."""

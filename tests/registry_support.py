@@ -5,7 +5,6 @@ import contextlib
 import gzip
 import hashlib
 import json
-import socket
 import subprocess
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -14,6 +13,9 @@ from pathlib import Path
 
 import aiohttp
 from aiohttp import web
+
+from quorate_devnet.places import free_port
+from serving import on_loopback
 
 START_SECONDS = 20.0
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -29,7 +31,7 @@ http: {{addr: "127.0.0.1:{port}"}}
 @contextlib.asynccontextmanager
 async def registry(folder: Path) -> AsyncIterator[str]:
     """Debian's docker-registry without a login; yields host:port."""
-    port = free_port()
+    port = free_port("127.0.0.1")
     (folder / "config.yml").write_text(_CONFIG.format(folder=folder / "blobs", port=port))
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(["docker-registry", "serve", str(folder / "config.yml")], stdout=log, stderr=log, cwd=folder)
@@ -63,21 +65,8 @@ async def before(host: str, change: Callable[[str, bytes, dict[str, str]], bytes
 
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", handle)
-    runner = web.AppRunner(app)
-    async with aiohttp.ClientSession() as session:
-        await runner.setup()
-        port = free_port()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        try:
-            yield f"127.0.0.1:{port}"
-        finally:
-            await runner.cleanup()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    async with aiohttp.ClientSession() as session, on_loopback(app) as url:
+        yield url.removeprefix("http://")
 
 
 async def _answers(session: aiohttp.ClientSession, url: str) -> bool:
@@ -136,14 +125,8 @@ async def serving(
 
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield f"127.0.0.1:{port}/some/image@{image.digest}", asked
-    finally:
-        await runner.cleanup()
+    async with on_loopback(app) as url:
+        yield f"{url.removeprefix('http://')}/some/image@{image.digest}", asked
 
 
 def digest_of(body: bytes) -> str:

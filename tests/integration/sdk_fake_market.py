@@ -55,6 +55,7 @@ from quorate_protocol.views import (
 )  # fmt: skip
 from quorate_runtime import bls
 from quorate_runtime.crypto import recover
+from serving import on_loopback
 
 __all__ = ["Cheat", "FakeMarket", "fake_market", "key"]
 
@@ -319,16 +320,13 @@ async def _body(request: web.Request) -> codec.Json:
 async def fake_market(folder: Path) -> AsyncIterator[FakeMarket]:
     """Serves a market on a free loopback port."""
     market = FakeMarket(folder)
-    runner = web.AppRunner(market.app(), shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    market.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[union-attr]
     try:
-        yield market
+        async with on_loopback(market.app()) as market.url:
+            try:
+                yield market
+            finally:
+                for task in list(market.tasks):
+                    task.cancel()
+                await asyncio.gather(*market.tasks, return_exceptions=True)
     finally:
-        for task in list(market.tasks):
-            task.cancel()
-        await asyncio.gather(*market.tasks, return_exceptions=True)
-        await runner.cleanup()
         await market.store.close()

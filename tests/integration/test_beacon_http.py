@@ -21,6 +21,7 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Round, Seconds
 from quorate_runtime import bls
 from quorate_runtime.beacon import HttpBeacon, fetch_info
+from serving import on_loopback
 
 GENESIS = 1_000_000
 CONFIG = BeaconConfig(b"0123456789abcdef", GENESIS, Seconds(2))
@@ -51,11 +52,8 @@ async def answering(bodies: dict[str, tuple[int, bytes]]) -> AsyncIterator[tuple
 
     application = web.Application()
     application.router.add_get("/{tail:.*}", handle)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}", asked
-    await runner.cleanup()
+    async with on_loopback(application) as url:
+        yield url, asked
 
 
 async def test_rounds_appear_at_their_time_and_verify() -> None:

@@ -152,14 +152,8 @@ async def stingy(chain: Node, blocks_max: int) -> AsyncIterator[tuple[ChainClien
         async with aiohttp.ClientSession() as session, session.post(chain.url, json=tree) as response:
             return web.json_response(await response.json())
 
-    application = web.Application()
-    application.router.add_post("/", handle)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with aiohttp.ClientSession() as session:
-        yield ChainClient(Rpc(f"http://127.0.0.1:{runner.addresses[0][1]}", session)), given
-    await runner.cleanup()
+    async with through(handle) as client:
+        yield client, given
 
 
 async def test_a_node_with_narrow_ranges_is_asked_for_less() -> None:

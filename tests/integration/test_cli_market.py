@@ -2,25 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration.sdk_fake_market import Cheat, FakeMarket, fake_market
+from integration.sdk_fake_market import Cheat, FakeMarket
 from quorate.cli.main import run_main
 from quorate.profile import create_profile
 from quorate_protocol.refusals import Code
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 Call = Callable[..., Awaitable[tuple[int, str, str]]]
-
-
-@pytest.fixture
-async def fake(tmp_path: Path) -> AsyncIterator[FakeMarket]:
-    async with fake_market(tmp_path / "fake") as market:
-        yield market
 
 
 @pytest.fixture

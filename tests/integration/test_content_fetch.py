@@ -18,28 +18,17 @@ from quorate_content.staging import add_staging_routes, upload, upload_file
 from quorate_content.store import ContentStore
 from quorate_content.tree import cid_of_path
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from serving import on_loopback
 
 MIB = 1 << 20
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serving(app: web.Application) -> AsyncIterator[str]:
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-
-
-@asynccontextmanager
 async def handling(handle: Handle) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_get("/ipfs/{cid}", handle)
-    async with serving(app) as url:
+    async with on_loopback(app) as url:
         yield url + "/ipfs"
 
 
@@ -97,7 +86,7 @@ async def test_file_and_directory_arrive_verified(origin: Origin, store: Content
     told: list[int] = []
     app = web.Application()
     add_gateway_routes(app, origin.store)
-    async with serving(app) as url:
+    async with on_loopback(app) as url:
         for content in (os.urandom(7 * MIB + 1), b"tiny", b"", tmp_path / "tree"):
             stat = await origin.store.put(content, "a")
             async with await store.get(str(stat.cid), [url + "/ipfs"], 16 * MIB, 20.0, "a", told.append) as lease:
@@ -305,7 +294,7 @@ async def test_gateway_forms(store: ContentStore, tmp_path: Path) -> None:
         return cid != secret.cid
 
     add_gateway_routes(app, store, may_read=may_read)
-    async with serving(app) as url, aiohttp.ClientSession(url) as session:
+    async with on_loopback(app) as url, aiohttp.ClientSession(url) as session:
 
         async def ask(cid: Cid | str, query: str = "", method: str = "GET", **headers: str) -> tuple[int, bytes, str]:
             named = {key.replace("_", "-"): value for key, value in headers.items()}
@@ -352,7 +341,7 @@ async def test_staging_takes_files_and_cars_under_a_quota(origin: Origin, tmp_pa
     (tmp_path / "sealed").write_bytes(os.urandom(2 * MIB))
     app = web.Application()
     add_staging_routes(app, staging, authorize, bytes_max=32 * MIB)
-    async with serving(app) as url, aiohttp.ClientSession() as session:
+    async with on_loopback(app) as url, aiohttp.ClientSession() as session:
         place, headers = url + "/v1/content", {"X-Account": "0xa"}
         assert await upload(session, place, origin.store, tree.cid, headers) == tree
         sealed_cid = cid_of_path(tmp_path / "sealed")

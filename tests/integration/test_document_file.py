@@ -22,6 +22,7 @@ from quorate_protocol.cids import document_cid
 from quorate_protocol.hashing import sha256
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.sqlite_whole import FileNewer
+from serving import on_loopback
 
 KIB = 1024
 KEEPING = Keeping(4 << 20, 180 * DAY_SECONDS, 15 * DAY_SECONDS)
@@ -168,12 +169,9 @@ async def test_documents_are_served_and_fetched_like_content(tmp_path: Path) -> 
 
     app = web.Application()
     add_gateway_routes(app, Library((store,), block), "/v1/content")
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1/content"
     try:
-        async with aiohttp.ClientSession() as session:
+        async with on_loopback(app) as base, aiohttp.ClientSession() as session:
+            url = f"{base}/v1/content"
             for form in ("", "?format=raw"):
                 async with session.get(f"{url}/{cid}{form}") as answer:
                     assert answer.status == 200 and await answer.read() == data
@@ -183,9 +181,8 @@ async def test_documents_are_served_and_fetched_like_content(tmp_path: Path) -> 
                 assert await answer.read() == b"in the store"
             async with session.get(f"{url}/{document_cid(b'absent')}") as answer:
                 assert answer.status == 404
-        async with await reader.get(cid, [Source(url)], 1 << 20, 10.0, "me") as lease:
-            assert lease.path.read_bytes() == data
+            async with await reader.get(cid, [Source(url)], 1 << 20, 10.0, "me") as lease:
+                assert lease.path.read_bytes() == data
     finally:
-        await runner.cleanup()
         await store.close()
         await reader.close()

@@ -2,12 +2,11 @@
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from executor_support import SANDBOXES, make_executor, python_task, what_is_left
+from executor_support import python_task
 from quorate_protocol.ports import Executor, Sandbox, TaskState
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import EXIT_TIMEOUT, Seconds
@@ -21,17 +20,6 @@ try: os.link('/inputs/a', '/outputs/a')
 except OSError: pass
 os.chmod('/outputs', 0)
 """
-
-
-@pytest.fixture(params=SANDBOXES)
-async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Executor]:
-    made = make_executor(request.param, tmp_path)
-    await made.check()
-    yield made
-    for lease in await made.leases():
-        await made.remove(lease)
-    await made.close()
-    assert await asyncio.to_thread(what_is_left, request.param, tmp_path) == 0
 
 
 async def test_what_stands_in_outputs(executor: Executor, image: Path, tmp_path: Path) -> None:

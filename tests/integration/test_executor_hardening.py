@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attack_support import ATTEMPT, FILL, TELL, check_filled, results
-from executor_support import MIB, RealClock, python_task
+from executor_support import MIB, RealClock, ending, owner, python_task
 from image_support import add_layer
 from needs import require
 from quorate_node.adapters import mounts
@@ -24,13 +24,9 @@ pytestmark = pytest.mark.docker
 
 @pytest.fixture
 async def executor(tmp_path: Path) -> AsyncIterator[DockerExecutor]:
-    made = DockerExecutor(tmp_path / "leases", "hardening-" + tmp_path.name, RealClock(), sandbox=Sandbox.DOCKER_RUNC)
-    await made.check()
-    yield made
-    for lease in await made.leases():
-        await made.remove(lease)
-    await made.close()
-    assert await asyncio.to_thread(reap, "hardening-" + tmp_path.name, tmp_path / "leases") == 0
+    made = DockerExecutor(tmp_path / "leases", owner(tmp_path), RealClock(), sandbox=Sandbox.DOCKER_RUNC)
+    async with ending(made, "docker-runc", tmp_path):
+        yield made
 
 
 @pytest.mark.parametrize("kind", list(OutputKind))
@@ -90,14 +86,14 @@ async def test_image_that_does_not_exist(executor: DockerExecutor, image: Path, 
 
 
 async def test_reaper_removes_what_a_killed_daemon_left(image: Path, tmp_path: Path) -> None:
-    home, owner = tmp_path / "leases", "reaped-" + tmp_path.name
+    home, label = tmp_path / "leases", "reaped-" + tmp_path.name
     for kind in (choose_kind(), OutputKind.VOLUME):
-        executor = DockerExecutor(home, owner, RealClock(), outputs=kind, sandbox=Sandbox.DOCKER_RUNC)
+        executor = DockerExecutor(home, label, RealClock(), outputs=kind, sandbox=Sandbox.DOCKER_RUNC)
         task = python_task(image, "import time; time.sleep(100)", mounts={"/inputs/a": image})
         await executor.check()
         await executor.start(replace(task))
         await executor.close()
-    assert await asyncio.to_thread(reap, owner, home) == 3
+    assert await asyncio.to_thread(reap, label, home) == 3
     assert list(home.iterdir()) == []
     assert str(home) not in Path("/proc/self/mountinfo").read_text()
-    assert await asyncio.to_thread(reap, owner, home) == 0
+    assert await asyncio.to_thread(reap, label, home) == 0

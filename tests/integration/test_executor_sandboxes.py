@@ -4,30 +4,17 @@ One suite for all of them. gVisor is a kernel of its own: it refuses with other 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from attack_support import ATTEMPT, FILL, TELL, attack, check_filled, results
-from executor_support import MIB, SANDBOXES, make_executor, python_task, what_is_left
+from executor_support import MIB, python_task
 from image_support import declare_volumes
 from quorate_protocol.ports import Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused
 
 FOLDERS = '"/data", "/made/here", "/tmp", "/data/below"'
-
-
-@pytest.fixture(params=SANDBOXES)
-async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Executor]:
-    made = make_executor(request.param, tmp_path)
-    await made.check()
-    assert made.sandbox is Sandbox(request.param)
-    yield made
-    for lease in await made.leases():
-        await made.remove(lease)
-    await made.close()
-    assert await asyncio.to_thread(what_is_left, request.param, tmp_path) == 0
 
 
 async def test_system_calls(executor: Executor, image: Path) -> None:

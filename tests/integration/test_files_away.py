@@ -32,6 +32,7 @@ from quorate_coordinator.core.state import EpochRecord, State
 from quorate_coordinator.keys import CoordinatorKeys
 from quorate_coordinator.service import Service
 from quorate_protocol.hashing import sha256
+from quorate_protocol.lease import Revealed
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Refused, Unavailable
@@ -191,6 +192,32 @@ def test_a_gap_in_the_archive_shows_nobody_anothers_output(runs: list[ArchivedRu
     assert outputs.may_read(digest, whose.client) and digest not in outputs.by_digest
     with pytest.raises(Refused, match="another execution"):
         outputs.claim(digest, mine.hash)
+
+
+def test_a_claim_from_a_gap_in_the_archive_is_asked_about_after_a_restart_too(runs: list[ArchivedRun]) -> None:
+    """Whoever puts a backup of the archive in its place starts anew, and what was claimed in between had become the claimer's."""
+    archive = Away()
+    archive.keep(runs)
+    digest, whose = next(readers_of(runs[0]))
+    market = ArchivingMarket(*[Party(number) for number in range(5)], archive=archive)
+    market.is_archive_down = True
+    job_id = market.order(1, 9)
+    market.until_decided(job_id)
+    state = market.core.state
+    mine = next(item for item in state.leases.values() if isinstance(item.phase, Revealed) and item.provider != whose.provider)
+    assert isinstance(mine.phase, Revealed)
+    stolen = replace(mine.phase.commit, message=replace(mine.phase.commit.message, encrypted_output=digest))
+    with state.transaction():
+        state.leases[mine.hash] = replace(mine, phase=replace(mine.phase, commit=stolen))
+    outputs = Outputs(state, archive)
+    outputs.load()
+    archive.is_away = True
+    with pytest.raises(Unavailable):
+        outputs.may_read(digest, mine.provider)
+    archive.is_away = False
+    assert not outputs.may_read(digest, mine.provider) and outputs.may_read(digest, whose.client)
+    other = next(iter(outputs.by_digest))
+    assert outputs.may_read(other, state.leases[outputs.by_digest[other]].provider), "what is its own it reads"
 
 
 def test_an_output_stays_with_the_run_that_had_it_first(tmp_path: Path, runs: list[ArchivedRun]) -> None:

@@ -1,5 +1,6 @@
 """On which contracts providers stake and clients deposit: those that their coordinator named first, whatever it names later."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,17 +11,24 @@ import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
+from quorate.cli.main import run_main
 from quorate.errors import EvidenceError
 from quorate.pins import check_pins
 from quorate_contracts import deploy, trusted
-from quorate_contracts.deploy import Deployment
+from quorate_contracts.deploy import Contracts, Deployment
 from quorate_node import settings
 from quorate_node.cli import app as node
 from quorate_node.coordinator import discover, kept_path
+from quorate_node.keys import ProviderKeys
+from quorate_node.registration import stand
 from quorate_protocol import codec
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, BlockNumber, Bps, Seconds
+from quorate_protocol.units import Address, BlockNumber, Bps, Hash32, Seconds
 from quorate_protocol.views import BeaconView, InfoView
+from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.crypto import KeySigner
+from serving import on_loopback
 
 NAMES = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
 FIRST = InfoView(
@@ -46,13 +54,8 @@ async def coordinator() -> AsyncIterator[Says]:
     """One on a port of its own."""
     says, app = Says(), web.Application()
     app.router.add_get("/v1/info", says.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    says.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield says
-    await runner.cleanup()
+    async with on_loopback(app) as says.url:
+        yield says
 
 
 async def test_other_contracts_than_at_first_contact_are_refused(coordinator: Says, tmp_path: Path) -> None:
@@ -148,3 +151,49 @@ def test_a_file_that_describes_no_deployment_makes_nothing(tmp_path: Path) -> No
     assert CliRunner().invoke(node, ["init", *good, "--home", str(home), "--password-file", str(password)]).exit_code == 0
     assert deploy.decode((home / "deployment.json").read_bytes()) == TRUSTED
     assert settings.read(home).config(home, None, None, False).fee_cap_gwei == 70
+
+
+@pytest.mark.parametrize("words", [["init"], ["node", "init", "--coordinator", "http://127.0.0.1:1"]], ids=["client", "provider"])
+def test_nobody_is_made_before_the_file_that_it_trusts_is_in_its_place(tmp_path: Path, words: list[str]) -> None:
+    """A full disk or a kill between the two left a profile, or settings, that believe whoever answers first."""
+    password, file, home = tmp_path / "password", tmp_path / "from-the-web.json", tmp_path / "home"
+    password.write_text("correct horse")
+    password.chmod(0o600)
+    file.write_bytes(deploy.encode(TRUSTED))
+    options = ["--home", str(home), "--password-file", str(password)]
+    before, after = ([], options) if words[0] == "node" else (options, [])
+    command = [*before, *words, *after, "--limits", "devnet", "--deployment", str(file)]
+    full = home / "deployment.json.part"  # as good as a disk that takes nothing more
+    full.mkdir(parents=True)
+    assert run_main(command)
+    assert [path.name for path in home.glob("*.json")] == [], "nothing that works without it"
+    full.rmdir()
+    assert run_main(command) == 0 and deploy.decode((home / "deployment.json").read_bytes()) == TRUSTED
+
+
+async def test_an_owner_signs_for_no_other_chain_than_the_market_s(tmp_path: Path) -> None:
+    """Its coordinator names the chain node, and a node says which chain it serves: what is signed for another could be sent there."""
+    asked: list[str] = []
+    hash_, number = "0x" + "11" * 32, "0x" + "0" * 64
+    block = {"number": "0x5", "hash": hash_, "parentHash": hash_, "timestamp": "0x1", "baseFeePerGas": "0x1"}
+    answers: dict[str, object] = {
+        "eth_chainId": "0x1", "eth_call": number, "eth_getBlockByNumber": block, "eth_getBalance": hex(10**20), "eth_getCode": "0x00",
+        "eth_getTransactionCount": "0x0", "eth_maxPriorityFeePerGas": "0x1", "eth_feeHistory": {}, "eth_estimateGas": "0x5208",
+    }  # fmt: skip
+
+    async def node_of_another_chain(request: web.Request) -> web.Response:
+        call = await request.json()
+        asked.append(call["method"])
+        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": answers.get(call["method"])})
+
+    app, owner = web.Application(), KeySigner(b"\x07" * 32)
+    app.router.add_post("/", node_of_another_chain)
+    keys = ProviderKeys(owner.address, owner.address, KeySigner(b"\x08" * 32), Hash32(bytes(32)), Hash32(bytes(32)), owner)
+    async with on_loopback(app) as url, aiohttp.ClientSession() as session:
+        client = ChainClient(Rpc(url, session))
+        sender = Sender(client, owner, tmp_path / "owner.sqlite", SystemClock())
+        with pytest.raises(Refused, match="serves chain 1, the contracts are on chain 31337"):
+            async with asyncio.timeout(5):
+                await stand(client, Contracts.of(TRUSTED), keys, sender, Hash32(b"\x09" * 32), 1, "http://127.0.0.1:1")
+        sender.close()
+    assert "eth_sendRawTransaction" not in asked and not (tmp_path / "owner.sqlite").exists()

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from prompt import typed
 from quorate_node import checkup
+from serving import on_loopback
 
 QUORATE = str(Path(sys.executable).with_name("quorate"))
 SECONDS = 180  # generous: a command on a machine that is busy with other tests
@@ -232,15 +233,7 @@ async def test_a_clock_that_is_off(skew: int, is_good: bool) -> None:
 
     app = web.Application()
     app.router.add_get("/v1/health", health)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        async with aiohttp.ClientSession() as session:
-            url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            found = await checkup.clock_finding(session, url, Skewed(skew))
-    finally:
-        await runner.cleanup()
+    async with on_loopback(app) as url, aiohttp.ClientSession() as session:
+        found = await checkup.clock_finding(session, url, Skewed(skew))
     assert found.is_good is is_good and found.fix == "timedatectl set-ntp true"
     assert is_good or f"{abs(skew)} s {'ahead of' if skew > 0 else 'behind'}" in found.text

@@ -7,7 +7,6 @@ import os
 import ssl
 import subprocess
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import docker.errors
 import pytest
 from aiohttp import web
 
-from executor_support import MIB, RealClock, new_lease, owner, python_task, what_is_left
+from executor_support import MIB, RealClock, ending, new_lease, owner, python_task
 from image_support import entry, image_entries, tar
 from node_world import make_spec
 from quorate_content.store import ContentStore
@@ -30,7 +29,8 @@ from quorate_node.adapters.registry_image import fetch_archive, parse_pinned
 from quorate_node.workbench import Workbench
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from registry_support import Served, digest_of, free_port, served, serving
+from registry_support import Served, digest_of, served, serving
+from serving import on_loopback
 
 pytestmark = pytest.mark.docker
 
@@ -38,17 +38,9 @@ RULES = ImageRules(private=None)
 SECONDS = 3.0  # long enough to be told from nothing
 
 
-@contextlib.asynccontextmanager
-async def executing(folder: Path, rules: ImageRules = RULES) -> AsyncIterator[DockerExecutor]:
-    executor = DockerExecutor(folder / "leases", owner(folder), RealClock(), sandbox=Sandbox.DOCKER_RUNC, rules=rules)
-    try:
-        await executor.check()
-        yield executor
-    finally:
-        for lease in await executor.leases():
-            await executor.remove(lease)
-        await executor.close()
-        assert await asyncio.to_thread(what_is_left, "docker-runc", folder) == 0
+def executing(folder: Path, rules: ImageRules = RULES) -> contextlib.AbstractAsyncContextManager[DockerExecutor]:
+    made = DockerExecutor(folder / "leases", owner(folder), RealClock(), sandbox=Sandbox.DOCKER_RUNC, rules=rules)
+    return ending(made, "docker-runc", folder)
 
 
 def small(folder: Path, size: int = 1000, name: str = "small") -> Path:
@@ -330,27 +322,23 @@ async def test_blobs_by_https_from_a_known_certificate_only(
 
     app = web.Application()
     app.router.add_get("/{tail:.*}", blob)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    port = free_port()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(secret)
-    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
+    async with on_loopback(app, ssl_context=context) as url:
 
-    async def answer(request: web.Request, body: bytes) -> web.StreamResponse | None:
-        there = f"https://127.0.0.1:{port}/{request.path.rpartition('/')[2]}"
-        return web.Response(status=307, headers={"Location": there}) if "/blobs/" in request.path else None
+        async def answer(request: web.Request, body: bytes) -> web.StreamResponse | None:
+            there = f"{url}/{request.path.rpartition('/')[2]}"
+            return web.Response(status=307, headers={"Location": there}) if "/blobs/" in request.path else None
 
-    try:
-        async with executing(tmp_path) as executor, serving(image, answer) as (name, _):
-            with pytest.raises(Unavailable, match="certificate"):
+        try:
+            async with executing(tmp_path) as executor, serving(image, answer) as (name, _):
+                with pytest.raises(Unavailable, match="certificate"):
+                    await executor.fetch_image(new_lease(), name, 60.0)
+                monkeypatch.setenv("SSL_CERT_FILE", str(secret))
                 await executor.fetch_image(new_lease(), name, 60.0)
-            monkeypatch.setenv("SSL_CERT_FILE", str(secret))
-            await executor.fetch_image(new_lease(), name, 60.0)
-            assert image.config in image_ids(engine)
-    finally:
-        await runner.cleanup()
-        remove_images(engine, [image.config])
+                assert image.config in image_ids(engine)
+        finally:
+            remove_images(engine, [image.config])
 
 
 def certificate(folder: Path) -> Path:

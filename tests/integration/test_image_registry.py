@@ -14,9 +14,10 @@ from executor_support import make_executor, python_task, what_is_left
 from quorate.errors import EvidenceError, UnavailableError, UsageError
 from quorate.images import read_archive
 from quorate.registry import MANIFEST_TYPES, TaggedImage, parse_tagged, resolve
+from quorate_devnet.places import free_port
 from quorate_node.adapters.docker_image import Images
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from registry_support import before, free_port, registry
+from registry_support import before, registry
 
 pytestmark = [pytest.mark.docker, pytest.mark.registry]
 
@@ -107,7 +108,7 @@ async def test_digest_that_the_registry_does_not_have(host: str, tmp_path: Path)
             await executor.start(python_task(f"{host}/quorate/none@sha256:{'0' * 64}", ""))
         assert refusal.value.code is Code.UNKNOWN
         with pytest.raises(Unavailable):
-            await executor.start(python_task(f"127.0.0.1:{free_port()}/quorate/none@sha256:{'0' * 64}", ""))
+            await executor.start(python_task(f"127.0.0.1:{free_port('127.0.0.1')}/quorate/none@sha256:{'0' * 64}", ""))
     finally:
         await executor.close()
 
@@ -116,7 +117,7 @@ async def test_tags_that_cannot_be_resolved(host: str, session: aiohttp.ClientSe
     with pytest.raises(UsageError, match="anybody may read"):
         await resolve(session, tagged(host))
     with pytest.raises(UnavailableError, match="does not answer"):
-        await resolve(session, tagged(f"127.0.0.1:{free_port()}"))
+        await resolve(session, tagged(f"127.0.0.1:{free_port('127.0.0.1')}"))
 
 
 async def test_registry_without_end(host: str, session: aiohttp.ClientSession, engine: docker.APIClient, image: Path) -> None:

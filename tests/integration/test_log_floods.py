@@ -4,13 +4,12 @@ does not grow.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from executor_support import BWRAP, MIB, RUNC, make_executor, python_task, what_is_left
+from executor_support import BWRAP, MIB, RUNC, python_task
 from quorate_node.adapters import docker as docker_adapter
 from quorate_node.adapters import docker_logs, supervisor
 from quorate_protocol.ports import Executor, Task
@@ -30,14 +29,7 @@ sys.exit(7)
 """
 
 
-@pytest.fixture(params=[RUNC, BWRAP])
-async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Executor]:
-    made = make_executor(request.param, tmp_path)
-    yield made
-    for lease in await made.leases():
-        await made.remove(lease)
-    await made.close()
-    assert await asyncio.to_thread(what_is_left, request.param, tmp_path) == 0
+both = pytest.mark.parametrize("executor", [RUNC, BWRAP], indirect=True)
 
 
 def resident_bytes() -> int:
@@ -54,9 +46,9 @@ def blabbing(image: Path, megabytes: int) -> Task:
     return python_task(image, BLAB.format(pieces=megabytes * 16), max_duration=Seconds(300))
 
 
+@both
 async def test_a_flood_of_256_mib_costs_one(executor: Executor, image: Path, tmp_path: Path) -> None:
     task = blabbing(image, 256)
-    await executor.check()
     before, most, seen = resident_bytes(), 0, 0
     await executor.start(task)
     waiting = asyncio.create_task(executor.wait(task.lease_id))
@@ -76,11 +68,11 @@ async def test_a_flood_of_256_mib_costs_one(executor: Executor, image: Path, tmp
     assert (tmp_path / "collected" / "said").read_text() == str(256 * MIB)
 
 
+@both
 async def test_a_log_that_is_full_stays_full(executor: Executor, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often the daemon looks again at the container, and after it was restarted."""
     monkeypatch.setattr(docker_adapter, "_WAIT_SECONDS", 0.05)
     task = replace(blabbing(image, 1_000_000), max_duration=Seconds(4))
-    await executor.check()
     await executor.start(task)
     async with asyncio.timeout(60):
         await executor.wait(task.lease_id)

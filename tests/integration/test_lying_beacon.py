@@ -19,6 +19,7 @@ from quorate_runtime.beacon import HttpBeacon
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.health import Board
 from quorate_runtime.sessions import plain_session
+from serving import on_loopback
 
 CONFIG = BeaconConfig(b"0123456789abcdef", 1_000_000, Seconds(2))
 HONEST = LocalBeacon(CONFIG)
@@ -92,13 +93,8 @@ async def relay(lie: Talk, about: set[int]) -> AsyncIterator[str]:
 
     app = web.Application()
     app.router.add_get("/public/{round}", handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with on_loopback(app) as url:
+        yield url
 
 
 @pytest.mark.parametrize("lie", LIES, ids=[item.__name__ for item in LIES])

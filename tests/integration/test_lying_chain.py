@@ -25,6 +25,7 @@ from quorate_runtime.chain.rpc import ANSWER_BYTES_MAX, RpcFailure
 from quorate_runtime.chain.sender import Outgoing
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.sessions import plain_session
+from serving import on_loopback
 
 HEX = "0x" + "11" * 32
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -41,13 +42,8 @@ NONSENSE: list[Any] = [
 async def serving(answer: Answer) -> AsyncIterator[str]:
     app = web.Application(client_max_size=1 << 24)
     app.router.add_route("*", "/{rest:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with on_loopback(app) as url:
+        yield url
 
 
 def questions(client: ChainClient) -> list[Callable[[], Awaitable[object]]]:

@@ -23,6 +23,7 @@ from quorate_content.gateway import add_gateway_routes
 from quorate_content.store import ContentStore
 from quorate_content.unixfs import V1_2025, build_directory, build_file
 from quorate_protocol.refusals import Refused, Unavailable
+from serving import on_loopback
 
 MIB = 1 << 20
 HEAD = f"HTTP/1.1 200 OK\r\nContent-Type: {CAR_TYPE}\r\n".encode()
@@ -171,13 +172,11 @@ async def test_an_honest_source_beside_it_is_used(
     cid, car, origin = await a_car(tmp_path)
     app = web.Application()
     add_gateway_routes(app, origin)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    honest = f"http://127.0.0.1:{runner.addresses[0][1]}/ipfs"
-    async with listening(talk, car) as url, await asyncio.wait_for(store.get(cid, [url, honest], 16 * MIB, 20.0, "a"), 25) as lease:
+    async with (
+        on_loopback(app) as honest, listening(talk, car) as url,
+        await asyncio.wait_for(store.get(cid, [url, f"{honest}/ipfs"], 16 * MIB, 20.0, "a"), 25) as lease,
+    ):  # fmt: skip
         assert lease.size == MIB + 50_000
-    await runner.cleanup()
     await origin.close()
 
 

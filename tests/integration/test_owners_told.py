@@ -9,6 +9,7 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Bps, Label, Price, Seconds, UnixSeconds
 from quorate_protocol.views import BeaconView, InfoView
 from scripted_market import HOST, Market, Party, a_spec
+from serving import on_loopback
 
 
 async def test_an_owner_is_told_by_its_check() -> None:
@@ -17,16 +18,10 @@ async def test_an_owner_is_told_by_its_check() -> None:
 
     app = web.Application()
     app.router.add_get("/v1/offers", offers)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     beacon = BeaconView("", bytes(96), Seconds(2), 1)
     info = InfoView(COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), DEVNET.name, "0")
-    async with ClientSession() as session:
+    async with on_loopback(app) as url, ClientSession() as session:
         found = await _market(session, url, info, HOST, 2)
-    await runner.cleanup()
     assert "2 staked owners in this host class on devnet" in found.text
 
 

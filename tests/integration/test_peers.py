@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import aiohttp
@@ -21,6 +21,7 @@ from quorate_runtime.crypto import KeySigner
 from quorate_runtime.peers_channel import INFLIGHT_MAX, Kind
 from quorate_runtime.peers_memory import MemoryHub
 from quorate_runtime.peers_ws import Challenge, Hello, Welcome, WsDialer, WsPeers, hello_digest
+from serving import on_loopback
 
 SERVER = Address(b"\xcc" * 20)
 SIGNERS = {Address(bytes([n]) * 20): KeySigner(bytes([n]) * 32) for n in (1, 2, 3)}
@@ -80,20 +81,17 @@ class Site:
     def __init__(self, desk: Desk) -> None:
         self.desk, self.port = desk, 0
         self.peers = WsPeers(SERVER, desk.handle, authorize)
-        self._runner: web.AppRunner | None = None
+        self._open = AsyncExitStack()
 
     async def start(self) -> None:
         app = web.Application()
         app.add_routes(self.peers.routes())
-        self._runner = web.AppRunner(app, shutdown_timeout=1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
-        self.port = self._runner.addresses[0][1]
+        url = await self._open.enter_async_context(on_loopback(app, port=self.port))
+        self.port = int(url.rpartition(":")[2])
 
     async def stop(self) -> None:
-        assert self._runner is not None
         await self.peers.close()
-        await self._runner.cleanup()
+        await self._open.aclose()
 
     @property
     def url(self) -> str:

@@ -37,6 +37,7 @@ from quorate_runtime.clock import SystemClock, VirtualClock
 from quorate_runtime.crypto import KeySigner
 from quorate_runtime.peers_ws import WsDialer, WsPeers
 from scripted_market import Party
+from serving import on_loopback
 
 SERVER, PROVIDER = Address(b"\xcc" * 20), KeySigner(b"\x01" * 32)
 
@@ -130,15 +131,11 @@ async def listening(taken: list[bytes]) -> AsyncIterator[str]:
 
     app, server = web.Application(), WsPeers(SERVER, handle, authorize)
     app.router.add_routes(server.routes())
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"ws://127.0.0.1:{runner.addresses[0][1]}/v1/peers"
-    finally:
-        await server.close()
-        await runner.cleanup()
+    async with on_loopback(app) as url:
+        try:
+            yield f"{url.replace('http', 'ws', 1)}/v1/peers"
+        finally:
+            await server.close()
 
 
 async def test_a_provider_shows_its_newest_statement_at_each_connection(monkeypatch: pytest.MonkeyPatch) -> None:

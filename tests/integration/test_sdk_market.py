@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from integration.sdk_fake_market import Cheat, FakeMarket, fake_market
+from integration.sdk_fake_market import Cheat, FakeMarket
 from quorate.errors import EvidenceError, NotVerifiedError, RefusedError, UnavailableError, UsageError
 from quorate.job import Job
 from quorate.ledger import Ledger
@@ -22,23 +22,13 @@ from quorate_protocol import settlement
 from quorate_protocol.envelope import seal
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Amount, Label, Round
+from serving import on_loopback
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 
 
 def job(**changes: object) -> Job:
     return Job(**{"image": IMAGE, "command": ["python", "-c", "print(6*7)"], "max_price": "0.50", "max_duration": "60s", **changes})  # type: ignore[arg-type]
-
-
-@pytest.fixture
-async def fake(tmp_path: Path) -> AsyncIterator[FakeMarket]:
-    async with fake_market(tmp_path / "fake") as market:
-        yield market
-
-
-@pytest.fixture
-def profile(fake: FakeMarket, tmp_path: Path) -> Profile:
-    return create_profile(tmp_path / "client", fake.url, "pass", "devnet")
 
 
 async def test_a_job_goes_in_and_a_checked_result_comes_out(fake: FakeMarket, profile: Profile) -> None:
@@ -89,15 +79,8 @@ async def registry(manifest: bytes, said: str) -> AsyncIterator[str]:
 
     app = web.Application()
     app.router.add_get("/v2/{path:.+}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        host, port = runner.addresses[0][:2]
-        yield f"{host}:{port}"
-    finally:
-        await runner.cleanup()
+    async with on_loopback(app) as url:
+        yield url.removeprefix("http://")
 
 
 async def test_a_tag_is_a_digest_by_the_time_it_is_ordered(fake: FakeMarket, profile: Profile) -> None:

@@ -12,15 +12,16 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from integration.sdk_fake_market import FakeMarket, fake_market
+from integration.sdk_fake_market import FakeMarket
 from quorate import api as api_module
 from quorate import patience
 from quorate.api import Api
 from quorate.errors import UnavailableError
 from quorate.job import Job
 from quorate.market import Market
-from quorate.profile import Profile, create_profile
+from quorate.profile import Profile
 from quorate_protocol.units import Hash32
+from serving import on_loopback
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 JOB = Job(image=IMAGE, command=["python"], max_price="0.50", max_duration="60s")
@@ -141,27 +142,8 @@ async def test_an_upload_that_is_read_slowly_but_steadily_goes_on(in_haste: None
 
     app = web.Application(client_max_size=1 << 30)
     app.router.add_put("/v1/content", take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        async with aiohttp.ClientSession() as session, asyncio.timeout(30):
-            host, port = runner.addresses[0][:2]
-            await Api(f"http://{host}:{port}", session, lambda: "").put_content("bafy", pieces, False)
-    finally:
-        await runner.cleanup()
-
-
-@pytest.fixture
-async def fake(tmp_path: Path) -> AsyncIterator[FakeMarket]:
-    async with fake_market(tmp_path / "fake") as market:
-        yield market
-
-
-@pytest.fixture
-def profile(fake: FakeMarket, tmp_path: Path) -> Profile:
-    return create_profile(tmp_path / "client", fake.url, "pass", "devnet")
+    async with on_loopback(app) as url, aiohttp.ClientSession() as session, asyncio.timeout(30):
+        await Api(url, session, lambda: "").put_content("bafy", pieces, False)
 
 
 async def test_an_order_whose_answer_never_comes_is_in_the_books_and_may_be_asked_for(

@@ -1,12 +1,11 @@
 """Images whose configuration is strange: what an owner's machine does with each, the same in every sandbox."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from executor_support import SANDBOXES, make_executor, python_task, what_is_left
+from executor_support import python_task
 from image_support import reconfigured
 from quorate_node.adapters import docker
 from quorate_protocol.ports import Executor, Sandbox, Task
@@ -23,17 +22,6 @@ STRANGE: dict[str, dict[str, object]] = {
     "endless": {"StopTimeout": 86_400},
     "labels": {"Labels": {"quorate.lease": "another", "quorate.output-bytes": "1", "quorate.max-duration": "1"}},
 }
-
-
-@pytest.fixture(params=SANDBOXES)
-async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Executor]:
-    made = make_executor(request.param, tmp_path)
-    await made.check()
-    yield made
-    for lease in await made.leases():
-        await made.remove(lease)
-    await made.close()
-    assert await asyncio.to_thread(what_is_left, request.param, tmp_path) == 0
 
 
 async def ended(executor: Executor, task: Task, folder: Path) -> tuple[int, list[str], bytes]:

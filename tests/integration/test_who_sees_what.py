@@ -37,6 +37,7 @@ from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.crypto import KeySigner
 from quorate_runtime.http_answers import failures
+from serving import on_loopback
 
 READERS = ("nobody", "its client", "another client", "provider in the job", "provider elsewhere")
 STAGES = ("running", "provisional", "final", "archived")
@@ -127,9 +128,6 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
         return outputs.may_read(Hash32(cid.digest), auth.account(asked))
 
     add_staging_routes(app, store, uploader, may_read=may_read)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
     over = archive.run(job.id)
     mine = {item.provider for item in (over.leases if over else world.leases()) if item.hash in job.leases}
     inside = world.owner_of(lease)
@@ -143,9 +141,9 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
         "provider elsewhere": token(outside.address, outside.key, world.at),
     }
     try:
-        yield Hall(f"http://127.0.0.1:{runner.addresses[0][1]}", world, job, str(sealed.cid), inside.address, tokens)
+        async with on_loopback(app) as url:
+            yield Hall(url, world, job, str(sealed.cid), inside.address, tokens)
     finally:
-        await runner.cleanup()
         await store.close()
 
 

@@ -86,7 +86,9 @@ def test_a_flood_of_logs_costs_only_the_own_client_memory() -> None:
             book.add(flooder, Hash32(number.to_bytes(32, "big")), "x" * 65_536)
     assert book.read(Hash32(b"\x01" * 32), 0) == b"mine" and book.read(Hash32(b"\x01" * 32), 2) == b"ne"
     assert book.bytes_of[flooder] <= logbook.CLIENT_BYTES_MAX
-    assert book.bytes_in_all == sum(book.bytes_of.values()) == sum(len(item) + logbook.TEXT_BYTES for item in book.texts.values())
+    assert book.bytes_in_all == sum(book.bytes_of.values()) == sum(
+        len(text) + logbook.TEXT_BYTES for texts in book.texts_of.values() for text in texts.values()
+    )
 
 
 def test_a_log_that_was_cut_says_where_and_how_much_and_keeps_its_last_lines() -> None:
@@ -114,11 +116,23 @@ def test_a_log_is_cut_between_letters_and_one_that_is_whole_has_no_mark() -> Non
     assert mark.decode() == f"\n[{logbook.TAIL_BYTES + 2} bytes were left out here" and tail.decode() == "é" * (logbook.TAIL_BYTES // 2)
 
 
+def test_a_text_of_a_few_lines_is_one_object_and_grows_into_a_long_one_unchanged() -> None:
+    book, client, job = logbook.LogBook(), Address(b"\x01" * 20), Hash32(b"\x01" * 32)
+    said = ""
+    for number in range(600):
+        line = f"line {number} é\n"
+        book.add(client, job, line)
+        said += line
+        assert book.read(job, 0) == said.encode() and book.ending(job) == b""
+        assert isinstance(book.texts_of[client][job], bytes) == (len(said.encode()) <= logbook.LINES_BYTES_MAX)
+    assert book.bytes_of[client] == len(said.encode()) + logbook.TEXT_BYTES
+
+
 def test_all_logs_together_are_bounded() -> None:
     book = logbook.LogBook()
     for number in range(200):
         book.add(Address(number.to_bytes(20, "big")), Hash32(number.to_bytes(32, "big")), "x" * (1 << 20) + "too much")
-    assert book.bytes_in_all <= logbook.ALL_BYTES_MAX and len(book.bytes_of) == len(book.texts)
+    assert book.bytes_in_all <= logbook.ALL_BYTES_MAX and len(book.bytes_of) == len(book.client_of) == len(book.texts_of)
 
 
 def test_runs_that_log_next_to_nothing_are_bounded_too() -> None:
@@ -126,7 +140,7 @@ def test_runs_that_log_next_to_nothing_are_bounded_too() -> None:
     per_client = logbook.CLIENT_BYTES_MAX // logbook.TEXT_BYTES
     for number in range(2 * per_client):
         book.add(flooder, Hash32(number.to_bytes(32, "big")), "x" if number % 2 else "")
-    assert len(book.texts) == len(book.runs_of[flooder]) <= per_client and book.bytes_of[flooder] <= logbook.CLIENT_BYTES_MAX
+    assert len(book.client_of) == len(book.texts_of[flooder]) <= per_client and book.bytes_of[flooder] <= logbook.CLIENT_BYTES_MAX
     assert book.read(Hash32((2 * per_client - 1).to_bytes(32, "big")), 0) == b"x", "the newest is there"
 
 

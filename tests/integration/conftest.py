@@ -1,0 +1,39 @@
+"""What several files of these tests ask for by name: an executor over the test's folder, and a market that is not one."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from executor_support import SANDBOXES, ending, make_executor
+from quorate_protocol.ports import Executor, Sandbox
+
+if TYPE_CHECKING:
+    from integration.sdk_fake_market import FakeMarket
+    from quorate.profile import Profile
+
+
+@pytest.fixture(params=SANDBOXES)
+async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Executor]:
+    """One of each sandbox. A file that asks for it imports from `executor_support` too, which puts it into the sandboxes' process."""
+    async with ending(make_executor(request.param, tmp_path), request.param, tmp_path) as made:
+        assert made.sandbox is Sandbox(request.param)
+        yield made
+
+
+@pytest.fixture
+async def fake(tmp_path: Path) -> "AsyncIterator[FakeMarket]":
+    """A coordinator of the client's own kind, that can be told to cheat."""
+    from integration.sdk_fake_market import fake_market
+
+    async with fake_market(tmp_path / "fake") as market:
+        yield market
+
+
+@pytest.fixture
+def profile(fake: "FakeMarket", tmp_path: Path) -> "Profile":
+    """A client's, at the fake market."""
+    from quorate.profile import create_profile
+
+    return create_profile(tmp_path / "client", fake.url, "pass", "devnet")
