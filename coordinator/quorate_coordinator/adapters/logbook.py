@@ -9,12 +9,12 @@ CLIENT_BYTES_MAX = 16 << 20
 ALL_BYTES_MAX = 128 << 20
 TAIL_BYTES = 4 << 10  # kept of the end of a text that was cut: why a program failed, or why its files were refused, is said last
 TEXT_BYTES = 512  # what a text counts as beside its bytes: a million runs of one byte each are no megabyte
+LINES_BYTES_MAX = 4 << 10  # up to here a text is its bytes and nothing more: most runs say a few lines, and there are many runs
 
 
 @dataclass(slots=True)
-class _Text:
-    client: Address
-    text: bytearray = field(default_factory=bytearray)
+class _Long:
+    text: bytearray
     left_out: int = 0  # bytes between the text and its tail
     tail: bytearray = field(default_factory=bytearray)
 
@@ -43,8 +43,8 @@ class _Text:
 class LogBook:
     """The oldest text goes first: a client's own when it has too much, anybody's when all have."""
 
-    texts: dict[Hash32, _Text] = field(default_factory=dict)
-    runs_of: dict[Address, dict[Hash32, None]] = field(default_factory=dict)  # a client's, the oldest first
+    texts_of: dict[Address, dict[Hash32, bytes | _Long]] = field(default_factory=dict)  # a client's, the oldest first
+    client_of: dict[Hash32, Address] = field(default_factory=dict)  # of all runs, the oldest first
     bytes_of: dict[Address, int] = field(default_factory=dict)
     bytes_in_all: int = 0
 
@@ -52,38 +52,48 @@ class LogBook:
         """Appends; beyond 1 MiB a run's log is cut, but for its last lines."""
         if not text:
             return
-        kept = self.texts.get(job_id)
-        if kept is None:
-            kept = self.texts[job_id] = _Text(client)
-            self.runs_of.setdefault(client, {})[job_id] = None
-            self._count(client, TEXT_BYTES)
-        before = len(kept)
-        kept.add(text.encode(errors="replace"))
-        self._count(client, len(kept) - before)
-        while self.bytes_of.get(client, 0) > CLIENT_BYTES_MAX:
-            self._drop(next(iter(self.runs_of[client])))
+        data = text.encode(errors="replace")
+        owner = self.client_of.setdefault(job_id, client)
+        texts = self.texts_of.setdefault(owner, {})
+        kept = texts.get(job_id)
+        before = -TEXT_BYTES if kept is None else len(kept)
+        if kept is None or isinstance(kept, bytes):
+            kept = kept + data if kept else data
+            if len(kept) > LINES_BYTES_MAX:
+                whole, kept = kept, _Long(bytearray())
+                kept.add(whole)
+            texts[job_id] = kept
+        else:
+            kept.add(data)
+        self._count(owner, len(kept) - before)
+        while self.bytes_of.get(owner, 0) > CLIENT_BYTES_MAX:
+            self._drop(next(iter(self.texts_of[owner])))
         while self.bytes_in_all > ALL_BYTES_MAX:
-            self._drop(next(iter(self.texts)))
+            self._drop(next(iter(self.client_of)))
 
     def read(self, job_id: Hash32, start: int) -> bytes:
         """What a run has said from byte `start` on, up to where its text was cut."""
-        found = self.texts.get(job_id)
-        return bytes(found.text[start:]) if found is not None else b""
+        found = self._find(job_id)
+        return bytes(found.text[start:]) if isinstance(found, _Long) else found[start:]
 
     def ending(self, job_id: Hash32) -> bytes:
         """What comes after the place of the cut: how much was left out there, and the last lines. Nothing for a text that is whole."""
-        found = self.texts.get(job_id)
-        if found is None or not found.tail:
+        found = self._find(job_id)
+        if not isinstance(found, _Long) or not found.tail:
             return b""
         mark = b"\n[%d bytes were left out here]\n" % found.left_out if found.left_out else b""
         return mark + bytes(found.tail)
 
+    def _find(self, job_id: Hash32) -> bytes | _Long:
+        client = self.client_of.get(job_id)
+        return self.texts_of[client][job_id] if client is not None else b""
+
     def _drop(self, job_id: Hash32) -> None:
-        gone = self.texts.pop(job_id)
-        del self.runs_of[gone.client][job_id]
-        if not self.runs_of[gone.client]:
-            del self.runs_of[gone.client]
-        self._count(gone.client, -TEXT_BYTES - len(gone))
+        client = self.client_of.pop(job_id)
+        gone = self.texts_of[client].pop(job_id)
+        if not self.texts_of[client]:
+            del self.texts_of[client]
+        self._count(client, -TEXT_BYTES - len(gone))
 
     def _count(self, client: Address, more: int) -> None:
         self.bytes_in_all += more
