@@ -11,15 +11,20 @@ PAIRING, MAP_TO_G1 = Address(bytes(19) + b"\x0f"), Address(bytes(19) + b"\x10")
 
 async def check_chain(client: ChainClient, deployment: Deployment) -> None:
     """Refused(CHAIN) when the node serves another chain, or one on which these contracts do not stand."""
-    found = await client.chain_id()
-    if found != deployment.chain_id:
-        detail = f"the chain node serves chain {found}, the contracts are on chain {deployment.chain_id}: name its node (--chain-url)"
-        raise Refused(Code.CHAIN, detail)
+    await check_chain_id(client, deployment)
     for name, address in (("stakes", deployment.stakes), ("escrow", deployment.escrow)):
         if not await client.code(address):
             detail = f"no {name} contract at 0x{address.hex()}: the chain is another, or was made anew; init with its deployment"
             raise Refused(Code.CHAIN, detail)
     await check_curve(client)
+
+
+async def check_chain_id(client: ChainClient, deployment: Deployment) -> None:
+    """Refused(CHAIN) when the node serves another chain: what is signed with the number that it tells could be sent there."""
+    found = await client.chain_id()
+    if found != deployment.chain_id:
+        detail = f"the chain node serves chain {found}, the contracts are on chain {deployment.chain_id}: name its node (--chain-url)"
+        raise Refused(Code.CHAIN, detail)
 
 
 async def check_curve(client: ChainClient) -> None:

@@ -153,8 +153,8 @@ def init(
             fee_cap_gwei=fee_cap_gwei,
         )
         keys = _keys(folder, settings, password_file, is_new=True)
+        trusted.keep(folder, known)  # first: settings without it would believe whoever answers
         stored.write(folder, settings)
-        trusted.keep(folder, known)
     except (Refused, KeystoreError) as error:
         fail(error, as_json)
     stake = slots * (DEVNET if is_devnet else MAINNET).slot_stake

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from quorate_contracts.bindings.stakes import OPEN_BLOCK, PAGE
 from quorate_contracts.deploy import Contracts
-from quorate_contracts.whereabouts import check_chain
+from quorate_contracts.whereabouts import check_chain, check_chain_id
 from quorate_node.chain import ask, transact
 from quorate_node.keys import ProviderKeys
 from quorate_protocol.refusals import Code, Refused
@@ -60,7 +60,8 @@ def network_of(url: str) -> Hash32:
 
 
 async def standing(client: ChainClient, contracts: Contracts, keys: ProviderKeys, host_class: Hash32, slots: int) -> Standing:
-    """Reads everything that `missing` and `stand` go by."""
+    """Reads everything that `missing` and `stand` go by. Refused(CHAIN) when the node serves another chain than theirs."""
+    await check_chain_id(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account
     opened = await _open_slots(client, contracts, account, host_class)
     short = max(0, slots - opened)

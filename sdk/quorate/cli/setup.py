@@ -36,8 +36,9 @@ def init(
     except Refused as refused:
         raise UsageError(f"--deployment: {refused.detail}") from refused
     check_new(home, coordinator, limits)  # nobody types a new passphrase twice to hear then that the URL is none
-    profile = create_profile(home, coordinator, context.passphrase("New passphrase", is_new=True), limits)
-    trusted.keep(home, known)
+    passphrase = context.passphrase("New passphrase", is_new=True)
+    trusted.keep(home, known)  # first: a profile without it would believe whoever answers
+    profile = create_profile(home, coordinator, passphrase, limits)
     address = f"0x{profile.account.address.hex()}"
     if json:
         emit({"account": address, "home": str(home), "coordinator": profile.coordinator_url})
