@@ -184,6 +184,8 @@ def test_a_gap_in_the_archive_shows_nobody_anothers_output(runs: list[ArchivedRu
     archive.is_away = True
     with pytest.raises(Unavailable):
         outputs.may_read(digest, mine.provider)
+    outputs.claim(sha256(b"of no lease"), ZERO_HASH)
+    assert not outputs.unasked, "and what nobody may claim is not remembered"
     outputs.claim(digest, mine.hash)  # taken, for an honest one is paid by it
     with pytest.raises(Unavailable):
         outputs.may_read(digest, mine.provider)

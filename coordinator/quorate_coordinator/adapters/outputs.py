@@ -28,15 +28,16 @@ class Outputs:
     by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
     claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # the same by lease
     unkept: dict[Hash32, Hash32] = field(default_factory=dict)  # as by_digest: those that `Staging` has not taken over yet
-    unasked: set[Hash32] = field(default_factory=set)  # claimed while the archive could not say whether they are another's
+    unasked: set[Hash32] = field(default_factory=set)  # claims of which the archive has not said yet whether they are another's
 
     def load(self) -> None:
-        """Reads the state, once it was replayed."""
+        """Reads the state, once it was replayed. Nobody remembers which claims were taken unasked: whoever wants to read one has it asked."""
         for lease in self.state.leases.values():
             digest = committed_output(lease)
             if digest is not None and self.by_digest.setdefault(digest, lease.hash) == lease.hash:
                 self.claimed.setdefault(lease.hash, set()).add(digest)
                 self.unkept[digest] = lease.hash
+                self.unasked.add(digest)
 
     def claim(self, digest: Hash32, lease: Hash32) -> None:
         """Binds a ciphertext to the lease that commits to it. Salts make each unlike every other, so a second
@@ -45,7 +46,7 @@ class Outputs:
         A claim outlives whoever is cut off before the core has answered, so one lease has few, and one that is unknown has none. While
         the archive cannot be read claims are taken, for providers are paid by their commits (I3), and nobody reads what was claimed.
         """
-        over = self._over(digest)
+        over, is_asked = self._over(digest)
         holder = self.by_digest.get(digest, lease) if over is None else over.lease
         if holder != lease:
             raise Refused(Code.EQUIVOCATION, "commit: encryptedOutput belongs to another execution; seal the output with a salt of its own")
@@ -57,15 +58,16 @@ class Outputs:
         claimed.add(digest)
         self.by_digest[digest] = lease
         self.unkept[digest] = lease
+        if not is_asked:
+            self.unasked.add(digest)
 
-    def _over(self, digest: Hash32) -> Readers | None:
-        """What the archive knows of it, or knew."""
+    def _over(self, digest: Hash32) -> tuple[Readers | None, bool]:
+        """What the archive knows of it, or knew, and whether it could be asked."""
         try:
-            return self.archive.readers(digest)
+            return self.archive.readers(digest), True
         except Unavailable as error:
             log.warning("a claim is taken unasked: %s", error)  # not re-raised: it is asked when somebody wants to read
-            self.unasked.add(digest)
-            return None
+            return None, False
 
     def give_up(self, digest: Hash32, lease: Hash32) -> None:
         """The commit was refused after all."""
