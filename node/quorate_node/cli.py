@@ -44,6 +44,11 @@ EXIT_UNAVAILABLE = 4
 CONTROL_SECONDS = 5.0
 LEAVE_SECONDS = 3  # to tell the coordinators
 KEYS = "keys"  # the keystore's folder
+OPTIONS_OF = {
+    "coordinators": {"coordinator", "devnet"}, "is_devnet": {"limits", "devnet"}, "images": {"image"}, "listen_host": {"host"},
+    "listen_port": {"port"},
+}  # fmt: skip
+"""Options of `init` by the settings they make, where the names differ."""
 
 Home = Annotated[Path | None, typer.Option("--home", help="Folder of this provider [default: $QUORATE_HOME/node or XDG]")]
 PasswordFile = Annotated[Path | None, typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)")]
@@ -102,6 +107,7 @@ def _or_none(address: Address) -> Address | None:
 
 @app.command()
 def init(
+    ctx: typer.Context,
     coordinator: Annotated[list[str] | None, typer.Option("--coordinator", help="Base URL of a coordinator to serve; repeatable")] = None,
     devnet: Annotated[Path | None, typer.Option("--devnet", help="devnet.json of a devnet to join: its coordinator, its limits")] = None,
     limits: Annotated[str, typer.Option("--limits", help="mainnet, or devnet: cheap keys, allows the process executor")] = MAINNET.name,
@@ -131,16 +137,13 @@ def init(
     try:
         known = trusted.read(deployment) if deployment else None
         urls, is_devnet = _market(coordinator or [], devnet, limits)
-        asked, floor = stored.usd_price(price), stored.usd_price(price_floor)
-        if asked < floor:
-            raise Refused(Code.MALFORMED, f"--price {price} is below --price-floor {price_floor}: every job would be declined")
-        settings = Settings(
+        typed = Settings(
             coordinators=urls,
             owner=_address(owner, "--owner"),
             payout=_address(payout, "--payout"),
             slots=slots,
-            price=asked,
-            price_floor=floor,
+            price=stored.usd_price(price),
+            price_floor=stored.usd_price(price_floor),
             images=tuple(_image(item) for item in image or ()),
             region=region,
             executor=executor,
@@ -152,12 +155,13 @@ def init(
             chain_url=web_url("--chain-url", chain_url, "http://127.0.0.1:8545") if chain_url else "",
             fee_cap_gwei=fee_cap_gwei,
         )
+        is_first, settings = not (folder / stored.FILE).exists(), stored.changed(folder, typed, _named(ctx))
         keys = _keys(folder, settings, password_file, is_new=True)
         trusted.keep(folder, known)  # first: settings without it would believe whoever answers
         stored.write(folder, settings)
     except (Refused, KeystoreError) as error:
         fail(error, as_json)
-    stake = slots * (DEVNET if is_devnet else MAINNET).slot_stake
+    stake = settings.slots * (DEVNET if settings.is_devnet else MAINNET).slot_stake
     facts = {
         "home": str(folder), "provider": _hex(keys.account), "operator": _hex(keys.operator.address), "payout": _hex(keys.payout),
         "stake": stake, "has_owner_key": keys.owner is not None,
@@ -165,12 +169,19 @@ def init(
     if as_json:
         typer.echo(json.dumps(facts))
         return
-    typer.echo(f"Provider made in {folder}")
+    typer.echo(f"Provider {'made' if is_first else 'changed'} in {folder}{'' if is_first else ': keys, and what you did not name, stay'}")
     typer.echo(f"  owner {_hex(keys.account)}: needs {usd(stake)} USD of stake and gas to register")
     typer.echo(f"  operator {_hex(keys.operator.address)}: signs; `up` gives it gas from the owner")
     where = "" if home is None else f" --home {shlex.quote(str(home))}"
     faucet = f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if devnet else "fund the owner"
     typer.echo(f"Next: {faucet}, then `quorate node check{where}` and `quorate node up{where}`")
+
+
+def _named(ctx: typer.Context) -> set[str]:
+    """Fields of the settings whose options were typed."""
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    typed = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    return typed | {field for field, options in OPTIONS_OF.items() if typed & options}
 
 
 def _market(coordinators: list[str], devnet: Path | None, limits: str) -> tuple[tuple[str, ...], bool]:
@@ -179,8 +190,6 @@ def _market(coordinators: list[str], devnet: Path | None, limits: str) -> tuple[
         raise Refused(Code.MALFORMED, f"--limits {limits!r}: it is {MAINNET.name} or {DEVNET.name}")
     urls = [stored.devnet_coordinator(devnet)] if devnet else []
     urls += [web_url("--coordinator", url, "http://127.0.0.1:7700") for url in coordinators]
-    if not urls:
-        raise Refused(Code.MALFORMED, "name the market to join: --coordinator URL, or --devnet devnet.json")
     return tuple(dict.fromkeys(urls)), devnet is not None or limits == DEVNET.name
 
 

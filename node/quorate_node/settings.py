@@ -2,17 +2,19 @@
 
 import os
 import shlex
-from dataclasses import dataclass
+from collections.abc import Set
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from quorate_node.config import FEE_CAP_GWEI, GIB, STORE_GIB, Config, ExecutorKind
 from quorate_protocol import codec
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Price
+from quorate_protocol.units import Address, Price, usd
 from quorate_runtime.urls import web_url
 
 FILE = "node.json"
 SLOTS_MAX = 16
+REGION_MAX = 64  # as coordinators keep it
 FILE_BYTES_MAX = 64 * 1024
 DEVNET_FILE_BYTES_MAX = 1 << 20
 
@@ -63,6 +65,21 @@ def write(home: Path, settings: Settings) -> None:
     os.replace(part, home / FILE)
 
 
+def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
+    """`typed` where nothing that can be read stands yet; else what stands, changed in the fields that were named.
+
+    Whoever names another coordinator has not asked for another price, nor for another owner. Refused for what `read` would refuse.
+    """
+    try:
+        kept = read(home)
+    except Refused:
+        settings = typed
+    else:
+        settings = replace(kept, **{field.name: getattr(typed, field.name) for field in fields(Settings) if field.name in named})
+    _check(settings)
+    return settings
+
+
 def read(home: Path) -> Settings:
     """Refused with the remedy when there is none, or it is not readable, or an editor left in it what `init` would refuse."""
     path, again = home / FILE, f"`quorate node init --home {shlex.quote(str(home))}`"
@@ -85,11 +102,14 @@ def _check(settings: Settings) -> None:
         if not least <= value <= most:
             raise Refused(Code.MALFORMED, f"{name}: {value} is not between {least} and {most}")
     if not settings.coordinators:
-        raise Refused(Code.MALFORMED, "coordinators: none is named")
+        raise Refused(Code.MALFORMED, "coordinators: none is named; name the market to join: --coordinator URL, or --devnet devnet.json")
     for url in settings.coordinators:
         web_url("coordinators", url, "http://127.0.0.1:7700")
+    if len(settings.region) > REGION_MAX or not settings.region.isprintable():
+        raise Refused(Code.MALFORMED, f"region {settings.region[:80]!r}: at most {REGION_MAX} letters, on one line")
     if settings.price < settings.price_floor:
-        raise Refused(Code.MALFORMED, "price: it is below priceFloor, so every job would be declined")
+        floor = f"the price floor of {usd(settings.price_floor)}"
+        raise Refused(Code.MALFORMED, f"price: {usd(settings.price)} is below {floor}: every job would be declined")
 
 
 def devnet_coordinator(path: Path) -> str:

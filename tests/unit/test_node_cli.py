@@ -20,7 +20,7 @@ from quorate_node.registration import Standing, missing, network_of
 from quorate_node.status import read_status, status_of, write_status
 from quorate_protocol.classes import HostClass
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_ADDRESS, Amount, Hash32
+from quorate_protocol.units import ZERO_ADDRESS, Amount, Hash32, Price
 from quorate_runtime.clock import VirtualClock
 
 URL = "http://127.0.0.1:7700"
@@ -59,6 +59,22 @@ def test_init_makes_keys_once(tmp_path: Path, password: str) -> None:
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "node" / "keys").iterdir())
 
 
+def test_a_second_init_changes_what_it_names_and_nothing_else(tmp_path: Path, password: str) -> None:
+    """Whoever went to another coordinator asked the price of nobody, and became another provider."""
+    home, end = tmp_path / "node", ("--password-file", password, "--json")
+    chosen = ("--price", "0.40", "--price-floor", "0.25", "--slots", "2", "--limits", "devnet", "--owner", "0x" + "11" * 20)
+    more = ("--public-url", "http://203.0.113.7:7710", "--host", "0.0.0.0", "--port", "7711", "--executor", "bwrap", "--region", "eu")
+    facts = json.loads(run(home, "init", "--coordinator", URL, *chosen, *more, "--image", f"python@sha256:{'0' * 64}", *end)[1])
+    before = settings.read(home)
+    code, text = run(home, "init", "--coordinator", "http://127.0.0.1:7702", *end)
+    assert code == 0 and json.loads(text) == facts
+    assert settings.read(home) == replace(before, coordinators=("http://127.0.0.1:7702",))
+    assert run(home, "init", "--price", "0.30", "--port", "0", *end)[0] == 0
+    assert settings.read(home) == replace(before, coordinators=("http://127.0.0.1:7702",), price=Price(300_000), listen_port=0)
+    code, text = run(home, "init", "--price", "0.20", *end)
+    assert code == EXIT_REFUSED and "below the price floor of 0.250000" in json.loads(text)["detail"]
+
+
 def test_an_owner_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> None:
     """And is told what its owner must do."""
     words = ("--coordinator", URL, "--limits", "devnet", "--owner", "0x" + "11" * 20, "--password-file", password, "--json")
@@ -73,7 +89,7 @@ def test_an_owner_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> No
         ("--price", "-1"), ("--price", "0.0000001"), ("--price", "1e3"), ("--owner", "0x12"), ("--payout", "zz"),
         ("--public-url", "foo"), ("--public-url", "http://gpu.example:7710"),
         ("--image", "python:3.11"), ("--coordinator", "foo:80"), ("--price-floor", "7"),
-        ("--chain-url", "foo"),
+        ("--chain-url", "foo"), ("--region", "x" * 65),
     ],
 )  # fmt: skip
 def test_nonsense_is_refused_by_name(tmp_path: Path, password: str, words: tuple[str, str]) -> None:
