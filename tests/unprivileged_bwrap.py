@@ -44,6 +44,11 @@ libc = ctypes.CDLL(None, use_errno=True)
 made = [libc.shmget(0, 1 << 20, 0o1600), libc.semget(0, 1, 0o1600), libc.msgget(0, 0o1600)]
 open('/outputs/made', 'w').write(str(made))
 """
+FAVOURED = """path = '/proc/self/oom_score_adj'
+try: open(path, 'w').write('0')
+except OSError: pass
+open('/outputs/score', 'w').write(open(path).read().strip())
+"""
 PROGRAMS: dict[str, tuple[str, dict[str, object]]] = {
     "plain": (CLOSED + "open('/outputs/x','w').write(str(os.getuid()))", {}),
     "memory": (GROW, {"memory_bytes": 128 * MIB}),
@@ -55,6 +60,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, object]]] = {
     "mapped": (MAPPED, {"memory_bytes": 72 * MIB, "shm_bytes": 48 * MIB}),
     "nameless": (NAMELESS, {"memory_bytes": 64 * MIB}),
     "detached": (DETACHED, {}),
+    "favoured": (FAVOURED, {}),
     "time": ("while True: pass", {"max_duration": Seconds(1)}),
 }
 

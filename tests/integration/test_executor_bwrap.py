@@ -70,6 +70,7 @@ def test_limits_without_root(image: Path) -> None:
     assert [found[name]["status"] for name in ("hidden", "unlinked", "scratch", "mapped")] == [256 + 9, 256 + 9, 513, 0]
     assert found["nameless"]["status"] == 513, "memory that is mapped nowhere counts too"
     assert found["detached"]["collected"] == {"made": "[-1, -1, -1]"}, "of memory that no process holds nobody could tell"
+    assert found["favoured"]["collected"] == {"score": "1000"}, "the first to go when memory is out, whatever it asks for"
     assert found["time"]["cpu_ms"] > 100
     assert found["left"] == []
 

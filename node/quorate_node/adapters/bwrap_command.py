@@ -54,6 +54,8 @@ def bwrap_command(program: str, task: Task, image: ImageInfo, sources: Sources, 
     words += ["--ro-bind", sources.root, "/", "--proc", "/proc", "--dev", "/dev"]
     for mask in masks:
         words += ["--ro-bind", "/dev/null", mask]
+    # A program could take back there that it is the first to go when the machine's memory is out (`supervisor.OOM_SCORE`).
+    words += ["--remount-ro", "/proc"]
     if task.shm_bytes:
         words += _sized("/dev/shm", task.shm_bytes)
     words += ["--remount-ro", "/dev", *_sized("/scratch", task.scratch_bytes), *_sized("/tmp", task.scratch_bytes)]
