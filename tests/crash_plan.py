@@ -37,7 +37,7 @@ BY_TYPE: dict[str, Scenario] = {
     "StopArrived": Scenario.STOP, "StopTask": Scenario.STOP, "StopReceived": Scenario.STOP, "Failed": Scenario.LOSE,
     "OfferDue": Scenario.START, "SendOffer": Scenario.START, "Restarted": Scenario.START, "OfferReceived": Scenario.START,
     "DrainRequested": Scenario.DRAIN, "Configured": Scenario.CONFIGURE, "ChainReorganised": Scenario.REORGANISE,
-    "SessionReceived": Scenario.SESSION, "TransactionRefused": Scenario.OUTBID,
+    "Compared": Scenario.START, "SessionReceived": Scenario.SESSION, "TransactionRefused": Scenario.OUTBID,
     **dict.fromkeys(("SendDecline", "DeclineReceived", "Forget"), Scenario.DECLINE),
     **dict.fromkeys(("EpochFinal", "ClaimStood", "SendClaim"), Scenario.CLAIM),
     **dict.fromkeys(

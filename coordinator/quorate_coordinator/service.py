@@ -81,7 +81,6 @@ TICK_SECONDS = 0.5
 LEAVE_POLL_SECONDS = 0.05
 PROJECTION_SECONDS = 2.0
 COMPARE_SECONDS, COMPARE_RETRY_SECONDS = 5.0, 2.0
-AWAY_SECONDS = 60  # without a block: as long, and the journal may be one of another day
 
 
 @dataclass(slots=True)
@@ -200,6 +199,7 @@ class _Parts:
     history: History
     journal: Journal
     shown: asyncio.Queue[str] = field(default_factory=asyncio.Queue)  # of what we signed and do not know
+    found: books.Found = books.Found()
 
     async def serve(self, stack: AsyncExitStack, app: web.Application, runner: web.AppRunner) -> None:
         """Replays the journal, listens, and runs all tasks."""
@@ -243,6 +243,7 @@ class _Parts:
         core.rules = _with_sources(core.rules, (f"{url}/v1/content",))
         await actor.start()
         self.outputs.load()
+        self.found = books.Found.of(core.state.own, actor.newest_at, service.clock.now())
         self._compare_archive()
         await self._check_books()
         await self._tasks(actor)
@@ -257,13 +258,13 @@ class _Parts:
         if not config.is_newest:
             books.check_archive(state, self.history.archive)
 
-    async def _compare(self, known: int, compared: asyncio.Event) -> None:
-        """With the chain, as soon as it answers; `known` epochs stood in the journal at the start."""
+    async def _compare(self, compared: asyncio.Event) -> None:
+        """With the chain, as soon as it answers."""
         clock, coordinator, path = self.service.clock, self.core.rules.coordinator, self.service.config.path(TRANSACTIONS)
         while not self.service.config.is_newest:
             try:
                 newest = await newest_epoch(self.client, self.contracts, coordinator)
-                await asyncio.to_thread(books.check_chain, newest.number, known, path, self.sender.address)
+                await asyncio.to_thread(books.check_chain, newest.number, self.found.epochs, path, self.sender.address)
                 break
             except Unavailable as error:
                 # Not re-raised: nothing can be posted before it answers.
@@ -369,7 +370,7 @@ class _Parts:
                 group.create_task(keeper.run(), name="court")
                 if service.config.claims_for_all:
                     group.create_task(paymaster.run(), name="claims")
-                group.create_task(self._compare(int(self.core.state.own.epoch), compared), name="books")
+                group.create_task(self._compare(compared), name="books")
                 group.create_task(self._end_when_shown(), name="shown")
                 group.create_task(self._ticks(actor, compared), name="ticks")
                 group.create_task(rounds.run(), name="beacon")
@@ -395,6 +396,9 @@ class _Parts:
     async def _ticks(self, actor: Actor[ev.Event, Effect], compared: asyncio.Event) -> None:
         await self._hear(compared)
         while True:
+            if compared.is_set():
+                compared.clear()  # noted once
+                await self._until_taken(actor, ev.Compared())
             if self.core.needs_tick(int(self.service.clock.now())):
                 await self._until_taken(actor, ev.Tick())
             await self.service.clock.sleep(TICK_SECONDS)
@@ -403,12 +407,11 @@ class _Parts:
         """Sums are signed by ticks alone. Before the first, others have a moment to show newer ones: the chain unless it is away, and after
         a longer time away, as between a backup and today, providers too.
         """
-        clock, own = self.service.clock, self.core.state.own
         with contextlib.suppress(TimeoutError):  # not re-raised: nothing can be posted then, and deadlines are to pass
             async with asyncio.timeout(COMPARE_SECONDS):
                 await compared.wait()
-        if own.block_time and clock.now() - own.block_time > AWAY_SECONDS:
-            await clock.sleep(self.core.rules.limits.heartbeat_every)
+        if self.found.may_be_older:
+            await self.service.clock.sleep(books.PAUSES_HEARD * self.core.rules.limits.heartbeat_every)
 
     async def _until_taken(self, actor: Actor[ev.Event, Effect], event: ev.Event) -> None:
         """An event of our own. While effects wait in heaps (a full disk, a chain that is away) it waits for them: ending the process

@@ -127,6 +127,11 @@ class Actor(Generic[E, F]):
         except asyncio.QueueFull as error:
             raise Unavailable(f"the inbox is full ({self._inbox.maxsize} events)", 0.1) from error
 
+    @property
+    def newest_at(self) -> UnixSeconds:
+        """When the newest event was taken; 0 before the first."""
+        return self._at
+
     def is_settled(self) -> bool:
         """Nothing waits to be stepped, to become durable or to be performed."""
         return self._inbox.empty() and not self._flying and not self._outbox.pending

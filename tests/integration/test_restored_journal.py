@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -24,18 +25,19 @@ from quorate_coordinator.bounds import DEVNET_BOUNDS
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.state import State
+from quorate_coordinator.service import _Parts
 from quorate_node.showing import Showing
 from quorate_protocol import wire
 from quorate_protocol.envelope import Envelope, seal
-from quorate_protocol.limits import DEVNET
+from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import Statement
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Sequence
+from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Sequence, UnixSeconds
 from quorate_runtime.actor import Actor
 from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
 from quorate_runtime.clock import SystemClock, VirtualClock
 from quorate_runtime.crypto import KeySigner
-from quorate_runtime.peers_ws import WsDialer, WsPeers
+from quorate_runtime.peers_ws import HELLO_SECONDS, WsDialer, WsPeers
 from scripted_market import Party
 from serving import on_loopback
 
@@ -166,3 +168,34 @@ async def test_a_provider_shows_its_newest_statement_at_each_connection(monkeypa
             await until(3)
             for task in tasks:
                 task.cancel()
+
+
+def test_a_start_that_others_ended_leaves_the_journal_as_old_as_it_was() -> None:
+    """Told of an epoch by the chain's logs, and begun anew at once by whoever keeps it running, it went on: the chain had no epoch that it
+    did not know, and no provider was heard. It signed lower sums.
+    """
+    world = World(DEVNET, 5)
+    core, now = world.core, world.at
+    assert books.Found.of(core.state.own, 0, now) == books.Found(0, False), "nothing was ever done here"
+    assert books.Found.of(core.state.own, now - 5, now) == books.Found(0, False), "a crash"
+    assert books.Found.of(core.state.own, now - 3600, now) == books.Found(0, True), "a backup, or a long time away"
+    assert world.send(ev.Restarted())
+    assert world.send(ev.ChainAdvanced(BlockNumber(10**6), ZERO_HASH, UnixSeconds(now), (ev.EpochPosted(7, ZERO_HASH),)))
+    assert core.state.own.epoch == 7
+    for _ in range(2):
+        again = books.Found.of(restored(core.snapshot()).own, now, now)
+        assert again == books.Found(0, True), "and the next start, and the one after it"
+        assert world.send(ev.Restarted())
+    assert world.send(ev.Compared())
+    assert books.Found.of(core.state.own, now, now) == books.Found(7, False)
+
+
+@pytest.mark.parametrize("may_be_older", [False, True])
+async def test_providers_are_heard_for_as_long_as_one_may_take_to_come_back(may_be_older: bool) -> None:
+    """Its pause between two tries reaches a heartbeat and a half, and was given one."""
+    clock, compared = VirtualClock(0.0), asyncio.Event()
+    compared.set()
+    core = SimpleNamespace(rules=SimpleNamespace(limits=MAINNET))
+    parts = SimpleNamespace(found=books.Found(0, may_be_older), service=SimpleNamespace(clock=clock), core=core)
+    await _Parts._hear(cast("_Parts", parts), compared)
+    assert clock.elapsed >= 1.5 * MAINNET.heartbeat_every + HELLO_SECONDS if may_be_older else clock.elapsed == 0

@@ -150,7 +150,7 @@ def test_frames_carry_their_name() -> None:
 
 def test_two_events_without_fields_stay_apart() -> None:
     coded: CanonicalCodec[object, object] = CanonicalCodec(coordinator_events.Event, node_events.Event)
-    for event in (coordinator_events.Tick(), coordinator_events.Restarted()):
+    for event in (coordinator_events.Tick(), coordinator_events.Compared(), coordinator_events.Restarted()):
         assert type(coded.decode_event(1, coded.encode_event(event))) is type(event)
 
 

@@ -6,10 +6,11 @@ signed after it (a backup put back) would have this coordinator contradict itsel
 
 import logging
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_coordinator.archive import RunArchive
-from quorate_coordinator.core.state import Decided, Ended, State
+from quorate_coordinator.core.state import Books, Decided, Ended, State
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain import ChainClient
@@ -19,10 +20,26 @@ from quorate_runtime.sqlite_whole import FileDamaged
 
 log = logging.getLogger(__name__)
 LOOKED_AT = 100
+AWAY_SECONDS = 60  # without an event, of which each block is one: as long, and the journal may be one of another day
+PAUSES_HEARD = 2  # of a provider between two tries, each of which may be half as long again, with its hello
 
 
 class JournalOlder(JournalError):
     """Its own coordinator has signed what the journal does not know; the message says what, and how to go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A journal as it was found. A start that others ended has told it of what they have: for the next start it is as old as before."""
+
+    epochs: int = 0
+    may_be_older: bool = False  # providers are to be heard too
+
+    @classmethod
+    def of(cls, own: Books, newest_at: int, now: float) -> "Found":
+        """`newest_at`: when it took its newest event; 0 before the first."""
+        is_again = own.epoch_at_start is not None
+        return cls(own.epoch if own.epoch_at_start is None else own.epoch_at_start, is_again or 0 < newest_at < now - AWAY_SECONDS)
 
 
 def gone(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:

@@ -31,7 +31,7 @@ class Outputs:
     unasked: set[Hash32] = field(default_factory=set)  # claims of which the archive has not said yet whether they are another's
 
     def load(self) -> None:
-        """Reads the state, once it was replayed. Nobody remembers which claims were taken unasked: whoever wants to read one has it asked."""
+        """Reads the state, once it was replayed. Which claims were taken unasked nobody remembers, so all count as that."""
         for lease in self.state.leases.values():
             digest = committed_output(lease)
             if digest is not None and self.by_digest.setdefault(digest, lease.hash) == lease.hash:

@@ -106,7 +106,11 @@ class Coordinator:
             case ev.RunsArchived():
                 retirement.on_archived(turn, event)
             case ev.Restarted():
+                if self.state.own.epoch_at_start is None:
+                    turn.books(epoch_at_start=self.state.own.epoch)
                 _for_live(turn, lambda job: closing.reclose(turn, job) if isinstance(job.phase, Revealing) else None)
+            case ev.Compared():
+                turn.books(epoch_at_start=None)
             case ev.Tick():
                 on_tick(turn, self.queue, self.passing)
                 retirement.archive_due(turn, self.leaving)

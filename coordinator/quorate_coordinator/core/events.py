@@ -296,6 +296,11 @@ class Restarted:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """Since it came up the chain was asked, and providers had the time to say, what we have signed: it was known here."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passes."""
 
@@ -319,5 +324,6 @@ Event = (
     | TransactionRefused
     | RunsArchived
     | Restarted
+    | Compared
     | Tick
 )
