@@ -17,16 +17,23 @@ from quorate_coordinator.service import Service
 from quorate_devnet.beacon import BeaconConfig, running_beacon
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.server import ChainConfig, running_chain
-from quorate_protocol.limits import DEVNET
+from quorate_protocol.bearer import Bearer, make_token
+from quorate_protocol.envelope import seal
+from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.job import JobSpec
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.messages import Session
+from quorate_protocol.order import Submission
 from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.units import Address, Amount, BlockNumber
+from quorate_protocol.units import Address, Amount, BlockNumber, UnixSeconds
 from quorate_runtime.beacon import fetch_info
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner
+from scripted_market import an_order
 
-USD = 1_000_000
+READY_SECONDS = 60.0
 
 
 @dataclass
@@ -45,6 +52,35 @@ class Stage:
         """A coordinator on any free port."""
         return Service(Config(self.home, self.deployment, self.chain_url, self.beacon_url, port=0), self.keys)
 
+    @property
+    def coordinator(self) -> Address:
+        """The account whose keys `service` has."""
+        return self.keys.account.address
+
+    def token(self, account: Address, key: KeySigner, seconds: int = 60) -> dict[str, str]:
+        """The header with which `key` asks the coordinator for this account."""
+        return token(account, key, self.coordinator, self.deployment.chain_id, int(time.time()) + seconds)
+
+    def submission(self, client: KeySigner, spec: JobSpec, nonce: int, *, session: KeySigner | None = None, now: int = 0) -> Submission:
+        """A signed order for one execution; by a session key of the client's where one is named. `now` makes it the same again."""
+        at, domain, key = now or int(time.time()), self.deployment.domain(), session or client
+        order = an_order(client.address, self.coordinator, spec, nonce, at + 3600)
+        lent = Session(client.address, key.address, self.coordinator, Amount(90 * USD), UnixSeconds(at + 3600))
+        return Submission(seal(domain, order, key.sign), seal(domain, lent, client.sign), spec)
+
+    async def fund(self, client: KeySigner, money: Amount) -> None:
+        """So much more of it, all allocated to the coordinator."""
+        contracts = Contracts.of(self.deployment)
+        await self.send(
+            client, contracts.token.mint(client.address, money), contracts.token.approve(self.deployment.escrow),
+            contracts.escrow.deposit(money), contracts.escrow.allocate(self.coordinator, money),
+        )  # fmt: skip
+
+    async def register(self, owner: KeySigner, network: int, operator: Address | None = None) -> None:
+        """A provider whose key is the owner's, unless an operator is named."""
+        stakes, key = Contracts.of(self.deployment).stakes, operator or owner.address
+        await self.send(owner, stakes.register(key, owner.address, hash_tuple("p"), hash_tuple("b"), hash_tuple("net", network)))
+
     async def send(self, key: KeySigner, *calls: Call) -> None:
         """These transactions, in order; each time anew."""
         name = f"{key.address.hex()}-{time.monotonic_ns()}.sqlite"
@@ -54,6 +90,12 @@ class Stage:
             await sender.send_in_order(orders, deadline_seconds=60)
         finally:
             sender.close()
+
+
+def token(account: Address, key: KeySigner, coordinator: Address, chain_id: int, until: int) -> dict[str, str]:
+    """The header with which `key` asks a coordinator for an account."""
+    bearer = Bearer(account, key.address, UnixSeconds(until))
+    return {"Authorization": make_token(bearer, chain_id, coordinator, key.sign)}
 
 
 @contextlib.asynccontextmanager
@@ -92,11 +134,12 @@ async def running(service: Service) -> AsyncIterator[Service]:
     """The service from ready to stopped."""
     task = asyncio.create_task(service.run())
     ready = asyncio.create_task(service.ready.wait())
-    await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED, timeout=READY_SECONDS)
     if task.done():
         ready.cancel()
         await task
     try:
+        assert ready.done(), f"not ready within {READY_SECONDS:g} s"
         yield service
     finally:
         task.cancel()

@@ -27,7 +27,7 @@ from quorate_protocol.bearer import read_token
 from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import Envelope, seal
 from quorate_protocol.job import JobSpec
-from quorate_protocol.limits import DEVNET
+from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import Assignment, Commit, CommitEntry, CommitReceipt, CommitSet
 from quorate_protocol.ports import BeaconInfo, Executor
 from quorate_protocol.refusals import Code, Refused
@@ -54,7 +54,6 @@ from quorate_runtime.peers_ws import WsPeers
 from serving import on_loopback
 
 T = TypeVar("T")
-USD = 1_000_000
 JOB = Hash32(b"\x44" * 32)
 QUICK = SendPolicy(poll_seconds=0.1)  # as long as a block takes while something is deployed
 OWNER, OPERATOR, COORDINATOR, STATEMENT = (KeySigner(dev_account(i)) for i in (10, 11, 12, 13))

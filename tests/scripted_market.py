@@ -24,6 +24,7 @@ from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.step import Input
 from quorate_protocol.units import (
     KILLED,
+    ZERO_ADDRESS,
     ZERO_HASH,
     Address,
     Amount,
@@ -205,27 +206,11 @@ class Market:
         """A small job of client `who`."""
         if self.hears_blocks and self.at > self.core.state.own.block_time + DEVNET.ack_age_max // 2:
             self.send(ev.ChainAdvanced(BlockNumber(self.core.state.own.block + 1), ZERO_HASH, UnixSeconds(self.at), ()))
-        fields: dict[str, object] = {"max_price_per_hour": Price(200_000), "budget": Amount(1_000_000), "max_executions": Small(7)}
         up_to = changes.pop("up_to", Amount(40_000_000))
-        fields |= {"accept_unwitnessed": False, "accept_unverified": False, "verify_tier": VerifyTier.STANDARD, "host_class": ZERO_HASH}
-        fields |= changes
+        fields: dict[str, object] = {"budget": Amount(1_000_000), "max_executions": Small(7)}
+        fields |= {"accept_unwitnessed": False, "accept_unverified": False} | changes
         spec = replace(a_spec(f"job-{nonce}"), max_duration=Seconds(self.limit))
-        message = Order(
-            client=self.clients[who].address,
-            coordinator=COORDINATOR.address,
-            spec_hash=spec.digest(),
-            input_root=ZERO_HASH,
-            audit_premium_bps=Bps(500),
-            max_fee_bps=Bps(500),
-            comparator=Comparator.EXACT,
-            caseable=True,
-            witness=Address(bytes(20)),
-            sealed_key_hash=ZERO_HASH,
-            max_recipients=Small(0),
-            expiry=UnixSeconds(self.at + 600),
-            nonce=Nonce(nonce),
-            **fields,  # type: ignore[arg-type]
-        )
+        message = an_order(self.clients[who].address, COORDINATOR.address, spec, nonce, self.at + 600, **fields)
         session = Session(
             self.clients[who].address, self.sessions[who].address, COORDINATOR.address, up_to, UnixSeconds(self.at + 3600)  # type: ignore[arg-type]
         )
@@ -246,6 +231,18 @@ class Market:
                 return
             self.beat()
         raise AssertionError([type(self.job(job_id).phase).__name__ for job_id in job_ids])
+
+
+def an_order(client: Address, coordinator: Address, spec: job.JobSpec, nonce: int, expiry: int, /, **changes: object) -> Order:
+    """For one execution, whatever becomes of it, at the price that providers of tests ask; `changes` are fields."""
+    order = Order(
+        client=client, coordinator=coordinator, spec_hash=spec.digest(), input_root=job.input_root(spec),
+        max_price_per_hour=Price(200_000), budget=Amount(100_000), max_executions=Small(1), audit_premium_bps=Bps(500),
+        max_fee_bps=Bps(500), verify_tier=VerifyTier.STANDARD, comparator=Comparator.EXACT, caseable=True, host_class=ZERO_HASH,
+        witness=ZERO_ADDRESS, accept_unwitnessed=True, accept_unverified=True, sealed_key_hash=ZERO_HASH, max_recipients=Small(0),
+        expiry=UnixSeconds(expiry), nonce=Nonce(nonce),
+    )  # fmt: skip
+    return replace(order, **changes)  # type: ignore[arg-type]
 
 
 def a_spec(name: str) -> job.JobSpec:

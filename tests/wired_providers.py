@@ -11,13 +11,13 @@ from pathlib import Path
 
 import aiohttp
 
+from coordinator_stage import Stage, token
 from quorate_content.cid import Cid, parse
 from quorate_content.sealed import seal_directory
 from quorate_content.staging import upload_file
 from quorate_protocol import job, wire
 from quorate_protocol.beacon import round_at
-from quorate_protocol.bearer import Bearer, make_token
-from quorate_protocol.classes import HostClass, determinism_class
+from quorate_protocol.classes import determinism_class
 from quorate_protocol.commitment import commitment, result_digest
 from quorate_protocol.eip712 import Domain, digest
 from quorate_protocol.envelope import seal
@@ -43,8 +43,8 @@ from quorate_protocol.units import (
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner
 from quorate_runtime.peers_ws import WsDialer
+from scripted_market import HOST
 
-HOST = HostClass("x86_64", "v3", "AuthenticAMD")
 BEAT_SECONDS = 2.0
 ASK_SECONDS = Seconds(20)
 
@@ -58,6 +58,12 @@ class Place:
     domain: Domain
     chain_id: int
     beacon: BeaconInfo
+
+    @classmethod
+    def of(cls, stage: Stage, url: str) -> "Place":
+        """A coordinator of this stage."""
+        deployment = stage.deployment
+        return cls(url, stage.coordinator, deployment.domain(), deployment.chain_id, deployment.beacon_info())
 
 
 @dataclass
@@ -188,7 +194,6 @@ class WiredProvider:
         ciphertext = folder.with_suffix(".sealed")
         output, cid, _ = await asyncio.to_thread(seal_directory, folder, salt, ciphertext)
         place = self.floor.place
-        bearer = Bearer(self.account, self.key.address, UnixSeconds(int(time.time()) + 60))
-        headers = {"Authorization": make_token(bearer, place.chain_id, place.coordinator, self.key.sign)}
+        headers = token(self.account, self.key, place.coordinator, place.chain_id, int(time.time()) + 60)
         stored = await upload_file(self.session, f"{place.url}/v1/content", ciphertext, cid, headers)
         return output, parse(str(stored.cid))

@@ -18,24 +18,21 @@ from quorate_protocol import order as orders
 from quorate_protocol.cids import document_cid
 from quorate_protocol.classes import HostClass
 from quorate_protocol.commitment import commitment, result_digest
-from quorate_protocol.eip712 import Domain
 from quorate_protocol.envelope import seal
 from quorate_protocol.hashing import hash_tuple, sha256
 from quorate_protocol.lease import Accepted, Assigned, Closed, Lease
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages import Accept, Commit, Decline, Heartbeat, Order, Reveal, Session, Voucher
+from quorate_protocol.messages import Accept, Commit, Decline, Heartbeat, Reveal, Session, Voucher
 from quorate_protocol.offer import Hardware, Offer, OfferEnvelope, SlotOffer
 from quorate_protocol.order import Submission
 from quorate_protocol.refusals import Refused
 from quorate_protocol.step import Input
 from quorate_protocol.units import (
-    ZERO_ADDRESS,
     ZERO_HASH,
     Address,
     Amount,
     BlockNumber,
     Bps,
-    Comparator,
     DeclineReason,
     ExitStatus,
     Hash32,
@@ -48,21 +45,17 @@ from quorate_protocol.units import (
     Sequence,
     Small,
     UnixSeconds,
-    VerifyTier,
 )
 from quorate_runtime.actor_codec import CanonicalCodec
 from quorate_runtime.crypto import KeySigner, recover
+from scripted_market import COORDINATOR, DOMAIN, GENESIS, STATEMENT, an_order
 
-DOMAIN = Domain(31337, Address(b"\x11" * 20))
 HOSTS = (
     HostClass("x86_64", "v3", "AuthenticAMD"),
     HostClass("x86_64", "v4", "GenuineIntel"),
     HostClass("ada", sm_count=128, driver_branch="550"),
     HostClass("aarch64", "armv8", "ARM"),  # offered, staked by nobody
 )
-GENESIS = 1_000
-COORDINATOR = KeySigner(b"\x01" * 32)
-STATEMENT = KeySigner(b"\x02" * 32)
 CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
 IMAGE = document_cid(b"image")
 
@@ -238,14 +231,10 @@ class World:
         }  # fmt: skip
         spec = jobs.JobSpec(**(fields | spec_changes))  # type: ignore[arg-type]
         wanted: dict[str, object] = {
-            "client": client.address, "coordinator": COORDINATOR.address, "spec_hash": spec.digest(), "input_root": ZERO_HASH,
-            "max_price_per_hour": Price(200_000), "budget": Amount(1_000_000), "max_executions": Small(7), "audit_premium_bps": Bps(500),
-            "max_fee_bps": Bps(500), "verify_tier": VerifyTier.STANDARD, "comparator": Comparator.EXACT, "caseable": True,
+            "input_root": ZERO_HASH, "budget": Amount(1_000_000), "max_executions": Small(7), "accept_unwitnessed": False,
             "host_class": HOSTS[0].id() if self.limits.class_owner_age else ZERO_HASH,  # nobody has been there for long
-            "witness": ZERO_ADDRESS, "accept_unwitnessed": False, "accept_unverified": True,
-            "sealed_key_hash": ZERO_HASH, "max_recipients": Small(0), "expiry": UnixSeconds(self.at + 600), "nonce": Nonce(nonce),
         }  # fmt: skip
-        order = Order(**(wanted | changes))  # type: ignore[arg-type]
+        order = an_order(client.address, COORDINATOR.address, spec, nonce, self.at + 600, **(wanted | changes))
         session = Session(client.address, key.address, COORDINATOR.address, Amount(up_to), UnixSeconds(self.at + 3600))
         submission = Submission(seal(DOMAIN, order, key.sign), seal(DOMAIN, session, client.sign), spec)
         try:

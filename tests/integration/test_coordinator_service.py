@@ -1,22 +1,18 @@
 """The coordinator as a process-sized whole: real chain, real beacon, real contracts, real sockets; only providers are missing."""
 
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from coordinator_stage import USD, Stage, deployed_stage, running, until
+from coordinator_stage import Stage, deployed_stage, running, until
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.adapters.registration import ask
 from quorate_coordinator.service import Service
-from quorate_protocol.bearer import Bearer, make_token
 from quorate_protocol.cids import document_cid
-from quorate_protocol.limits import DEVNET
-from quorate_protocol.units import Amount, UnixSeconds
-from quorate_runtime.chain import ChainClient, Rpc, Sender
-from quorate_runtime.chain.sender import Outgoing
-from quorate_runtime.clock import SystemClock
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.units import Amount
+from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.crypto import KeySigner
 
 
@@ -31,23 +27,13 @@ async def test_registers_follows_the_chain_and_survives_a_restart(stage: Stage) 
     chain = ChainClient(Rpc(stage.chain_url, stage.session))
 
     async def account(service: Service) -> dict[str, object]:
-        bearer = Bearer(stage.client.address, stage.client.address, UnixSeconds(int(time.time()) + 60))
-        token = make_token(bearer, stage.deployment.chain_id, stage.keys.account.address, stage.client.sign)
         url = f"{service.url}/v1/accounts/0x{stage.client.address.hex()}"
-        async with stage.session.get(url, headers={"Authorization": token}) as response:
+        async with stage.session.get(url, headers=stage.token(stage.client.address, stage.client)) as response:
             return dict(await response.json())
 
     async with running(stage.service()) as service:
         assert await ask(chain, contracts.stakes.bond_of(stage.keys.account.address)) == DEVNET.coordinator_bond
-        sender = Sender(chain, stage.client, stage.home / "client.sqlite", SystemClock())
-        calls = (
-            contracts.token.approve(stage.deployment.escrow),
-            contracts.escrow.deposit(Amount(100 * USD)),
-            contracts.escrow.allocate(stage.keys.account.address, Amount(80 * USD)),
-        )
-        orders = [Outgoing(str(i), call.to, call.data, gas=call.gas) for i, call in enumerate(calls)]
-        await sender.send_in_order(orders, deadline_seconds=30)
-        sender.close()
+        await stage.fund(stage.client, Amount(80 * USD))
         await until(lambda: account(service), lambda view: view["allocation"] == 80 * USD)
         async with stage.session.get(f"{service.url}/v1/info") as response:
             assert (await response.json())["chainId"] == stage.deployment.chain_id
@@ -75,9 +61,8 @@ async def test_strangers_and_nonsense_are_refused_by_name(stage: Stage) -> None:
 async def test_uploads_need_an_account_with_money(stage: Stage) -> None:
     async with running(stage.service()) as service:
         stranger = KeySigner(b"\x77" * 32)
-        bearer = Bearer(stranger.address, stranger.address, UnixSeconds(int(time.time()) + 60))
-        token = make_token(bearer, stage.deployment.chain_id, stage.keys.account.address, stranger.sign)
-        async with stage.session.put(f"{service.url}/v1/content", data=b"hello", headers={"Authorization": token}) as response:
+        token = stage.token(stranger.address, stranger)
+        async with stage.session.put(f"{service.url}/v1/content", data=b"hello", headers=token) as response:
             assert (response.status, (await response.json())["code"]) == (403, "not-registered")
         async with stage.session.get(f"{service.url}/v1/content/{document_cid(b'absent')}") as response:
             assert response.status == 404

@@ -14,19 +14,13 @@ from pathlib import Path
 
 import aiohttp
 
-from coordinator_stage import USD, Stage, deployed_stage, running
-from quorate_contracts.deploy import Contracts
+from coordinator_stage import Stage, deployed_stage, running
 from quorate_coordinator.bounds import DEVNET_BOUNDS
 from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol import codec
-from quorate_protocol.bearer import Bearer, make_token
-from quorate_protocol.envelope import seal
-from quorate_protocol.hashing import hash_tuple
-from quorate_protocol.job import input_root
-from quorate_protocol.messages import Order, Session
-from quorate_protocol.order import Submission
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Amount, Bps, Comparator, Nonce, Price, Small, UnixSeconds, VerifyTier
+from quorate_protocol.limits import USD
+from quorate_protocol.units import Amount
 from quorate_runtime.crypto import KeySigner
 from scripted_market import a_spec
 from wired_providers import Floor, Place, WiredProvider
@@ -53,17 +47,8 @@ class Client:
     async def order(self) -> tuple[int, dict[str, object], str]:
         """One more job: status, answer, name."""
         self.nonce += 1
-        now, coordinator, spec = int(time.time()), self.stage.keys.account.address, a_spec(f"{self.name}-{self.nonce}")
-        message = Order(
-            client=self.key.address, coordinator=coordinator, spec_hash=spec.digest(), input_root=input_root(spec),
-            max_price_per_hour=Price(200_000), budget=Amount(100_000), max_executions=Small(1), audit_premium_bps=Bps(500),
-            max_fee_bps=Bps(500), verify_tier=VerifyTier.STANDARD, comparator=Comparator.EXACT, caseable=True, host_class=ZERO_HASH,
-            witness=ZERO_ADDRESS, accept_unwitnessed=True, accept_unverified=True, sealed_key_hash=ZERO_HASH, max_recipients=Small(0),
-            expiry=UnixSeconds(now + 3600), nonce=Nonce(self.nonce),
-        )  # fmt: skip
-        signed = Session(self.key.address, self.key.address, coordinator, Amount(90 * USD), UnixSeconds(now + 3600))
-        domain = self.stage.deployment.domain()
-        submission = Submission(seal(domain, message, self.key.sign), seal(domain, signed, self.key.sign), spec)
+        spec = a_spec(f"{self.name}-{self.nonce}")
+        submission = self.stage.submission(self.key, spec, self.nonce)
         async with self.session.post(f"{self.service.url}/v1/orders", data=codec.encode(submission)) as response:
             return response.status, await response.json(), spec.name
 
@@ -94,18 +79,8 @@ class Hall:
 
 async def settle(stage: Stage) -> None:
     """Everybody's money and registrations."""
-    contracts, coordinator = Contracts.of(stage.deployment), stage.keys.account.address
-    money = Amount(100 * USD)
-    funding = (
-        contracts.token.approve(stage.deployment.escrow), contracts.escrow.deposit(money), contracts.escrow.allocate(coordinator, money)
-    )  # fmt: skip
-
-    async def register(place: int, key: KeySigner) -> None:
-        network = hash_tuple("net", place)
-        await stage.send(key, contracts.stakes.register(key.address, key.address, hash_tuple("p"), hash_tuple("b"), network))
-
-    clients = (stage.send(key, contracts.token.mint(key.address, money), *funding) for key in (FLOODER, *OTHERS))
-    await asyncio.gather(*clients, *(register(place, key) for place, key in enumerate(PROVIDERS)))
+    clients = (stage.fund(key, Amount(100 * USD)) for key in (FLOODER, *OTHERS))
+    await asyncio.gather(*clients, *(stage.register(key, place) for place, key in enumerate(PROVIDERS)))
 
 
 @asynccontextmanager
@@ -124,9 +99,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
         service.config = replace(service.config, bounds=BOUNDS)
         await stack.enter_async_context(running(service))
         await settle(stage)
-        deployment = stage.deployment
-        place = Place(service.url, stage.keys.account.address, deployment.domain(), deployment.chain_id, deployment.beacon_info())
-        floor = Floor(place, tmp_path / "outputs")
+        floor = Floor(Place.of(stage, service.url), tmp_path / "outputs")
         for number, key in enumerate(PROVIDERS):
             session = await stack.enter_async_context(address(100 + number))
             await stack.enter_async_context(WiredProvider(key, floor, session).serving())
@@ -183,13 +156,10 @@ async def many_keys(hall: Hall) -> None:
     statuses: Counter[int] = Counter()
     kept: set[str] = set()
     begun = time.monotonic()
-    chain, coordinator = hall.stage.deployment.chain_id, hall.stage.keys.account.address
     async with address(66) as session:
         for number in range(240):
             key = KeySigner((1 << 200 | number % 80).to_bytes(32, "big"))
-            bearer = Bearer(key.address, key.address, UnixSeconds(int(time.time()) + 60))
-            headers = {"Authorization": make_token(bearer, chain, coordinator, key.sign)}
-            async with session.get(f"{hall.service.url}/v1/runs", headers=headers) as response:
+            async with session.get(f"{hall.service.url}/v1/runs", headers=hall.stage.token(key.address, key)) as response:
                 statuses[response.status] += 1
                 if response.status == 429:
                     kept.add((await response.json())["code"])

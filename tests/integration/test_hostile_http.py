@@ -18,8 +18,6 @@ from coordinator_stage import Stage, deployed_stage, running
 from quorate_coordinator.api.operations import OPERATIONS
 from quorate_coordinator.bounds import DEVNET_BOUNDS
 from quorate_coordinator.service import Service
-from quorate_protocol.bearer import Bearer, make_token
-from quorate_protocol.units import UnixSeconds
 from quorate_runtime.crypto import KeySigner
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -47,8 +45,7 @@ Market = tuple[Stage, Service]
 
 
 def token_of(stage: Stage, key: KeySigner) -> dict[str, str]:
-    bearer = Bearer(key.address, key.address, UnixSeconds(int(time.time()) + 60))
-    return {"Authorization": make_token(bearer, stage.deployment.chain_id, stage.keys.account.address, key.sign)}
+    return stage.token(key.address, key)
 
 
 REQUEST = b"GET /v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

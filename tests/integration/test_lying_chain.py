@@ -9,21 +9,19 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from coordinator_stage import USD, deployed_stage, running, until
-from quorate_contracts.deploy import Contracts
-from quorate_protocol.bearer import Bearer, make_token
+from coordinator_stage import deployed_stage, running, until
+from quorate_protocol.limits import USD
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
-from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_protocol.units import Address, Amount, BlockNumber, Hash32
+from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.chain.rpc import ANSWER_BYTES_MAX, RpcFailure
-from quorate_runtime.chain.sender import Outgoing
-from quorate_runtime.clock import SystemClock
 from quorate_runtime.sessions import plain_session
 from serving import on_loopback
 
@@ -170,9 +168,9 @@ class LyingProxy:
 
 async def test_a_coordinator_outlives_a_lying_node_and_misses_nothing(tmp_path: Path) -> None:
     async with deployed_stage(tmp_path) as stage:
-        proxy, contracts = LyingProxy(stage.chain_url), Contracts.of(stage.deployment)
+        proxy = LyingProxy(stage.chain_url)
         async with serving(proxy.answer) as url:
-            honest_url, stage.chain_url = stage.chain_url, url
+            honest, stage.chain_url = replace(stage), url
             async with running(stage.service()) as service:
 
                 async def is_up() -> int:
@@ -180,27 +178,18 @@ async def test_a_coordinator_outlives_a_lying_node_and_misses_nothing(tmp_path: 
                         return response.status
 
                 proxy.is_lying = True
-                sender = Sender(ChainClient(Rpc(honest_url, stage.session)), stage.client, stage.home / "client.sqlite", SystemClock())
-                calls = (
-                    contracts.token.approve(stage.deployment.escrow),
-                    contracts.escrow.deposit(Amount(100 * USD)),
-                    contracts.escrow.allocate(stage.keys.account.address, Amount(80 * USD)),
-                )
-                orders = [Outgoing(str(i), call.to, call.data, gas=call.gas) for i, call in enumerate(calls)]
-                await sender.send_in_order(orders, deadline_seconds=30)
-                sender.close()
+                await honest.fund(stage.client, Amount(80 * USD))
                 deadline = time.monotonic() + 40
                 while proxy.lies < 30:
                     assert time.monotonic() < deadline, f"only {proxy.lies} lies were asked for"
                     assert await is_up() == 200, "others do not notice"
                     await asyncio.sleep(0.05)
                 proxy.is_lying = False
-                bearer = Bearer(stage.client.address, stage.client.address, UnixSeconds(int(time.time()) + 600))
-                token = make_token(bearer, stage.deployment.chain_id, stage.keys.account.address, stage.client.sign)
+                token = stage.token(stage.client.address, stage.client, 600)
 
                 async def allocation() -> int:
                     place = f"{service.url}/v1/accounts/0x{stage.client.address.hex()}"
-                    async with stage.session.get(place, headers={"Authorization": token}) as response:
+                    async with stage.session.get(place, headers=token) as response:
                         return int((await response.json())["allocation"])
 
                 await until(allocation, lambda found: found == 80 * USD, 40)

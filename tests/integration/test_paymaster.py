@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator_stage import USD, Stage, deployed_stage, running, until
+from coordinator_stage import Stage, deployed_stage, running, until
 from quorate_contracts.bindings.call import Call
 from quorate_contracts.bindings.epochs import Epoch, Epochs, SignedVoucher
 from quorate_contracts.deploy import Contracts
@@ -18,7 +18,7 @@ from quorate_coordinator.core.state import EpochRecord, State
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.envelope import seal
 from quorate_protocol.epoch import Leaf, build, prove
-from quorate_protocol.limits import DEVNET
+from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import Session, Voucher
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Nonce, UnixSeconds

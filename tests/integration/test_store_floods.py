@@ -8,7 +8,6 @@ import asyncio
 import io
 import os
 import sqlite3
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,19 +15,14 @@ from pathlib import Path
 
 import aiohttp
 
-from coordinator_stage import USD, Stage, deployed_stage, running, until
-from quorate_contracts.deploy import Contracts
+from coordinator_stage import Stage, deployed_stage, running, until
 from quorate_coordinator.adapters.shares import Shares
 from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol import codec
-from quorate_protocol.bearer import Bearer, make_token
-from quorate_protocol.envelope import seal
-from quorate_protocol.hashing import hash_tuple
-from quorate_protocol.job import Input, input_root
-from quorate_protocol.messages import Order, Session
-from quorate_protocol.order import Submission
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Amount, Bps, Comparator, Nonce, Price, Small, UnixSeconds, VerifyTier
+from quorate_protocol.job import Input
+from quorate_protocol.limits import USD
+from quorate_protocol.units import Amount
 from quorate_runtime.crypto import KeySigner
 from scripted_market import a_spec
 from wired_providers import Floor, Place, WiredProvider
@@ -51,8 +45,7 @@ class Hall:
 
     def headers(self, key: KeySigner) -> dict[str, str]:
         """Its token."""
-        bearer = Bearer(key.address, key.address, UnixSeconds(int(time.time()) + 60))
-        return {"Authorization": make_token(bearer, self.stage.deployment.chain_id, self.stage.keys.account.address, key.sign)}
+        return self.stage.token(key.address, key)
 
     async def upload(self, key: KeySigner, data: bytes) -> tuple[int, dict[str, str]]:
         """Status and answer."""
@@ -66,11 +59,8 @@ class Hall:
 
     async def allocate(self, key: KeySigner, money: Amount) -> None:
         """More of it, until the coordinator has seen it."""
-        contracts, coordinator, before = Contracts.of(self.stage.deployment), self.stage.keys.account.address, await self.allocation(key)
-        await self.stage.send(
-            key, contracts.token.mint(key.address, money), contracts.token.approve(self.stage.deployment.escrow),
-            contracts.escrow.deposit(money), contracts.escrow.allocate(coordinator, money),
-        )  # fmt: skip
+        before = await self.allocation(key)
+        await self.stage.fund(key, money)
         await until(lambda: self.allocation(key), lambda seen: seen == before + money)
 
     async def allocation(self, key: KeySigner) -> int:
@@ -81,18 +71,8 @@ class Hall:
 
     async def order(self, cid: str, size: int) -> str:
         """The honest client's job with this input; its id."""
-        now, coordinator = int(time.time()), self.stage.keys.account.address
         spec = replace(a_spec("honest"), inputs=(Input(cid, "/inputs/data", size),))
-        message = Order(
-            client=HONEST.address, coordinator=coordinator, spec_hash=spec.digest(), input_root=input_root(spec),
-            max_price_per_hour=Price(200_000), budget=Amount(100_000), max_executions=Small(1), audit_premium_bps=Bps(500),
-            max_fee_bps=Bps(500), verify_tier=VerifyTier.STANDARD, comparator=Comparator.EXACT, caseable=True, host_class=ZERO_HASH,
-            witness=ZERO_ADDRESS, accept_unwitnessed=True, accept_unverified=True, sealed_key_hash=ZERO_HASH, max_recipients=Small(0),
-            expiry=UnixSeconds(now + 3600), nonce=Nonce(1),
-        )  # fmt: skip
-        signed = Session(HONEST.address, HONEST.address, coordinator, Amount(10 * USD), UnixSeconds(now + 3600))
-        domain = self.stage.deployment.domain()
-        submission = Submission(seal(domain, message, HONEST.sign), seal(domain, signed, HONEST.sign), spec)
+        submission = self.stage.submission(HONEST, spec, 1)
         async with self.session.post(f"{self.service.url}/v1/orders", data=codec.encode(submission)) as response:
             answer = await response.json()
             assert response.status == 200, answer
@@ -112,11 +92,6 @@ class Hall:
             base.close()
 
 
-async def register(stage: Stage, place: int, key: KeySigner) -> None:
-    stakes, network = Contracts.of(stage.deployment).stakes, hash_tuple("net", place)
-    await stage.send(key, stakes.register(key.address, key.address, hash_tuple("p"), hash_tuple("b"), network))
-
-
 @asynccontextmanager
 async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
     """The market, until the block ends."""
@@ -125,13 +100,11 @@ async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
         service = stage.service()
         service.config = replace(service.config, staging=SHARES)
         await stack.enter_async_context(running(service))
-        deployment = stage.deployment
-        place = Place(service.url, stage.keys.account.address, deployment.domain(), deployment.chain_id, deployment.beacon_info())
-        floor = Floor(place, tmp_path / "outputs")
+        floor = Floor(Place.of(stage, service.url), tmp_path / "outputs")
         session = await stack.enter_async_context(aiohttp.ClientSession())
         hall = Hall(stage, service, floor, session)
         poor = (hall.allocate(key, DUST) for key in FILLERS)
-        await asyncio.gather(hall.allocate(HONEST, ENOUGH), *poor, *(register(stage, place, key) for place, key in enumerate(PROVIDERS)))
+        await asyncio.gather(hall.allocate(HONEST, ENOUGH), *poor, *(stage.register(key, place) for place, key in enumerate(PROVIDERS)))
         for key in PROVIDERS:
             await stack.enter_async_context(WiredProvider(key, floor, session).serving())
         yield hall

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from coordinator_stage import token as token_for
 from fuzz.core_world import COORDINATOR, DOMAIN, World
 from quorate_content.cid import Cid
 from quorate_content.staging import add_staging_routes
@@ -28,12 +29,11 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.archived import archived
 from quorate_coordinator.core.state import Decided, Job
 from quorate_coordinator.rates import Rates
-from quorate_protocol.bearer import Bearer, make_token
 from quorate_protocol.envelope import seal
 from quorate_protocol.lease import Lease
 from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.messages import Stop
-from quorate_protocol.units import Hash32, UnixSeconds
+from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.crypto import KeySigner
 from quorate_runtime.http_answers import failures
@@ -99,9 +99,8 @@ def staged(stage: str) -> tuple[Filing, Job, Lease]:
     return world, job, lease
 
 
-def token(account: bytes, key: KeySigner, at: int) -> dict[str, str]:
-    bearer = Bearer(account, key.address, UnixSeconds(at + 600))  # type: ignore[arg-type]
-    return {"Authorization": make_token(bearer, DOMAIN.chain_id, COORDINATOR.address, key.sign)}
+def token(account: Address, key: KeySigner, at: int) -> dict[str, str]:
+    return token_for(account, key, COORDINATOR.address, DOMAIN.chain_id, at + 600)
 
 
 @asynccontextmanager

@@ -215,7 +215,7 @@ def waiting(resources: job.Resources, host: HostClass, price: int, image: str = 
     ack = Ack(ZERO_HASH, host.id(), NOW, BlockNumber(0), ZERO_HASH, ZERO_HASH, ZERO_HASH, Label.UNVERIFIED, Bps(0), Sequence(0))
     submission = Submission(Envelope(order, UNSIGNED), Envelope(session, UNSIGNED), spec)
     return Job(
-        hash_tuple("job"), submission, NOW, Envelope(ack, UNSIGNED), ZERO_HASH, host, ZERO_HASH, (), 0, Amount(0), Matching(NOW),
+        hash_tuple("job"), submission, NOW, Envelope(ack, UNSIGNED), ZERO_HASH, host, ZERO_HASH, 0, Amount(0), Matching(NOW),
         refused_by=refused,
     )  # fmt: skip
 
