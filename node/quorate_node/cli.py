@@ -304,7 +304,7 @@ def health(home: Home = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def status(home: Home = None, as_json: AsJson = False) -> None:
-    """What the daemon does now, what it earned, and why it declined jobs. Exit 4 when it does not run."""
+    """What the daemon does now, what it earned, what was not paid, and why it declined jobs. Exit 4 when it does not run."""
     try:
         tree = asyncio.run(_control(home_of(home), "GET", "/v1/status"))
     except (Refused, Unavailable) as error:
@@ -321,6 +321,8 @@ def status(home: Home = None, as_json: AsJson = False) -> None:
         typer.echo(f"  earned {final} USD final, {held} held, {claimed} claimed (coordinator {item['coordinator'][:12]})")
     for item in tree["declined"][-5:]:
         typer.echo(f"  declined: {item['reason']}: {item['text']}")
+    for item in tree.get("unpaid", [])[-5:]:
+        typer.echo(f"  unpaid: lease {item['lease'][:18]}: {item['why']}")
 
 
 @app.command()

@@ -1,15 +1,19 @@
 """Frames of coordinators become events: signatures are recovered here, decided upon in the core."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
 from quorate_node.core import events
+from quorate_node.core.phases import FAULTED
 from quorate_protocol import wire
 from quorate_protocol.eip712 import Domain
 from quorate_protocol.envelope import AnyEnvelope, Recover, signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
+
+_logger = logging.getLogger(__name__)
 
 
 class Submits(Protocol):
@@ -39,6 +43,9 @@ class Inbox:
         if isinstance(event, events.AssignmentArrived) and self._store_room is not None:
             event = replace(event, store_room=await self._store_room())
         await self._actor.submit(event)
+        if isinstance(event, events.VerdictArrived) and event.lease in event.verdict.message.faulted:
+            # Said here, because a held job may be found wrong long after its lease was forgotten.
+            _logger.warning("lease %s: %s; look at `quorate node check`, and at this machine's memory", event.lease.hex(), FAULTED)
         return wire.encode(wire.Ok())
 
     def event(self, frame: wire.Frame) -> events.Event:

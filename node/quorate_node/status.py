@@ -43,6 +43,14 @@ class DeclineStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class UnpaidStatus:
+    """What was run, or begun, and is not paid; remembered ten minutes, what was committed and lapsed seven days."""
+
+    lease: Hash32
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The whole picture. `connected`: coordinators that can be reached now."""
 
@@ -60,6 +68,7 @@ class Status:
     jury: tuple[int, ...]
     earnings: tuple[EarningStatus, ...]
     problems: tuple[Problem, ...] = ()  # nothing that would keep it from working, when empty
+    unpaid: tuple[UnpaidStatus, ...] = ()
 
 
 def status_of(
@@ -67,6 +76,7 @@ def status_of(
 ) -> Status:
     """The status of a core. Pure, but for the process id."""
     terms, live = core.terms, core.live()[:SHOWN_MAX]
+    over = [core.executions[lease] for table in (core.ended, core.done) for lease in list(table)[-SHOWN_MAX:]]
     declined = [core.executions[lease].phase for lease in list(core.declined)[-SHOWN_MAX:]]
     return Status(
         provider=terms.provider,
@@ -86,6 +96,7 @@ def status_of(
             for address, item in core.statements.items()
         ),
         problems=problems,
+        unpaid=tuple(UnpaidStatus(item.hash, why) for item in over if (why := item.unpaid()))[-SHOWN_MAX:],
     )
 
 

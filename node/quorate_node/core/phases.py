@@ -24,8 +24,12 @@ from quorate_protocol.units import (
     ExitStatus,
     Hash32,
     Milliseconds,
+    Outcome,
     UnixSeconds,
 )
+
+FAULTED = "its result was outvoted, or was not revealed in time: its pay is forfeited, and it counts as a fault"
+LEFT_OUT = "it was not revealed in time, so that others were asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,18 @@ class Execution:
                 return self.phase.commit
             case _:
                 return None
+
+    def unpaid(self) -> str:
+        """Why it has ended here without pay, on one line; "" when it has not, or that is not known here."""
+        match self.phase:
+            case Lapsed(why):
+                return "".join(letter if letter.isprintable() else "?" for letter in why)  # it may be a coordinator's words
+            case Done(_, verdict) if self.hash in verdict.message.faulted:
+                return FAULTED
+            case Done(_, verdict) if verdict.message.outcome is Outcome.ACCEPTED and self.hash not in verdict.message.group:
+                return LEFT_OUT
+            case _:
+                return ""
 
     def to(self, phase: Phase) -> "Execution":
         """The same execution in another phase."""
