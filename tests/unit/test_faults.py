@@ -236,6 +236,25 @@ def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
     assert again.key != case.key, "a purpose is sent once"
 
 
+def test_what_a_strangers_case_convicted_for_is_named_in_no_case_of_ours() -> None:
+    """The court refuses it, so whoever staked anew after a conviction for dust could have no case: each was tried with what was judged."""
+    market, owner = holding()
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase)
+    state, judged = market.core.state, tuple(digest(DOMAIN, item.assignment.message) for item in case.executions)
+    market.send(ev.TransactionRefused(case.key, "named"))
+    with state.transaction():
+        turn = turn_of(market)
+        chain_notes._apply(turn, ev.CaseOpened(Nonce(7), owner, judged))
+        chain_notes._apply(turn, ev.ProviderSlashed(owner, Amount(1), BlockNumber(1)))
+        chain_notes._apply(turn, ev.CaseDecided(Nonce(7), True, Amount(1)))
+        chain_notes._apply(turn, ev.SlotOpened(HOST, 0, owner, BlockNumber(2)))
+        assert not state.providers[owner].is_frozen and all(fault.is_case_used for fault in state.faults[owner])
+        state.faults[owner] = (*state.faults[owner], third(market, owner))
+        faults.open_case_if_due(turn, owner)
+    assert not turn.effects, "one alone is no case"
+
+
 def test_a_strangers_case_of_which_we_know_nothing_is_only_remembered() -> None:
     market, owner = holding()
     with market.core.state.transaction():

@@ -211,7 +211,9 @@ def _case_decided(turn: Turn, note: CaseDecided) -> None:
     case = _change_case(turn, note.case_id, is_convicted=note.is_convicted, slashed=note.slashed, phase="decided")
     if case is None:
         return
-    if not note.is_convicted:
+    if note.is_convicted:
+        faults.use_up(turn, case)
+    else:
         _thaw(turn, case.accused)
     for job_id in case.jobs:
         result = f"convicted, {note.slashed} micro-USD slashed" if note.is_convicted else "not convicted"

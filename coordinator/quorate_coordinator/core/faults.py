@@ -1,5 +1,7 @@
 """Trust and faults: what a verdict does to a provider's record, and when a case is opened (PROTOCOL §5)."""
 
+from collections.abc import Callable
+
 from quorate_coordinator.core import held
 from quorate_coordinator.core.effects import Evidence, OpenCase
 from quorate_coordinator.core.orders import trust_class_of, trust_of
@@ -145,10 +147,19 @@ def in_court(turn: Turn) -> frozenset[Hash32]:
 
 def give_back(turn: Turn, case: Case, is_for_three: bool) -> None:
     """The court did not hear a case: what it named may be named again, alone or with what comes; `is_for_three`: in no two."""
+    _mark(turn, case, lambda fault: replace(fault, is_case_used=False, is_for_three=fault.is_for_three or is_for_three))
+
+
+def use_up(turn: Turn, case: Case) -> None:
+    """Somebody's case convicted for what it named: the court hears none of it again."""
+    _mark(turn, case, lambda fault: replace(fault, is_case_used=True))
+
+
+def _mark(turn: Turn, case: Case, change: Callable[[Fault], Fault]) -> None:
     named = {turn.digest(item.assignment.message) for item in case.executions}
     known = turn.state.faults.get(case.accused) or ()
-    free = {fault.lease: replace(fault, is_case_used=False, is_for_three=fault.is_for_three or is_for_three) for fault in known}
-    turn.state.faults[case.accused] = tuple(free[fault.lease] if fault.lease in named else fault for fault in known)
+    if any(fault.lease in named for fault in known):
+        turn.state.faults[case.accused] = tuple(change(fault) if fault.lease in named else fault for fault in known)
 
 
 def shown_here(turn: Turn, assignments: tuple[Hash32, ...]) -> tuple[Evidence, ...]:
