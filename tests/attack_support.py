@@ -1,10 +1,9 @@
 """Programs that attack the sandbox they run in, and report as JSON what came of it."""
 
-import asyncio
 import json
 from pathlib import Path
 
-from executor_support import python_task
+from executor_support import python_task, said
 from quorate_protocol.ports import Executor, Task
 
 ATTEMPT = """
@@ -26,12 +25,7 @@ TELL = "\nprint(json.dumps(results))"
 
 async def results(executor: Executor, task: Task) -> dict[str, object]:
     """What the attack program reports."""
-    async with asyncio.timeout(60):
-        await executor.start(task)
-        ended = await executor.wait(task.lease_id)
-        text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)])
-    assert ended.status == 0, text
-    found: dict[str, object] = json.loads(text.splitlines()[-1])
+    found: dict[str, object] = json.loads((await said(executor, task)).splitlines()[-1])
     return found
 
 

@@ -1,7 +1,6 @@
 """What the executor tests share: a clock, tasks, an image built once, and the executors under test."""
 
 import asyncio
-import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,19 +19,10 @@ from quorate_node.adapters.process import ProcessExecutor
 from quorate_node.adapters.reap import reap, reap_processes
 from quorate_protocol.ports import Executor, Mount, Sandbox, Task
 from quorate_protocol.units import Seconds
+from quorate_runtime.clock import SystemClock
 
 MIB = 1 << 20
 Made = TypeVar("Made", bound=Executor)
-
-
-class RealClock:
-    """The system's clock, as a provider uses it."""
-
-    def now(self) -> float:
-        return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 def new_lease() -> str:
@@ -61,17 +51,17 @@ def make_executor(kind: str, folder: Path) -> Executor:
     home = folder / "leases"
     match kind:
         case "noop":
-            return NoopExecutor(home, RealClock(), duration_ms=300)
+            return NoopExecutor(home, SystemClock(), duration_ms=300)
         case "process":
-            return ProcessExecutor(home, RealClock())
+            return ProcessExecutor(home, SystemClock())
         case "bwrap":
-            return BwrapExecutor(home, folder / "images", RealClock())
+            return BwrapExecutor(home, folder / "images", SystemClock())
         case "docker-volume":
             kept = docker_places.OutputKind.VOLUME
-            return DockerExecutor(home, owner(folder), RealClock(), outputs=kept, sandbox=Sandbox.DOCKER_RUNC)
+            return DockerExecutor(home, owner(folder), SystemClock(), outputs=kept, sandbox=Sandbox.DOCKER_RUNC)
         case _:
             rules = ImageRules(private=None)  # registries of tests are on loopback
-            return DockerExecutor(home, owner(folder), RealClock(), sandbox=Sandbox(kind), rules=rules)
+            return DockerExecutor(home, owner(folder), SystemClock(), sandbox=Sandbox(kind), rules=rules)
 
 
 @asynccontextmanager
@@ -85,6 +75,16 @@ async def ending(executor: Made, kind: str, folder: Path) -> AsyncIterator[Made]
             await executor.remove(lease)
         await executor.close()
         assert await asyncio.to_thread(what_is_left, kind, folder) == 0
+
+
+async def said(executor: Executor, task: Task, seconds: float = 60.0) -> bytes:
+    """What the task's program writes, which ends well within the time."""
+    async with asyncio.timeout(seconds):
+        await executor.start(task)
+        ended = await executor.wait(task.lease_id)
+        text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)])
+    assert ended.status == 0, text
+    return text
 
 
 def owner(folder: Path) -> str:

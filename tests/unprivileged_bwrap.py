@@ -5,10 +5,11 @@ import json
 import sys
 from pathlib import Path
 
-from executor_support import MIB, RealClock, python_task
+from executor_support import MIB, python_task
 from quorate_node.adapters.bwrap import BwrapExecutor
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Seconds
+from quorate_runtime.clock import SystemClock
 
 GROW = "import time\nheld=[]\nwhile True: held.append(bytearray(b'x')*(8<<20)); time.sleep(0.02)"
 FORK = """import os, time
@@ -67,7 +68,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, object]]] = {
 
 async def main(archive: Path, folder: Path) -> None:
     """One after the other."""
-    executor = BwrapExecutor(folder / "leases", folder / "images", RealClock())
+    executor = BwrapExecutor(folder / "leases", folder / "images", SystemClock())
     await executor.check()
     found: dict[str, object] = {"limits": executor.limits}
     for name, (code, changes) in PROGRAMS.items():

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from clocks import WrongClock
+from coordinator_stage import running as running_coordinator
 from crash_client import job_of
 from quorate import Market
 from quorate.run import Run
@@ -25,18 +27,7 @@ from quorate_runtime.keys import Keystore, read_passphrase_file
 
 HOUR = 3600.0
 DOUBT_SECONDS = 1.0
-READY_SECONDS = 60.0
 ENDED_SECONDS = 120.0
-
-
-class Watch:
-    """A wall clock with an error that a test sets."""
-
-    def __init__(self) -> None:
-        self.error = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.error
 
 
 @asynccontextmanager
@@ -46,16 +37,8 @@ async def coordinator_of(devnet: Devnet, clock: SystemClock) -> AsyncIterator[No
     told = read_coordinator(devnet.config.folder / "ready" / "coordinator.settings")
     keys = coordinator_keys.load(Keystore.at(Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET))
     config = Config(Path(told.home), told.deployment, told.chain_url, told.beacon_url, port=told.port)
-    service = Service(config, keys, clock)
-    task = asyncio.ensure_future(service.run())
-    try:
-        ready = asyncio.ensure_future(service.ready.wait())
-        await asyncio.wait((ready, task), timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        assert ready.done(), task
+    async with running_coordinator(Service(config, keys, clock)):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def until_running(run: Run) -> None:
@@ -76,7 +59,7 @@ async def ends_well(run: Run, name: str) -> None:
 
 
 async def test_an_hour_s_jump_either_way_that_stays_while_jobs_run(image: Path, tmp_path: Path) -> None:
-    watch = Watch()
+    watch = WrongClock()
     clock = SystemClock(watch, doubt_seconds=DOUBT_SECONDS)
     config = DevnetConfig(tmp_path / "devnet", 3, clients=1, executor=ExecutorChoice.AUTO)
     async with running(config) as devnet, coordinator_of(devnet, clock), Market(devnet.profiles[0]) as market:

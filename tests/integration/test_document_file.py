@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from clocks import SetClock
 from quorate_content.cid import parse
 from quorate_content.fetch import Source
 from quorate_content.gateway import Library, add_gateway_routes
@@ -26,16 +27,6 @@ from serving import on_loopback
 
 KIB = 1024
 KEEPING = Keeping(4 << 20, 180 * DAY_SECONDS, 15 * DAY_SECONDS)
-
-
-class Clock:
-    """Unix seconds, set by the test."""
-
-    def __init__(self) -> None:
-        self.at = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 def some(number: int, size: int = 8 * KIB) -> bytes:
@@ -58,20 +49,20 @@ async def fill(file: DocumentFile) -> list[bytes]:
 
 
 async def test_many_at_once_share_their_syncs_and_are_durable(tmp_path: Path) -> None:
-    file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, Clock())
+    file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, SetClock())
     commits: list[str] = []
     file.file._connections()[0].set_trace_callback(lambda statement: commits.append(statement) if statement == "COMMIT" else None)
     documents = [some(number) for number in range(200)]
     await asyncio.gather(*(file.put(data) for data in documents), *(file.put(data) for data in documents[:50]))
     assert 1 <= len(commits) <= 4, "one sync for all that wait, not one each"
     file.close()
-    file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, Clock())
+    file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, SetClock())
     assert all(file.get(sha256(data)) == data for data in documents) and file.get(sha256(b"nothing")) is None
     file.close()
 
 
 async def test_text_takes_less_than_it_has(tmp_path: Path) -> None:
-    file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, Clock())
+    file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, SetClock())
     text = (os.urandom(4 * KIB).hex() + '{"body":{}}' * 100).encode()
     await file.put(text)
     before = file.used_bytes()
@@ -82,7 +73,7 @@ async def test_text_takes_less_than_it_has(tmp_path: Path) -> None:
 
 
 async def test_what_is_over_its_time_goes_and_what_is_stored_again_stays(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = SetClock()
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, clock)
     old, again = some(1), some(2)
     await file.put(old)
@@ -98,7 +89,7 @@ async def test_what_is_over_its_time_goes_and_what_is_stored_again_stays(tmp_pat
 
 
 async def test_at_its_bound_the_oldest_go_but_nothing_young(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    clock = Clock()
+    clock = SetClock()
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, clock)
     taken = await fill(file)
     assert len(taken) > 300 and all(file.get(sha256(data)) == data for data in taken)
@@ -131,7 +122,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 async def test_a_full_disk_is_unavailable_and_later_everything_is_there(tmp_path: Path) -> None:
-    file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, Clock())
+    file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, SetClock())
     first, second = some(1), some(2, 512 * KIB)
     await file.put(first)
     with files_of_at_most(128 * KIB):
@@ -145,14 +136,14 @@ async def test_a_full_disk_is_unavailable_and_later_everything_is_there(tmp_path
 
 async def test_a_file_of_a_newer_program_is_not_touched(tmp_path: Path) -> None:
     path = tmp_path / "documents.sqlite"
-    DocumentFile(path, KEEPING, Clock()).close()
+    DocumentFile(path, KEEPING, SetClock()).close()
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 9")
     connection.close()
     with pytest.raises(FileNewer, match="newer program"):
-        DocumentFile(path, KEEPING, Clock())
+        DocumentFile(path, KEEPING, SetClock())
     path.write_bytes(b"rubbish" * 1000)
-    file = DocumentFile(path, KEEPING, Clock())
+    file = DocumentFile(path, KEEPING, SetClock())
     with pytest.raises(Unavailable, match="backup"):
         file.get(sha256(some(1)))
     file.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine_support import OwnEngine
-from executor_support import RealClock, python_task
+from executor_support import python_task
 from needs import require
 from quorate_node.adapters.docker import PREFIX, DockerExecutor
 from quorate_node.adapters.docker_life import engine_life
@@ -17,6 +17,7 @@ from quorate_node.adapters.docker_profile import LABEL_LIFE
 from quorate_node.adapters.engine import connect
 from quorate_protocol.ports import Sandbox, TaskState
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.clock import SystemClock
 
 pytestmark = pytest.mark.docker
 OWNER = "test-own-engine"
@@ -36,7 +37,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnEngine]:
 
 @pytest.fixture
 async def executor(engine: OwnEngine, tmp_path: Path) -> AsyncIterator[DockerExecutor]:
-    made = DockerExecutor(tmp_path / "leases", OWNER, RealClock(), engine.url, sandbox=Sandbox.DOCKER_RUNC)
+    made = DockerExecutor(tmp_path / "leases", OWNER, SystemClock(), engine.url, sandbox=Sandbox.DOCKER_RUNC)
     yield made
     for lease in await made.leases():
         await made.remove(lease)
@@ -97,7 +98,7 @@ async def test_an_exit_while_nobody_watched_counts_in_the_same_life(executor: Do
 async def test_outputs_in_a_volume_are_gone_with_the_engine_and_that_is_said(
     engine: OwnEngine, image: Path, tmp_path: Path
 ) -> None:
-    executor = DockerExecutor(tmp_path / "leases", OWNER, RealClock(), engine.url, OutputKind.VOLUME, Sandbox.DOCKER_RUNC)
+    executor = DockerExecutor(tmp_path / "leases", OWNER, SystemClock(), engine.url, OutputKind.VOLUME, Sandbox.DOCKER_RUNC)
     task = python_task(image, SLOW.format(0))
     try:
         await executor.start(task)

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 from attack_support import ATTEMPT, FILL, TELL, check_filled, results
-from executor_support import MIB, RealClock, make_executor, python_task, what_is_left
+from executor_support import MIB, make_executor, python_task, what_is_left
 from image_support import append_layer, declare_volumes, entry, tar
 from quorate_node.adapters import mounts
 from quorate_node.adapters.bwrap import BwrapExecutor, OutputKind
 from quorate_node.adapters.detached import is_locked
 from quorate_protocol.ports import TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.clock import SystemClock
 
 pytestmark = pytest.mark.bwrap
 NOBODY_ELSE = 4711
@@ -77,7 +78,7 @@ def test_limits_without_root(image: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="memory file systems are mounted by root")
 async def test_outputs_in_memory_are_sized(image: Path, tmp_path: Path) -> None:
-    executor = BwrapExecutor(tmp_path / "leases", tmp_path / "images", RealClock(), outputs=OutputKind.MEMORY)
+    executor = BwrapExecutor(tmp_path / "leases", tmp_path / "images", SystemClock(), outputs=OutputKind.MEMORY)
     await executor.check()
     task = python_task(image, ATTEMPT + FILL + TELL, output_bytes=8 * MIB, scratch_bytes=16 * MIB, shm_bytes=4 * MIB, output_inodes=200)
     check_filled(await results(executor, task))

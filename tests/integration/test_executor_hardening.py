@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attack_support import ATTEMPT, FILL, TELL, check_filled, results
-from executor_support import MIB, RealClock, ending, owner, python_task
+from executor_support import MIB, ending, owner, python_task
 from image_support import add_layer
 from needs import require
 from quorate_node.adapters import mounts
@@ -18,13 +18,14 @@ from quorate_node.adapters.engine import connect
 from quorate_node.adapters.reap import reap
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
+from quorate_runtime.clock import SystemClock
 
 pytestmark = pytest.mark.docker
 
 
 @pytest.fixture
 async def executor(tmp_path: Path) -> AsyncIterator[DockerExecutor]:
-    made = DockerExecutor(tmp_path / "leases", owner(tmp_path), RealClock(), sandbox=Sandbox.DOCKER_RUNC)
+    made = DockerExecutor(tmp_path / "leases", owner(tmp_path), SystemClock(), sandbox=Sandbox.DOCKER_RUNC)
     async with ending(made, "docker-runc", tmp_path):
         yield made
 
@@ -33,7 +34,7 @@ async def executor(tmp_path: Path) -> AsyncIterator[DockerExecutor]:
 async def test_space_is_limited_everywhere(image: Path, tmp_path: Path, kind: OutputKind) -> None:
     if kind is OutputKind.LOOP:
         require("mounts")
-    executor = DockerExecutor(tmp_path / "leases", "space-" + tmp_path.name, RealClock(), outputs=kind, sandbox=Sandbox.DOCKER_RUNC)
+    executor = DockerExecutor(tmp_path / "leases", "space-" + tmp_path.name, SystemClock(), outputs=kind, sandbox=Sandbox.DOCKER_RUNC)
     await executor.check()
     task = python_task(
         image, ATTEMPT + FILL + TELL, output_bytes=8 * MIB, scratch_bytes=16 * MIB, shm_bytes=4 * MIB, output_inodes=200
@@ -88,7 +89,7 @@ async def test_image_that_does_not_exist(executor: DockerExecutor, image: Path, 
 async def test_reaper_removes_what_a_killed_daemon_left(image: Path, tmp_path: Path) -> None:
     home, label = tmp_path / "leases", "reaped-" + tmp_path.name
     for kind in (choose_kind(), OutputKind.VOLUME):
-        executor = DockerExecutor(home, label, RealClock(), outputs=kind, sandbox=Sandbox.DOCKER_RUNC)
+        executor = DockerExecutor(home, label, SystemClock(), outputs=kind, sandbox=Sandbox.DOCKER_RUNC)
         task = python_task(image, "import time; time.sleep(100)", mounts={"/inputs/a": image})
         await executor.check()
         await executor.start(replace(task))

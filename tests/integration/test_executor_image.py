@@ -1,6 +1,5 @@
 """An ordinary scientific image runs unchanged in every sandbox: numpy, worker processes, shared memory, a compiled extension of its own."""
 
-import asyncio
 import hashlib
 import json
 import subprocess
@@ -9,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from executor_support import MIB, SANDBOXES, make_executor, python_task, what_is_left
+from executor_support import MIB, python_task, said
 from needs import require
 from quorate.images import build_python_image
+from quorate_protocol.ports import Executor
 
 EXTENSION = """
 #include <Python.h>
@@ -74,32 +74,19 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "fast.so"
 
 
-@pytest.mark.parametrize("kind", SANDBOXES)
-async def test_runs_unchanged(kind: str, image: Path, extension: Path, tmp_path: Path) -> None:
+async def test_runs_unchanged(executor: Executor, image: Path, extension: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    executor = make_executor(kind, tmp_path)
     mounts = {"/inputs/fast.so": extension, "/inputs/program.py": tmp_path / "program.py"}
     task = python_task(
         image, "", argv=("python3", "/inputs/program.py"), mounts=mounts, shm_bytes=32 * MIB, memory_bytes=1024 * MIB,
         output_bytes=16 * MIB, env={"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Haswell"},
     )  # fmt: skip
-    try:
-        await executor.check()
-        async with asyncio.timeout(120):
-            await executor.start(task)
-            ended = await executor.wait(task.lease_id)
-        text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)])
-        assert ended.status == 0, text
-        assert json.loads(text.splitlines()[-1]) == EXPECTED
-        await executor.collect(task.lease_id, tmp_path / "collected")
-        product = (tmp_path / "collected" / "product.npy").read_bytes()
-        assert len(product) == 8_000_128
-        DIGESTS.add(hashlib.sha256(product).hexdigest())
-        assert len(DIGESTS) == 1, "every sandbox computes the same bits"
-    finally:
-        await executor.remove(task.lease_id)
-        await executor.close()
-    assert await asyncio.to_thread(what_is_left, kind, tmp_path) == 0
+    assert json.loads((await said(executor, task, 120)).splitlines()[-1]) == EXPECTED
+    await executor.collect(task.lease_id, tmp_path / "collected")
+    product = (tmp_path / "collected" / "product.npy").read_bytes()
+    assert len(product) == 8_000_128
+    DIGESTS.add(hashlib.sha256(product).hexdigest())
+    assert len(DIGESTS) == 1, "every sandbox computes the same bits"
 
 
 DIGESTS: set[str] = set()

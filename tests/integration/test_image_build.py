@@ -1,15 +1,13 @@
 """Python images built out of the running environment: deterministic, small enough, complete enough to run."""
 
-import asyncio
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from executor_support import RealClock, python_task
+from executor_support import ending, make_executor, python_task, said
 from quorate.images import build_python_image, read_archive
-from quorate_node.adapters.docker import DockerExecutor
 from quorate_protocol.refusals import Code, Refused
 
 
@@ -61,17 +59,8 @@ async def test_image_runs_hardened(tmp_path: Path) -> None:
         "assert subprocess.run([sys.executable, '-c', 'print(5)'], capture_output=True, text=True).stdout == '5\\n'\n"
         "product = np.arange(10_000.0).reshape(100, 100); np.save('/outputs/product.npy', product @ product)\n"
     )
-    executor = DockerExecutor(tmp_path / "leases", "image-" + tmp_path.name, RealClock())
-    await executor.check()
     task = python_task(built.path, code)
-    try:
-        async with asyncio.timeout(60):
-            await executor.start(task)
-            ended = await executor.wait(task.lease_id)
-        text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)])
-        assert ended.status == 0, text
+    async with ending(make_executor("docker-runc", tmp_path), "docker-runc", tmp_path) as executor:
+        await said(executor, task)
         await executor.collect(task.lease_id, tmp_path / "collected")
         assert (tmp_path / "collected" / "product.npy").stat().st_size == 80_128
-    finally:
-        await executor.remove(task.lease_id)
-        await executor.close()

@@ -15,7 +15,7 @@ import docker.errors
 import pytest
 from aiohttp import web
 
-from executor_support import MIB, RealClock, ending, new_lease, owner, python_task
+from executor_support import MIB, ending, new_lease, owner, python_task
 from image_support import entry, image_entries, tar
 from node_world import make_spec
 from quorate_content.store import ContentStore
@@ -29,6 +29,7 @@ from quorate_node.adapters.registry_image import fetch_archive, parse_pinned
 from quorate_node.workbench import Workbench
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.clock import SystemClock
 from registry_support import Served, digest_of, served, serving
 from serving import on_loopback
 
@@ -39,7 +40,7 @@ SECONDS = 3.0  # long enough to be told from nothing
 
 
 def executing(folder: Path, rules: ImageRules = RULES) -> contextlib.AbstractAsyncContextManager[DockerExecutor]:
-    made = DockerExecutor(folder / "leases", owner(folder), RealClock(), sandbox=Sandbox.DOCKER_RUNC, rules=rules)
+    made = DockerExecutor(folder / "leases", owner(folder), SystemClock(), sandbox=Sandbox.DOCKER_RUNC, rules=rules)
     return ending(made, "docker-runc", folder)
 
 
@@ -355,7 +356,7 @@ async def test_the_fetch_of_a_lease_has_the_leases_deadline(tmp_path: Path) -> N
     store = ContentStore(tmp_path / "store", 1 << 20)
     try:
         async with executing(tmp_path) as executor, serving(served(small(tmp_path), layer=1 << 30), drip) as (name, asked):
-            bench, begun = Workbench(executor, store, tmp_path / "home", RealClock(), {}), time.monotonic()
+            bench, begun = Workbench(executor, store, tmp_path / "home", SystemClock(), {}), time.monotonic()
             spec = replace(make_spec(), image=name)
             with pytest.raises(Unavailable, match="deadline"):
                 await bench.fetch(new_lease(), spec, (), 3.0)

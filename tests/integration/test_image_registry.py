@@ -10,7 +10,7 @@ import aiohttp
 import docker
 import pytest
 
-from executor_support import make_executor, python_task, what_is_left
+from executor_support import ending, make_executor, python_task, said
 from quorate.errors import EvidenceError, UnavailableError, UsageError
 from quorate.images import read_archive
 from quorate.registry import MANIFEST_TYPES, TaggedImage, parse_tagged, resolve
@@ -59,18 +59,8 @@ async def test_tag_resolved_pulled_by_digest_and_run(
     assert name == f"{host}/quorate/test"
     async with session.get(f"http://{host}/v2/quorate/test/manifests/{digest}", headers={"Accept": MANIFEST_TYPES[-1]}) as response:
         assert "sha256:" + hashlib.sha256(await response.read()).hexdigest() == digest
-    executor = make_executor("docker-runc", tmp_path)
-    task = python_task(pinned, "print('from the registry')")
-    try:
-        async with asyncio.timeout(60):
-            await executor.start(task)
-            assert (await executor.wait(task.lease_id)).status == 0
-            text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)])
-        assert text == b"from the registry\n"
-    finally:
-        await executor.remove(task.lease_id)
-        await executor.close()
-        assert await asyncio.to_thread(what_is_left, "docker-runc", tmp_path) == 0
+    async with ending(make_executor("docker-runc", tmp_path), "docker-runc", tmp_path) as executor:
+        assert await said(executor, python_task(pinned, "print('from the registry')")) == b"from the registry\n"
 
 
 async def test_registry_that_swaps_the_manifest_at_submit(

@@ -6,22 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from clocks import SetClock
 from quorate_content.index import OBJECT_BYTES_MIN, Index, Need, Owner
 from quorate_protocol.refusals import Unavailable
 
 KIB, MIB = 1024, 1 << 20
 QUOTA = 8 * MIB
 OWNERS = ("a", "b", "c")
-
-
-class Clock:
-    """Seconds, set by the test."""
-
-    def __init__(self) -> None:
-        self.at = 1_000.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 def name(number: int) -> str:
@@ -49,7 +40,7 @@ def slow_sums(path: Path, now: float) -> tuple[dict[str, int], int]:
     return {owner: held for owner, held in owned.items() if held}, used
 
 
-def one_step(index: Index, clock: Clock, dice: random.Random) -> None:
+def one_step(index: Index, clock: SetClock, dice: random.Random) -> None:
     number, owner = dice.randrange(24), Owner(dice.choice(OWNERS), weight=dice.randrange(1, 9))
     match dice.randrange(9):
         case 0 | 1:
@@ -71,7 +62,7 @@ def one_step(index: Index, clock: Clock, dice: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_kept_sums_are_the_slow_sums(tmp_path: Path, seed: int) -> None:
-    clock, dice, path = Clock(), random.Random(seed), tmp_path / "index.sqlite"
+    clock, dice, path = SetClock(1_000.0), random.Random(seed), tmp_path / "index.sqlite"
     index = Index(path, clock)
     for step in range(200):
         one_step(index, clock, dice)
@@ -91,7 +82,7 @@ def test_kept_sums_are_the_slow_sums(tmp_path: Path, seed: int) -> None:
 
 def test_the_price_of_a_pin_does_not_grow_with_pins(tmp_path: Path) -> None:
     """Steps of SQLite's machine for one more pin, with ten and with three thousand of them."""
-    index = Index(tmp_path / "index.sqlite", Clock())
+    index = Index(tmp_path / "index.sqlite", SetClock(1_000.0))
     owner, steps = Owner("a", 1 << 40), [0]
 
     def count() -> int:
@@ -124,7 +115,7 @@ def test_the_price_of_a_pin_does_not_grow_with_pins(tmp_path: Path) -> None:
 
 
 def test_who_holds_most_for_its_weight_yields_its_oldest_first(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = SetClock(1_000.0)
     index = Index(tmp_path / "index.sqlite", clock)
     for number in range(8):
         store(index, number, MIB)
@@ -140,7 +131,7 @@ def test_who_holds_most_for_its_weight_yields_its_oldest_first(tmp_path: Path) -
 
 
 def test_what_is_used_yields_only_beyond_its_owners_share(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = SetClock(1_000.0)
     index = Index(tmp_path / "index.sqlite", clock)
     for number in range(8):
         store(index, number, MIB)
@@ -154,7 +145,7 @@ def test_what_is_used_yields_only_beyond_its_owners_share(tmp_path: Path) -> Non
 
 
 def test_what_was_promised_never_yields(tmp_path: Path) -> None:
-    clock = Clock()
+    clock = SetClock(1_000.0)
     index = Index(tmp_path / "index.sqlite", clock)
     for number in range(8):
         store(index, number, MIB)
@@ -166,7 +157,7 @@ def test_what_was_promised_never_yields(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
-    path, clock = tmp_path / "index.sqlite", Clock()
+    path, clock = tmp_path / "index.sqlite", SetClock(1_000.0)
     base = sqlite3.connect(path)
     base.executescript("""
         create table object(cid text primary key, digest blob not null, size integer not null, stored integer not null,
@@ -190,7 +181,7 @@ def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
 
 def test_a_database_that_fails_is_the_world(tmp_path: Path) -> None:
     """A full disk shows in any statement: whoever asks has to be told so in the one way that is tried again."""
-    index = Index(tmp_path / "index.sqlite", Clock())
+    index = Index(tmp_path / "index.sqlite", SetClock(1_000.0))
     base = sqlite3.connect(tmp_path / "index.sqlite")
     for table in ("pin", "object", "reservation"):
         base.execute(f"drop table {table}")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from executor_support import RealClock
 from node_world import COORDINATOR, GENESIS, HOST, NOW, OPERATOR, PROVIDER, STATEMENT_KEY, Driver, make_spec, make_terms
 from quorate_content.cid import raw_cid
 from quorate_content.store import ContentStore
@@ -29,11 +28,12 @@ from quorate_node.performer import Performer
 from quorate_node.workbench import Workbench
 from quorate_protocol.job import Input as JobInput
 from quorate_protocol.limits import DEVNET, MAINNET, Limits
+from quorate_protocol.ports import EngineRefuses, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Bps, ExitStatus, Hash32, Nonce, Seconds, UnixSeconds
 from quorate_protocol.views import BeaconView, InfoView
 from quorate_runtime.actor_codec import CanonicalCodec
-from quorate_runtime.clock import VirtualClock
+from quorate_runtime.clock import SystemClock, VirtualClock
 
 LEASE = "ab" * 32
 CASE = Nonce(7)
@@ -47,7 +47,7 @@ async def store(tmp_path: Path) -> AsyncIterator[ContentStore]:
 
 
 def make_bench(folder: Path, store: ContentStore) -> Workbench:
-    return Workbench(NoopExecutor(folder / "noop", RealClock()), store, folder / "home", RealClock(), {HOST.id(): HOST})
+    return Workbench(NoopExecutor(folder / "noop", SystemClock()), store, folder / "home", SystemClock(), {HOST.id(): HOST})
 
 
 async def test_outputs_that_content_addressing_refuses_are_a_result_with_nothing_in_it(tmp_path: Path, store: ContentStore) -> None:
@@ -92,9 +92,36 @@ async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(tmp_path: Path,
         assert isinstance(driver.core.jury[CASE].phase, Repeating)
     await store.pin(image.cid, f"lease:{jury_lease_id(CASE, 0, PROVIDER)}")
     nobody: dict[Address, object] = {}
-    court = Courtroom(driver.core, bench, nobody, None, None, None, None, RealClock())  # type: ignore[arg-type]  # no chain is asked
+    court = Courtroom(driver.core, bench, nobody, None, None, None, None, SystemClock())  # type: ignore[arg-type]  # no chain is asked
     await court.perform(effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), heard.submit)
     assert heard.events == ([events.Reexecuted(CASE, 0, ZERO_HASH)] if lacks == "an input" else [])
+    assert await bench.pinned() == ()
+
+
+class Refusing(NoopExecutor):
+    """An engine that answers, and starts nothing."""
+
+    async def start(self, task: Task) -> None:
+        raise EngineRefuses(Code.UNSUPPORTED, f"{task.lease_id}: no space left on device")
+
+
+async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(tmp_path: Path, store: ContentStore) -> None:
+    """A void vote after half a minute of a full disk cost it its pay, and the case a juror; a lease is somebody else's to run."""
+    bench, heard, clock = make_bench(tmp_path, store), Heard(), VirtualClock(GENESIS)
+    bench.executor = Refusing(tmp_path / "noop", clock)
+    spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
+    await store.put(spec.encode(), "me")
+    driver = Driver(ProviderCore(make_terms()))
+    driver.do(events.CaseOpened(CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2))
+    driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+    court = Courtroom(driver.core, bench, {}, None, None, None, None, clock)  # type: ignore[arg-type]  # no chain is asked
+    again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
+    with pytest.raises(Unavailable, match="no space left"):
+        await court.perform(again, heard.submit)
+    assert heard.events == []
+    clock.forward(61)
+    await court.perform(again, heard.submit)
+    assert heard.events == [events.Reexecuted(CASE, 0, ZERO_HASH)]
     assert await bench.pinned() == ()
 
 
@@ -104,7 +131,7 @@ async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(tmp_pat
     (tmp_path / "noop").write_text("no folder")
     lease = driver.assign()
     driver.advance(lease, Starting)
-    performer = Performer(driver.core, bench, {}, {}, None, None, None, RealClock())  # type: ignore[arg-type]  # nothing is signed
+    performer = Performer(driver.core, bench, {}, {}, None, None, None, SystemClock())  # type: ignore[arg-type]  # nothing is signed
     due = driver.core.resume()
     assert [type(item) for item in due] == [effects.StartTask]
     with pytest.raises(Unavailable, match="Not a directory"):
@@ -157,7 +184,7 @@ def test_only_a_coordinators_own_store_may_stand_in_the_owners_network(limits: L
     beacon = BeaconView("", bytes(96), Seconds(2), GENESIS)
     info = InfoView(COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), limits.name, "0")
     ring = Keyring(ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, None))
-    coordinator = Coordinator("http://10.0.0.7:1", info, None, PROVIDER, ring, RealClock())  # type: ignore[arg-type]  # nothing is asked
+    coordinator = Coordinator("http://10.0.0.7:1", info, None, PROVIDER, ring, SystemClock())  # type: ignore[arg-type]  # nothing is asked
     own, other = coordinator.sources(("http://10.0.0.7:1/v1/content/", "http://10.0.0.7:2/reboot"))
     assert (own.url, own.may_be_private, bool(own.headers)) == ("http://10.0.0.7:1/v1/content", True, True)
     assert (other.url, other.may_be_private, bool(other.headers)) == ("http://10.0.0.7:2/reboot", may_be_private, False)

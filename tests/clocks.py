@@ -1,0 +1,23 @@
+"""Clocks that a test sets: called, they give seconds, as `time.time` does."""
+
+import time
+
+
+class SetClock:
+    """What the test says it is."""
+
+    def __init__(self, at: float = 1_700_000_000.0) -> None:
+        self.at = at
+
+    def __call__(self) -> float:
+        return self.at
+
+
+class WrongClock:
+    """The machine's wall clock with an error that the test sets."""
+
+    def __init__(self) -> None:
+        self.error = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.error
