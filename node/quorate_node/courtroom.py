@@ -24,12 +24,13 @@ from quorate_protocol.commitment import result_digest
 from quorate_protocol.envelope import seal
 from quorate_protocol.epoch import root_of
 from quorate_protocol.messages import JuryReveal, JuryVote
-from quorate_protocol.ports import Clock
+from quorate_protocol.ports import Clock, EngineRefuses
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32
 from quorate_runtime.chain import ChainClient
 
 SEND_SECONDS = 60.0
+ENGINE_RETRY_SECONDS = 5.0
 
 Submit = Callable[[events.Event], Awaitable[None]]
 
@@ -114,7 +115,11 @@ class Courtroom:
             return ZERO_HASH
         if self._clock.now() > effect.give_up_at:
             return ZERO_HASH
-        await self._bench.start(lease_id, spec, effect.host_class)
+        try:
+            await self._bench.start(lease_id, spec, effect.host_class)
+        except EngineRefuses as refused:
+            # It may be this machine's trouble, and a void vote is no answer to that: there are hours to try again.
+            raise Unavailable(f"case {effect.case_id}: {refused.detail}", ENGINE_RETRY_SECONDS) from refused
         exited = await self._bench.executor.wait(lease_id)
         output = await self._bench.collect(lease_id, ExitStatus(exited.status))
         return result_digest(ExitStatus(exited.status), output.digest)

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, BlockNumber, Milliseconds, Round, Seconds, Signature
 
 
@@ -121,6 +122,10 @@ class Exit:
     usage: Usage
 
 
+class EngineRefuses(Refused):
+    """From `Executor.start`: the engine answers and has said no for long. The job's doing or this machine's: nobody can tell them apart."""
+
+
 class Executor(Protocol):
     """Runs tasks. Every call is idempotent by lease id and safe to repeat after a restart of the daemon."""
 
@@ -136,7 +141,7 @@ class Executor(Protocol):
 
     async def start(self, task: Task) -> None:
         """Starts the task unless its container already runs or has exited. Refused(UNSUPPORTED) names the field; an image that does
-        not exist is Refused(UNKNOWN).
+        not exist is Refused(UNKNOWN); EngineRefuses is one, too.
         """
 
     async def state(self, lease_id: str) -> TaskState:

@@ -8,7 +8,7 @@ import pytest
 from executor_support import python_task
 from image_support import reconfigured
 from quorate_node.adapters import docker
-from quorate_protocol.ports import Executor, Sandbox, Task
+from quorate_protocol.ports import EngineRefuses, Executor, Sandbox, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 STRANGE: dict[str, dict[str, object]] = {
@@ -69,4 +69,4 @@ async def test_a_working_folder_that_is_none_keeps_no_slot(
         monkeypatch.setattr(docker, "REFUSING_SECONDS", 0.0)
     with pytest.raises(Refused) as refusal:
         await executor.start(task)
-    assert refusal.value.code is Code.UNSUPPORTED
+    assert refusal.value.code is Code.UNSUPPORTED and isinstance(refusal.value, EngineRefuses) == (executor.sandbox is not Sandbox.BWRAP)

@@ -49,7 +49,7 @@ from quorate_node.adapters.exit_status import exit_status
 from quorate_node.adapters.log_file import follow_file
 from quorate_node.adapters.outputs import OutputCaps
 from quorate_node.adapters.run_time import Seen, look, since_boot
-from quorate_protocol.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
+from quorate_protocol.ports import Clock, EngineRefuses, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
 from quorate_runtime.crash import crash_point
@@ -209,7 +209,7 @@ class DockerExecutor:
             if now - since < REFUSING_SECONDS:
                 raise
             self._remove(task.lease_id)
-            raise Refused(Code.UNSUPPORTED, f"the container engine does not start it: {str(error.explanation)[:400]}") from error
+            raise EngineRefuses(Code.UNSUPPORTED, f"the container engine does not start it: {str(error.explanation)[:400]}") from error
         self._failing.pop(task.lease_id, None)
 
     def _start(self, task: Task) -> None:
