@@ -26,7 +26,7 @@ from quorate_protocol import codec, wire
 from quorate_protocol.bearer import read_token
 from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import Envelope, seal
-from quorate_protocol.job import JobSpec
+from quorate_protocol.job import Compare, JobSpec, Resources
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import Assignment, Commit, CommitEntry, CommitReceipt, CommitSet
 from quorate_protocol.ports import BeaconInfo, Executor
@@ -38,6 +38,7 @@ from quorate_protocol.units import (
     BlockNumber,
     Bps,
     Hash32,
+    JobKind,
     Ppm,
     Price,
     Seconds,
@@ -55,6 +56,9 @@ from serving import on_loopback
 
 T = TypeVar("T")
 JOB = Hash32(b"\x44" * 32)
+SPEC = JobSpec(
+    JobKind.TASK, "tile", "docker.io/library/python@sha256:" + "ab" * 32, 0, ("true",), "", (), "/", (), Resources(), Seconds(60), Compare()
+)
 QUICK = SendPolicy(poll_seconds=0.1)  # as long as a block takes while something is deployed
 OWNER, OPERATOR, COORDINATOR, STATEMENT = (KeySigner(dev_account(i)) for i in (10, 11, 12, 13))
 
@@ -189,6 +193,13 @@ class ScriptedCoordinator:
         return web.json_response(found)
 
 
+async def in_phase(daemon: ProviderDaemon, lease: Hash32, kind: type) -> None:
+    """Waits until this execution has come there."""
+    assert daemon.core is not None
+    core = daemon.core
+    await until(lambda: True if lease in core.executions and isinstance(core.executions[lease].phase, kind) else None)
+
+
 @dataclass
 class Stage:
     """Chain, contracts, a registered coordinator's keys, a funded owner."""
@@ -219,6 +230,13 @@ class Stage:
             yield
         finally:
             mining.cancel()
+
+    async def assign(self, daemon: ProviderDaemon, number: int = 1, spec: JobSpec = SPEC) -> Hash32:
+        """A new assignment, sent; its hash."""
+        assert daemon.core is not None
+        sent = self.coordinator.assignment(spec, number, daemon.core.terms.slots[0].host.id())
+        await self.coordinator.send(sent)
+        return self.coordinator.hash(sent.assignment.message)
 
     async def send(self, key: KeySigner, name: str, *calls: Call) -> None:
         """Transactions of one key, in order."""

@@ -1,4 +1,4 @@
-"""What several files of these tests ask for by name: an executor over the test's folder, and a market that is not one."""
+"""What several files of these tests ask for by name: executors, stages for a daemon, and a market that is none."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +10,9 @@ from executor_support import SANDBOXES, ending, make_executor
 from quorate_protocol.ports import Executor, Sandbox
 
 if TYPE_CHECKING:
+    from coordinator_stage import Stage
     from integration.sdk_fake_market import FakeMarket
+    from node_coordinator import Stage as ProviderStage
     from quorate.profile import Profile
 
 
@@ -19,6 +21,24 @@ async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     """One of each sandbox. A file that asks for it imports from `executor_support` too, which puts it into the sandboxes' process."""
     async with ending(make_executor(request.param, tmp_path), request.param, tmp_path) as made:
         assert made.sandbox is Sandbox(request.param)
+        yield made
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> "AsyncIterator[Stage]":
+    """Chain, beacon and contracts, on which a test runs its coordinator."""
+    from coordinator_stage import deployed_stage
+
+    async with deployed_stage(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def market(tmp_path: Path) -> "AsyncIterator[ProviderStage]":
+    """Chain, contracts and a coordinator by script, with which a test's provider daemons deal."""
+    from node_coordinator import stage
+
+    async with stage(tmp_path) as made:
         yield made
 
 

@@ -2,62 +2,25 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from node_coordinator import Stage, running, stage, until
+from clocks import WrongClock
+from node_coordinator import Stage, in_phase, running, until
 from quorate_node.core.phases import Committed, Receipted, Running
-from quorate_node.daemon import ProviderDaemon
 from quorate_protocol import wire
-from quorate_protocol.job import Compare, JobSpec, Resources
-from quorate_protocol.units import Hash32, JobKind, Seconds
 from quorate_runtime.clock import DOUBT_SECONDS, JUMP_SECONDS, SystemClock
 
 HOUR = 3600.0
-SPEC = JobSpec(
-    JobKind.TASK, "tile", "docker.io/library/python@sha256:" + "ab" * 32, 0, ("true",), "", (), "/", (), Resources(), Seconds(60), Compare()
-)
-
-
-class Watch:
-    """A wall clock with an error that a test sets."""
-
-    def __init__(self) -> None:
-        self.error = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.error
-
-
-@pytest.fixture
-async def market(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path) as made:
-        yield made
-
-
-async def in_phase(daemon: ProviderDaemon, lease: Hash32, kind: type) -> None:
-    assert daemon.core is not None
-    core = daemon.core
-    await until(lambda: True if lease in core.executions and isinstance(core.executions[lease].phase, kind) else None)
-
-
-async def assign(market: Stage, daemon: ProviderDaemon, number: int) -> Hash32:
-    assert daemon.core is not None
-    sent = market.coordinator.assignment(SPEC, number, daemon.core.terms.slots[0].host.id())
-    await market.coordinator.send(sent)
-    lease: Hash32 = market.coordinator.hash(sent.assignment.message)
-    return lease
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
 async def test_an_hour_s_jump_while_a_job_runs(market: Stage, jump: float) -> None:
-    coordinator, watch = market.coordinator, Watch()
+    coordinator, watch = market.coordinator, WrongClock()
     daemon = market.daemon(coordinator.url, 1500)
     daemon.clock = SystemClock(watch)
     async with running(market, daemon):
-        lease = await assign(market, daemon, 1)
+        lease = await market.assign(daemon, 1)
         await in_phase(daemon, lease, Running)
         watch.error = jump
         commit = (await coordinator.first(wire.CommitSent)).commit
@@ -65,7 +28,7 @@ async def test_an_hour_s_jump_while_a_job_runs(market: Stage, jump: float) -> No
         await in_phase(daemon, lease, Committed)
         await coordinator.send(coordinator.receipt(commit.message))
         await in_phase(daemon, lease, Receipted)
-        again = await assign(market, daemon, 2)
+        again = await market.assign(daemon, 2)
         await until(lambda: coordinator.got(wire.AcceptSent)[1:] or None)
         watch.error = 0.0
         await until(lambda: coordinator.got(wire.CommitSent)[1:] or None)

@@ -1,11 +1,8 @@
 """The coordinator as a process-sized whole: real chain, real beacon, real contracts, real sockets; only providers are missing."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from coordinator_stage import Stage, deployed_stage, running, until
+from coordinator_stage import Stage, running, until
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.adapters.registration import ask
 from quorate_coordinator.service import Service
@@ -14,12 +11,6 @@ from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import Amount
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.crypto import KeySigner
-
-
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with deployed_stage(tmp_path) as made:
-        yield made
 
 
 async def test_registers_follows_the_chain_and_survives_a_restart(stage: Stage) -> None:

@@ -6,16 +6,15 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from coordinator_stage import Stage as CoordinatorStage
-from coordinator_stage import deployed_stage
 from coordinator_stage import running as running_service
-from node_coordinator import Stage, running, stage, until
+from node_coordinator import Stage, running, until
 from quorate_node.core import events
 from quorate_node.gateway import TOKEN_HEADER, control_token
 from quorate_protocol import wire
@@ -27,18 +26,6 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.health import Board, chain_problem, disk_problem
 from quorate_runtime.notify import Notifier
 from quorate_runtime.stopping import serve_until_signal
-
-
-@pytest.fixture
-async def market(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-async def coordinator(tmp_path: Path) -> AsyncIterator[CoordinatorStage]:
-    async with deployed_stage(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture
@@ -243,8 +230,8 @@ async def get(url: str) -> tuple[int, dict[str, object]]:
         return response.status, await response.json()
 
 
-async def test_a_coordinator_names_what_is_away_and_refuses_new_work_when_it_leaves(coordinator: CoordinatorStage) -> None:
-    async with running_service(coordinator.service()) as service:
+async def test_a_coordinator_names_what_is_away_and_refuses_new_work_when_it_leaves(stage: CoordinatorStage) -> None:
+    async with running_service(stage.service()) as service:
         limit = asyncio.get_running_loop().time() + 30
         while (await get(f"{service.url}/v1/ready"))[0] != 200:
             assert asyncio.get_running_loop().time() < limit, await get(f"{service.url}/v1/health")

@@ -3,14 +3,12 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import aiohttp
 import pytest
 
-from node_coordinator import COORDINATOR, JOB, OPERATOR, OWNER, Stage, running, stage, until
+from node_coordinator import COORDINATOR, JOB, OPERATOR, OWNER, SPEC, Stage, in_phase, running, until
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.bindings.stakes import OPEN_BLOCK
 from quorate_devnet.chain.accounts import dev_account
@@ -23,7 +21,6 @@ from quorate_protocol.cids import document_cid
 from quorate_protocol.commitment import check_opens
 from quorate_protocol.envelope import seal, signer
 from quorate_protocol.epoch import Leaf
-from quorate_protocol.job import Compare, JobSpec, Resources
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import Commit, Session, Statement, Stop, Verdict, Voucher
 from quorate_protocol.refusals import Code, Refused
@@ -33,43 +30,15 @@ from quorate_protocol.units import (
     Amount,
     DeclineReason,
     Hash32,
-    JobKind,
     Label,
     Nonce,
     Outcome,
-    Seconds,
     Sequence,
     Small,
     UnixSeconds,
 )
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner, recover
-
-SPEC = JobSpec(
-    JobKind.TASK, "tile", "docker.io/library/python@sha256:" + "ab" * 32, 0, ("true",), "", (), "/", (), Resources(), Seconds(60), Compare()
-)
-
-
-@pytest.fixture
-async def market(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with stage(tmp_path) as made:
-        yield made
-
-
-def phase(daemon: ProviderDaemon, lease: Hash32) -> object:
-    assert daemon.core is not None
-    return daemon.core.executions[lease].phase
-
-
-async def in_phase(daemon: ProviderDaemon, lease: Hash32, kind: type) -> None:
-    await until(lambda: True if isinstance(phase(daemon, lease), kind) else None)
-
-
-async def assign(market: Stage, daemon: ProviderDaemon, number: int = 1, spec: JobSpec = SPEC) -> Hash32:
-    assert daemon.core is not None
-    sent = market.coordinator.assignment(spec, number, daemon.core.terms.slots[0].host.id())
-    await market.coordinator.send(sent)
-    return market.coordinator.hash(sent.assignment.message)
 
 
 async def test_a_job_from_offer_to_verdict(market: Stage) -> None:
@@ -84,7 +53,7 @@ async def test_a_job_from_offer_to_verdict(market: Stage) -> None:
         assert offer.validate(advert.offer, domain, recover, now, DEVNET.offer_ttl) == OPERATOR.address
         beat = await coordinator.first(wire.HeartbeatSent)
         assert [item.free for item in beat.heartbeat.message.free_slots] == [1]
-        lease = await assign(market, daemon)
+        lease = await market.assign(daemon)
         accept = await coordinator.first(wire.AcceptSent)
         assert accept.accept.message.assignment_hash == lease and signer(domain, accept.accept, recover) == OPERATOR.address
         sent = await coordinator.first(wire.CommitSent)
@@ -119,7 +88,7 @@ async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
         assert view["earnings"][0]["final"] == 77 and view["freeSlots"] == [1]
         async with session.post(f"{daemon.url}/v1/drain", headers=headers) as response:
             assert response.status == 200
-    lease = await assign(market, daemon, 2)
+    lease = await market.assign(daemon, 2)
     declined = await coordinator.first(wire.DeclineSent)
     assert declined.decline.message.reason is DeclineReason.DRAINING
 
@@ -127,7 +96,7 @@ async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
 async def test_the_same_commit_is_sent_until_a_receipt_comes(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url)) as daemon:
-        lease = await assign(market, daemon)
+        lease = await market.assign(daemon)
         sent = await until(lambda: coordinator.got(wire.CommitSent)[2:] or None, 30)
         assert all(item == coordinator.got(wire.CommitSent)[0] for item in sent)
         await coordinator.send(coordinator.receipt(sent[0].commit.message))
@@ -138,7 +107,7 @@ async def test_a_restart_in_the_middle_of_a_run_attaches_again(market: Stage) ->
     """Killed while the task runs, and again while its commit is not receipted: one run, one commit."""
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
-        lease = await assign(market, daemon)
+        lease = await market.assign(daemon)
         await in_phase(daemon, lease, Running)
     record = (market.home / "noop" / lease.hex() / "record.json").read_text()
     async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
@@ -158,7 +127,7 @@ async def test_a_restart_in_the_middle_of_a_run_attaches_again(market: Stage) ->
 async def test_a_lost_container_lapses_and_strays_are_removed(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
-        lease = await assign(market, daemon)
+        lease = await market.assign(daemon)
         await in_phase(daemon, lease, Running)
     folder = market.home / "noop"
     (folder / lease.hex()).rename(folder / ("ee" * 32))
@@ -170,7 +139,7 @@ async def test_a_lost_container_lapses_and_strays_are_removed(market: Stage) -> 
 async def test_a_stop_ends_a_running_task_and_commits_it(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
-        lease = await assign(market, daemon)
+        lease = await market.assign(daemon)
         await in_phase(daemon, lease, Running)
         stop = coordinator.seal(Stop(JOB, UnixSeconds(int(time.time()))))
         await coordinator.send(wire.StopSent(lease, stop))
@@ -184,10 +153,10 @@ async def test_what_the_coordinator_refuses_for_good_lapses(market: Stage) -> No
     coordinator = market.coordinator
     coordinator.refuse[wire.AcceptSent] = Code.TOO_LATE
     async with running(market, market.daemon(coordinator.url)) as daemon:
-        first = await assign(market, daemon)
+        first = await market.assign(daemon)
         await in_phase(daemon, first, Lapsed)
         coordinator.refuse = {wire.CommitSent: Code.TOO_LATE}
-        second = await assign(market, daemon, 2)
+        second = await market.assign(daemon, 2)
         await in_phase(daemon, second, Lapsed)
         assert daemon.core is not None and daemon.core.executions[second].commit() is not None, "kept as evidence"
 
@@ -197,7 +166,7 @@ async def test_content_that_comes_late_is_waited_for(market: Stage) -> None:
     coordinator, archive = market.coordinator, b"an image archive, as far as the noop executor looks"
     spec = replace(SPEC, image=document_cid(archive), image_bytes=len(archive))
     async with running(market, market.daemon(coordinator.url)) as daemon:
-        lease = await assign(market, daemon, 1, spec)
+        lease = await market.assign(daemon, 1, spec)
         await in_phase(daemon, lease, Fetching)
         assert not coordinator.got(wire.CommitSent)
         await coordinator.store.put(archive, "client")

@@ -3,23 +3,19 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from node_coordinator import OPERATOR, OWNER, Stage, running, stage, until
+from node_coordinator import OPERATOR, OWNER, SPEC, Stage, in_phase, running, stage, until
 from quorate_node.chain import ask
 from quorate_node.core.phases import Declined, Receipted, Running
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.keyring import FILE
 from quorate_protocol import wire
 from quorate_protocol.envelope import signer
-from quorate_protocol.job import Compare, JobSpec, Resources
 from quorate_protocol.messages import Commit
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Hash32, JobKind, Seconds, UnixSeconds
+from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.crypto import KeySigner, recover
 
 NEW = KeySigner(b"\x21" * 32)
-SPEC = JobSpec(
-    JobKind.TASK, "tile", "docker.io/library/python@sha256:" + "ab" * 32, 0, ("true",), "", (), "/", (), Resources(), Seconds(60), Compare()
-)
 RUN_MILLISECONDS = 2500  # longer than the first daemon lives
 
 
@@ -72,13 +68,6 @@ class Registry:
         await coordinator.send(coordinator.receipt(await until(committed)))
         await in_phase(daemon, lease, Receipted)
         return self.signed_by[lease]
-
-
-async def in_phase(daemon: ProviderDaemon, lease: Hash32, kind: type) -> None:
-    """Waits for it."""
-    assert daemon.core is not None
-    executions = daemon.core.executions
-    await until(lambda: True if isinstance(executions[lease].phase, kind) else None)
 
 
 async def test_a_job_is_answered_under_the_key_that_it_was_accepted_under(tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
 """Claims for everybody, on a real chain: paid once, whoever claims first, and cheaper than one by one."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from coordinator_stage import Stage, deployed_stage, running, until
+from coordinator_stage import Stage, running, until
 from quorate_contracts.bindings.call import Call
 from quorate_contracts.bindings.epochs import Epoch, Epochs, SignedVoucher
 from quorate_contracts.deploy import Contracts
@@ -28,12 +26,6 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner
 
 PROVIDERS = [KeySigner(bytes([30 + number]) * 32).address for number in range(5)]
-
-
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with deployed_stage(tmp_path) as made:
-        yield made
 
 
 def leaves(scale: int) -> tuple[Leaf, ...]:
