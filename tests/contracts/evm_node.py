@@ -24,6 +24,9 @@ class EvmNode:
     async def call(self, to: Address, data: bytes, block: object = "latest") -> bytes:
         return self.evm.ask(Query(to, data, lambda found: found))
 
+    async def known(self, purpose: str) -> bool:
+        return purpose in self.ended
+
     async def head(self) -> "EvmNode":
         return self
 

@@ -159,11 +159,13 @@ def test_all_that_is_held_of_who_is_taken_to_court_is_executed_again() -> None:
     assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in jobs)
 
 
-def test_where_no_jury_is_to_be_had_it_is_barred_for_ninety_days() -> None:
+@pytest.mark.parametrize("reason", ["owners", "late"])
+def test_where_no_jury_is_to_be_had_it_is_barred_for_ninety_days(reason: str) -> None:
+    """For want of owners, or because our chain or our bond was away until the evidence was too old."""
     market, owner = holding()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
-    market.send(ev.TransactionRefused(case.key, "owners"))
+    market.send(ev.TransactionRefused(case.key, reason))
     state, until = market.core.state, market.at + 90 * DAY
     assert state.providers[owner].is_frozen and state.providers[owner].barred_until == until
     market.beat()

@@ -1,7 +1,7 @@
 """Performs the core's effects: frames to providers, documents into the store, transactions to the chain."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from quorate_contracts.bindings.call import Call
@@ -17,7 +17,7 @@ from quorate_protocol import wire
 from quorate_protocol.limits import Limits
 from quorate_protocol.ports import Clock, Peers
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Seconds
+from quorate_protocol.units import Address, Amount, Seconds, usd
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender, Unfunded
 
@@ -93,8 +93,20 @@ class Performer:
     async def _open_case(self, effect: OpenCase) -> None:
         executions = [_execution(item) for item in effect.executions]
         bond = case_bond(executions, self.limits)
+        if not await self.sender.known(effect.key):
+            await self._must_hold(bond, executions)
         await self._transact(f"{effect.key}-approve", self.contracts.token.approve(self.contracts.deployment.court, bond))
         await self._transact(effect.key, self.contracts.court.open_case(executions))
+
+    async def _must_hold(self, bond: Amount, executions: Sequence[CaseExecution]) -> None:
+        """`Unavailable` while our key lacks a case's bond, until the court hears the case no more: then let it say so."""
+        held = await view(self.client, self.contracts.token.balance_of(self.sender.address))
+        if held >= bond:
+            return
+        heard_until = min(item.assignment.message.accept_by + item.assignment.message.max_duration for item in executions)
+        if (await self.client.head()).time <= heard_until + self.limits.case_evidence_age:
+            told = f"the posting key 0x{self.sender.address.hex()} needs {usd(bond)} USD for the bond of a case, and has {usd(held)}"
+            raise Unavailable(told, FUNDS_SECONDS)
 
     async def _transact(self, purpose: str, call: Call) -> None:
         try:

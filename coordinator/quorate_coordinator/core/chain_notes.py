@@ -34,6 +34,7 @@ PAST_KEYS_KEPT = 8
 NO_JURY = "owners"  # why `Court` refuses a case in a class that has too few for a jury
 TOO_YOUNG = "allocation"  # ... that names two, and a client had allocated for less than 7 days
 ELSEWHERE = "named"  # ... with an execution that another case has named
+TOO_LATE = "late"  # ... of which an execution is too old
 PLACES_MAX = 1 << 20  # of one host class's list: a node that names a later one is out of order
 
 
@@ -256,7 +257,7 @@ def on_refused(turn: Turn, event: TransactionRefused) -> None:
     case = turn.state.cases.get(event.purpose)
     if case is not None and case.case_id is None and case.is_convicted is None:  # told once: a newer case may be open by now
         turn.state.cases[case.key] = replace(case, phase=f"refused: {event.reason[:200]}", is_convicted=False)
-        if NO_JURY in event.reason:
+        if NO_JURY in event.reason or TOO_LATE in event.reason.split():
             faults.bar(turn, case.accused)
         _thaw(turn, case.accused)
         if TOO_YOUNG in event.reason or ELSEWHERE in event.reason:

@@ -101,8 +101,8 @@ class OpenCase:
 
     @property
     def lane(self) -> str:
-        """As PostEpoch."""
-        return "chain"
+        """Beside postings: a case that waits for its bond must not hold up everybody's pay."""
+        return "cases"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,68 @@
+"""A case waits for its bond as it waits for gas, as long as a court may hear it: given up, who was caught would go on."""
+
+from typing import cast
+
+import pytest
+
+from contracts.evm_node import EvmNode
+from contracts.market import COORDINATOR, POSTER, Evidence, Market, key, peopled
+from quorate_contracts.bindings.court import case_bond
+from quorate_coordinator.adapters.documents import Documents
+from quorate_coordinator.adapters.perform import Performer
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import Evidence as Shown
+from quorate_coordinator.core.effects import OpenCase
+from quorate_coordinator.core.state import State
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.ports import Clock, Peers
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Amount, usd
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.sender import Sender
+
+ACCUSED = key("owner0").address
+
+
+def accused(world: Market) -> tuple[OpenCase, Amount]:
+    """A case that is due, and its bond."""
+    found: list[Evidence] = [world.execution(ACCUSED, key(name), b"lie") for name in ("client0", "client1")]
+    shown = [item.shown for item in found]
+    executions = tuple(
+        Shown(one.order, one.session, one.index, one.blind, one.assignment, one.commit, item.reveal)
+        for item, one in zip(found, shown, strict=True)
+    )
+    return OpenCase("case-1", ACCUSED, shown[0].assignment.message.host_class, executions), case_bond(shown, DEVNET)
+
+
+def performer_of(world: Market) -> Performer:
+    async def submit(event: ev.Event) -> object:
+        return None
+
+    node, nothing = EvmNode(world.evm, POSTER.address), None
+    return Performer(
+        COORDINATOR.address, world.contracts, cast(ChainClient, node), DEVNET, cast(Peers, nothing), cast(Documents, nothing),
+        cast(Sender, node), cast(Clock, nothing), submit, submit, State(),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+async def test_a_case_waits_for_its_bond() -> None:
+    world = peopled()
+    case, bond = accused(world)
+    performer, court, token = performer_of(world), world.contracts.court, world.contracts.token
+    world.evm.send(key("minter").address, token.mint(POSTER.address, Amount(bond - 1)))
+    with pytest.raises(Unavailable, match=f"posting key 0x{POSTER.address.hex()} needs {usd(bond)} USD .* has {usd(Amount(bond - 1))}"):
+        await performer(case)
+    assert world.evm.ask(court.case_count()) == 0
+    world.evm.send(key("minter").address, token.mint(POSTER.address, Amount(1)))
+    await performer(case)
+    assert world.evm.ask(court.case_count()) == 1 and world.evm.ask(token.balance_of(POSTER.address)) == 0
+    await performer(case)  # again, after a crash: it was opened, and its bond is not asked for a second time
+    assert world.evm.ask(court.case_count()) == 1
+
+
+async def test_no_case_waits_for_its_bond_when_no_court_hears_it_any_more() -> None:
+    world = peopled()
+    case, _ = accused(world)
+    world.evm.travel(60 + DEVNET.case_evidence_age)
+    with pytest.raises(Refused, match="late"):
+        await performer_of(world)(case)
