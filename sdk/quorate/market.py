@@ -99,8 +99,7 @@ class Market:
             self._stack.callback(ledger.close)
             api = Api(self._url, session, lambda: self._desk.token(), self._notice)  # noqa: PLW0108 - the desk is made of the API
             self._opened = Desk(api, self._profile, ledger, self._clock, self._notice)
-            self.info = await api.info()
-            self._desk.pins = check_pins(self._profile.pins_path, self.info)
+            await self._meet()
             self._attendance = Attendance(self._desk)
             return self
         except BaseException:
@@ -225,8 +224,10 @@ class Market:
 
     async def _plan(self, job: Job, packed: Packed) -> Plan:
         view = await self._desk.api.plan(PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified, job.host()))
+        if view.fee_bps != self.info.fee_bps:
+            await self._meet()  # it may have been changed since
         if view.fee_bps != self.info.fee_bps:  # the sums that a person is asked about are made with the one, and shown beside the other
-            said = f"{view.fee_bps} bps, and {self.info.fee_bps} when it was asked first"
+            said = f"{view.fee_bps} bps, and {self.info.fee_bps} when it is asked for that alone"
             raise EvidenceError(f"plan: the coordinator says that its fee is {said}; ask again, or change the coordinator")
         coordinator = self._desk.pins.coordinator
         order = make_order(job, packed.spec, self._desk.client, coordinator, Nonce(0), self._clock.now(), self.info.fee_bps)
@@ -236,6 +237,11 @@ class Market:
                 missing += item.size_bytes
         sums = terms(job, order, packed.spec, Bps(self.info.fee_bps))
         return Plan(packed, view, missing, sums.worst_charge, sums.budget, await self._class_of(job))
+
+    async def _meet(self) -> None:
+        """What the coordinator says of itself. EvidenceError when it is not the one that is pinned."""
+        self.info = await self._desk.api.info()
+        self._desk.pins = check_pins(self._profile.pins_path, self.info)
 
     async def _tell_owners(self, job: Job) -> None:
         if job.host_class:

@@ -21,7 +21,7 @@ from quorate.verification import verify
 from quorate_protocol import settlement
 from quorate_protocol.envelope import seal
 from quorate_protocol.refusals import Code
-from quorate_protocol.units import Amount, Label, Round
+from quorate_protocol.units import Amount, Bps, Label, Round
 from serving import on_loopback
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
@@ -67,6 +67,17 @@ async def test_what_is_signed_is_what_was_shown(fake: FakeMarket, profile: Profi
         fake.cheat = Cheat(plan_fee=0)
         with pytest.raises(EvidenceError, match="its fee is 0 bps, and 500"):
             await market.plan(job())
+
+
+async def test_a_fee_that_was_changed_while_a_program_runs_is_asked_for_again(fake: FakeMarket, profile: Profile) -> None:
+    """Each plan failed from then on, until the program was started anew."""
+    async with Market(profile) as market:
+        told = market.info
+        market.info = replace(told, fee_bps=Bps(told.fee_bps - 100))  # as it was when the program began
+        plan = await market.plan(job())
+        assert plan.view.fee_bps == market.info.fee_bps == told.fee_bps
+        run = await market.submit(job(), plan)
+        assert fake.jobs[run.job_id].submission.order.message.budget == plan.budget == plan.worst_charge
 
 
 @asynccontextmanager
