@@ -1,7 +1,7 @@
 """The scripted market with an archive beside it, which can be down: for tests of what happens to jobs that are over."""
 
 from quorate_coordinator.adapters.history import History
-from quorate_coordinator.archive import MemoryArchive, RunArchive
+from quorate_coordinator.archive import ArchivedRun, MemoryArchive, RunArchive
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.archived import archived
 from quorate_coordinator.core.effects import ArchiveRuns, Effect
@@ -51,3 +51,11 @@ class ArchivingMarket(Market):
                 return
             self.beat()
         raise AssertionError([self.core.state.jobs.get(job_id) for job_id in job_ids])
+
+
+def archived_runs(count: int) -> list[ArchivedRun]:
+    """So many of two clients by turns, as a market left them."""
+    market = ArchivingMarket(*[Party(number) for number in range(5)])
+    jobs = [market.order(number % 2, number + 1) for number in range(count)]
+    market.until_archived(*jobs)
+    return [run for run in map(market.archive.run, jobs) if run is not None]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from archiving_market import ArchivingMarket
+from archiving_market import ArchivingMarket, archived_runs
 from quorate_coordinator.adapters.archive_file import FileArchive
 from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.adapters.projection import Projection, run_row, runs
@@ -39,12 +39,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[]
 
 @pytest.fixture(scope="module")
 def some() -> list[ArchivedRun]:
-    """Six runs of two clients, as a market left them."""
-    market = ArchivingMarket(*[Party(number) for number in range(5)])
-    jobs = [market.order(number % 2, number + 1) for number in range(6)]
-    market.until_archived(*jobs)
-    found = [market.archive.run(job_id) for job_id in jobs]
-    return [run for run in found if run is not None]
+    return archived_runs(6)
 
 
 def test_what_is_kept_is_found(make: Callable[[], RunArchive], some: list[ArchivedRun]) -> None:

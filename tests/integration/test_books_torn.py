@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from archiving_market import ArchivingMarket
+from archiving_market import archived_runs
 from quorate.errors import ProfileError
 from quorate.ledger import Entry as Ordered
 from quorate.ledger import Ledger
@@ -29,7 +29,6 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Hash32, Nonce
 from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
 from quorate_runtime.sqlite_whole import FileDamaged
-from scripted_market import Party
 from torn import damages, files_of, restore
 
 COUNT = 24
@@ -109,11 +108,7 @@ def archive_of(runs: list[ArchivedRun]) -> Book:
 
 @pytest.fixture(scope="module")
 def runs() -> list[ArchivedRun]:
-    """Six runs, as a market left them."""
-    market = ArchivingMarket(*[Party(number) for number in range(5)])
-    jobs = [market.order(number % 2, number + 1) for number in range(6)]
-    market.until_archived(*jobs)
-    return [run for run in map(market.archive.run, jobs) if run is not None]
+    return archived_runs(6)
 
 
 def document(number: int) -> bytes:

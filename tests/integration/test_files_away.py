@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from archiving_market import ArchivingMarket
+from archiving_market import ArchivingMarket, archived_runs
 from quorate_content.cid import Cid, Codec
 from quorate_content.gateway import Library
 from quorate_content.store import ContentStore
@@ -57,11 +57,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def runs() -> list[ArchivedRun]:
-    """Some, as a market left them."""
-    market = ArchivingMarket(*[Party(number) for number in range(5)])
-    jobs = [market.order(number % 2, number + 1) for number in range(4)]
-    market.until_archived(*jobs)
-    return [run for run in map(market.archive.run, jobs) if run is not None]
+    return archived_runs(4)
 
 
 def spoil(path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from archiving_market import ArchivingMarket
+from archiving_market import ArchivingMarket, archived_runs
 from quorate_coordinator.adapters import archive_file, retention
 from quorate_coordinator.adapters.archive_file import FileArchive
 from quorate_coordinator.adapters.document_file import DAY_SECONDS, Keeping
@@ -38,11 +38,7 @@ def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunArchi
 @pytest.fixture(scope="module")
 def some() -> list[ArchivedRun]:
     """Runs that were over a day apart from each other, the first at second 0 of day 1."""
-    market = ArchivingMarket(*[Party(number) for number in range(5)])
-    jobs = [market.order(number % 2, number + 1) for number in range(COUNT)]
-    market.until_archived(*jobs)
-    found = [run for run in (market.archive.run(job_id) for job_id in jobs) if run is not None]
-    return [over_at(run, (number + 1) * DAY_SECONDS) for number, run in enumerate(found)]
+    return [over_at(run, (number + 1) * DAY_SECONDS) for number, run in enumerate(archived_runs(COUNT))]
 
 
 def over_at(run: ArchivedRun, second: int) -> ArchivedRun:

@@ -3,7 +3,6 @@ does not grow.
 """
 
 import asyncio
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from quorate_node.adapters import docker as docker_adapter
 from quorate_node.adapters import docker_logs, supervisor
 from quorate_protocol.ports import Executor, Task
 from quorate_protocol.units import Seconds
+from resident import resident_bytes
 
 CUT = b"\n[log cut at 1 MiB]\n"
 BLAB = """
@@ -30,11 +30,6 @@ sys.exit(7)
 
 
 both = pytest.mark.parametrize("executor", [RUNC, BWRAP], indirect=True)
-
-
-def resident_bytes() -> int:
-    """Of this process, which stands for the node."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def bytes_on_disk(folder: Path) -> int:

@@ -1,13 +1,11 @@
 """Readers of the event stream that do not read: others get theirs meanwhile, memory stays, and who was cut catches up."""
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import aiohttp
 from aiohttp import web
@@ -27,6 +25,7 @@ from quorate_protocol.views import JobEvent
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.door import Door, Doorman
 from quorate_runtime.http_answers import failures
+from resident import resident_bytes
 
 MIB = 1 << 20
 BOUNDS = replace(DEVNET_BOUNDS, write_seconds=0.6, account_streams_max=24)
@@ -76,10 +75,6 @@ def deaf_reader(url: str, headers: dict[str, str]) -> socket.socket:
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     pipe.sendall(f"GET /v1/events HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode())
     return pipe
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def test_readers_that_do_not_read_are_cut_and_others_do_not_notice() -> None:
