@@ -1,9 +1,9 @@
 """The scripted market with an archive beside it, which can be down: for tests of what happens to jobs that are over."""
 
 from quorate_coordinator.adapters.history import History
-from quorate_coordinator.archive import ArchivedRun, MemoryArchive, RunArchive
+from quorate_coordinator.archive import MemoryArchive, RunArchive
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.archived import archived
+from quorate_coordinator.core.archived import ArchivedRun, archived
 from quorate_coordinator.core.effects import ArchiveRuns, Effect
 from quorate_protocol.units import Hash32
 from scripted_market import Market, Party
