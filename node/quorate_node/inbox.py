@@ -13,6 +13,10 @@ from quorate_protocol.envelope import AnyEnvelope, Recover, signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
 
+CONTRADICTIONS = frozenset({Code.EQUIVOCATION, Code.BAD_AMOUNT})
+"""What a coordinator is refused with that signed otherwise before; only what its statement key has signed gets so far."""
+TOLD_BYTES = 4096
+
 _logger = logging.getLogger(__name__)
 
 
@@ -42,7 +46,13 @@ class Inbox:
         event = self.event(wire.decode(data))
         if isinstance(event, events.AssignmentArrived) and self._store_room is not None:
             event = replace(event, store_room=await self._store_room())
-        await self._actor.submit(event)
+        try:
+            await self._actor.submit(event)
+        except Refused as refused:
+            if refused.code in CONTRADICTIONS:
+                who, signed = f"coordinator 0x{self._coordinator.hex()}", data[:TOLD_BYTES].decode(errors="backslashreplace")
+                _logger.error("%s has signed otherwise before: %s. Keep this line, it is evidence: %s", who, refused.detail, signed)
+            raise
         if isinstance(event, events.VerdictArrived) and event.lease in event.verdict.message.faulted:
             # Said here, because a held job may be found wrong long after its lease was forgotten.
             _logger.warning("lease %s: %s; look at `quorate node check`, and at this machine's memory", event.lease.hex(), FAULTED)

@@ -1,11 +1,14 @@
-"""An owner is told what ended without pay, and why: else a machine that computes wrong works for nothing until somebody wonders."""
+"""An owner is told what ended without pay, and why: else a machine that computes wrong works for nothing until somebody wonders.
+
+Likewise when its coordinator signs against its own word, with what it signed.
+"""
 
 import logging
 from dataclasses import replace
 
 import pytest
 
-from node_world import DOMAIN, OPERATOR, STATEMENT_KEY, Driver, make_terms, verdict
+from node_world import COORDINATOR, DOMAIN, OPERATOR, STATEMENT_KEY, STRANGER, Driver, make_terms, statement, verdict
 from quorate_node.core import events
 from quorate_node.core.execution import DONE_KEEP_SECONDS
 from quorate_node.core.phases import FAULTED, LEFT_OUT, Revealed
@@ -14,6 +17,7 @@ from quorate_node.inbox import Inbox
 from quorate_node.status import status_of
 from quorate_protocol import wire
 from quorate_protocol.envelope import seal
+from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Hash32
 from quorate_runtime.crypto import recover
 
@@ -22,6 +26,16 @@ OTHER = Hash32(b"\x0a" * 32)
 
 def told(driver: Driver) -> list[tuple[Hash32, str]]:
     return [(item.lease, item.why) for item in status_of(driver.core, OPERATOR.address, "", ()).unpaid]
+
+
+class Daemon:
+    """The actor, as far as the inbox knows it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def submit(self, event: events.Event) -> object:
+        return self._driver.do(event)
 
 
 def decided(lease: Hash32, group: tuple[Hash32, ...], faulted: tuple[Hash32, ...] = (), seq: int = 1) -> events.VerdictArrived:
@@ -59,13 +73,27 @@ async def test_a_fault_is_told_even_when_its_lease_was_forgotten(caplog: pytest.
     driver.do(events.Tick(), after=DONE_KEEP_SECONDS + 1)
     assert lease not in driver.core.executions
 
-    class Daemon:
-        async def submit(self, event: events.Event) -> object:
-            return driver.do(event)
-
-    inbox = Inbox(Daemon(), driver.core.terms.provider, DOMAIN, recover)
+    inbox = Inbox(Daemon(driver), COORDINATOR, DOMAIN, recover)
     with caplog.at_level(logging.WARNING):
         await inbox.handle("", wire.encode(wire.VerdictSent(lease, decided(lease, (lease,), seq=2).verdict)))
         assert not caplog.records
         await inbox.handle("", wire.encode(wire.VerdictSent(lease, decided(lease, (OTHER,), (lease,), seq=3).verdict)))
     assert lease.hex() in caplog.text and "a fault" in caplog.text
+
+
+@pytest.mark.parametrize(("final", "seq"), [(600, 3), (600, 2)], ids=["it fell", "another of that number"])
+async def test_a_coordinator_that_signs_against_its_own_word_is_told_of_with_what_it_signed(
+    caplog: pytest.LogCaptureFixture, final: int, seq: int
+) -> None:
+    """It was answered to the coordinator alone, which knows."""
+    driver = Driver(ProviderCore(make_terms()))
+    inbox = Inbox(Daemon(driver), COORDINATOR, DOMAIN, recover)
+    driver.do(statement(1000, 2))
+    frame = wire.encode(wire.StatementSent(statement(final, seq).statement))
+    with caplog.at_level(logging.WARNING), pytest.raises(Refused):
+        await inbox.handle("", frame)
+    assert COORDINATOR.hex() in caplog.text and frame.decode() in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING), pytest.raises(Refused):
+        await inbox.handle("", wire.encode(wire.StatementSent(statement(final, seq, signer=STRANGER).statement)))
+    assert not caplog.records, "a stranger's signature is nobody's word"
