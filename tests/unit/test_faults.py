@@ -215,6 +215,9 @@ def test_two_that_the_court_does_not_hear_are_heard_with_a_third() -> None:
         faults.open_case_if_due(later, owner)
     (heard,) = later.effects
     assert isinstance(heard, OpenCase) and len(heard.executions) == 3 and heard.key != case.key and state.providers[owner].is_frozen
+    market.beat()
+    market.send(ev.TransactionRefused(heard.key, "allocation"))
+    assert not [case for case in state.cases.values() if case.is_convicted is None], "a node that lies would have us approve bonds for ever"
 
 
 def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:

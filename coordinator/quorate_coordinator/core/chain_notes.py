@@ -32,6 +32,7 @@ from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
 NO_JURY = "owners"  # why `Court` refuses a case in a class that has too few for a jury
+CASE_PAIR = 2  # executions: how long clients had allocated counts for no more
 TOO_YOUNG = "allocation"  # ... that names two, and a client had allocated for less than 7 days
 ELSEWHERE = "named"  # ... with an execution that another case has named
 TOO_LATE = "late"  # ... of which an execution is too old
@@ -260,8 +261,9 @@ def on_refused(turn: Turn, event: TransactionRefused) -> None:
         if NO_JURY in event.reason or TOO_LATE in event.reason.split():
             faults.bar(turn, case.accused)
         _thaw(turn, case.accused)
-        if TOO_YOUNG in event.reason or ELSEWHERE in event.reason:
-            _try_otherwise(turn, case, TOO_YOUNG in event.reason)
+        is_young = TOO_YOUNG in event.reason and len(case.executions) == CASE_PAIR
+        if is_young or ELSEWHERE in event.reason:
+            _try_otherwise(turn, case, is_young)
 
 
 def _try_otherwise(turn: Turn, case: Case, is_young: bool) -> None:

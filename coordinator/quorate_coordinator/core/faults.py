@@ -81,7 +81,7 @@ def open_case_if_due(turn: Turn, accused: Address) -> None:
     host_class = _class_of(turn, chosen[0])
     executions = tuple(_evidence(turn, fault) for fault in chosen)
     key = f"case-{accused.hex()}-{chosen[0].lease.hex()[:16]}"
-    if turn.state.cases.get(key) is not None:
+    while turn.state.cases.get(key) is not None:
         key += f"-{turn.at}"  # the one before was refused, and what was sent for it is not sent again
     jobs = tuple(fault.job_id for fault in chosen)
     turn.state.cases[key] = Case(key, accused, jobs, executions)
