@@ -26,9 +26,12 @@ class Leaving:
 
     def __init__(self, core: ProviderCore, actor: Submits, herald: Herald, clock: Clock, marker: Path) -> None:
         self._core, self._actor, self._herald, self._clock, self._marker = core, actor, herald, clock, marker
+        self._has_begun = False  # before, the journal is replayed: nobody was told anything, and what the owner asked for is unknown
 
     async def announce(self) -> None:
         """Takes nothing any more, and coordinators hear that the offer is withdrawn, so that nobody is sent here."""
+        if not self._has_begun:
+            return
         if not self._core.facts.is_draining:
             self._marker.touch()
             await self._actor.submit(events.DrainRequested(True))
@@ -44,13 +47,16 @@ class Leaving:
 
     async def drain(self) -> None:
         """Until nothing runs here. Whoever waits sets the bound."""
+        if not self._has_begun:
+            return
         await self.announce()
         while self._core.live():
             await self._clock.sleep(POLL_SECONDS)
         await self.end()
 
     async def end(self) -> None:
-        """Takes back what `announce` did, also after a crash in the middle of it; what the owner asked for stays."""
+        """Takes back what `announce` did, also after a crash in the middle of it; what the owner asked for stays. Each start begins so."""
+        self._has_begun = True
         if self._marker.exists():
             await self._actor.submit(events.DrainRequested(False))
             self._marker.unlink()
