@@ -148,7 +148,7 @@ def _read_deployment(path: Path) -> tuple[deploy.Deployment, str, str]:
 def up(
     home: Home = None,
     password_file: PasswordFile = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port to serve on; 0 = any")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port to serve on; 0 = any")] = None,
     ready_file: Annotated[Path | None, typer.Option("--ready-file", help="Written with the URL once it serves")] = None,
     archive_gib: Annotated[int, typer.Option("--archive-gib", min=1, help="Disk for finished runs")] = ARCHIVE_GIB,
     archive_days: Annotated[int, typer.Option("--archive-days", min=1, help="How long they are kept, if they may go")] = ARCHIVE_DAYS,
@@ -174,6 +174,8 @@ def up(
         raise fail(f"--begin-anew {min(anew - set(BOOKS))}: it is one of {', '.join(BOOKS)}", 2)
     try:
         settings = codec.decode(Settings, (folder / SETTINGS).read_bytes())
+        if not 0 <= settings.port <= 65535:
+            raise Refused(Code.MALFORMED, f"port: {settings.port} is not between 0 and 65535")
     except OSError as error:
         raise fail(f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator init` first", 2) from error
     except Refused as damage:

@@ -67,7 +67,7 @@ from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.client import GWEI
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import SecretStream
-from quorate_runtime.door import Door, Doorman
+from quorate_runtime.door import Door, Doorman, closed
 from quorate_runtime.health import Board, Problem, chain_problem, disk_problem
 from quorate_runtime.http_answers import failures, mark_started
 from quorate_runtime.journal import Journal
@@ -316,7 +316,7 @@ class _Parts:
         try:
             await site.start()
         except OSError as error:
-            raise Unavailable(f"port {config.port} on {config.host} is taken; choose another with --port ({error})", 0) from error
+            raise closed(config.host, config.port, error) from error
         port = runner.addresses[0][1]
         service.url = config.public_url or f"http://{config.host}:{port}"
         return service.url

@@ -7,6 +7,7 @@ the same home attaches to what runs and to what has finished.
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -87,11 +88,19 @@ class ProviderDaemon:
             self.config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             session = await stack.enter_async_context(plain_session())
             known = self.config.path("coordinators")
-            infos = [await discover(session, url, kept_path(known, url), self.config.home) for url in self.config.coordinators]
+            infos = [await self._meet(session, url, kept_path(known, url)) for url in self.config.coordinators]
             await self.executor.check()
             hardware = detect_hardware(self.config.home)
             parts = await _Parts.make(self, stack, session, infos, hardware)
             await parts.serve(stack)
+
+    async def _meet(self, session: aiohttp.ClientSession, url: str, kept: Path) -> InfoView:
+        try:
+            return await discover(session, url, kept, self.config.home)
+        except Unavailable as away:  # only one that was never met ends the daemon
+            home = f" --home {shlex.quote(str(self.config.home))}"
+            remedy = f"once it does, start again; or name another: quorate node init{home} --coordinator URL"
+            raise Unavailable(f"{away}, and this provider has never met it: {remedy}", away.retry_after) from away
 
     async def leave(self) -> None:
         """No new work from here on; with `drain_seconds`, until nothing runs. Whoever waits sets the bound, then cancels `run`."""

@@ -14,8 +14,8 @@ from quorate_content.gateway import add_gateway_routes
 from quorate_content.store import ContentStore
 from quorate_node.status import Status
 from quorate_protocol import codec
-from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_runtime.door import Door, DoorBounds, Doorman
+from quorate_protocol.refusals import Code, Refused
+from quorate_runtime.door import Door, DoorBounds, Doorman, closed
 from quorate_runtime.http_answers import failures, mark_started
 
 TOKEN_HEADER = "X-Quorate-Token"
@@ -44,7 +44,7 @@ class Gateway:
         try:
             await Door(self._runner, host, port, Doorman(DOOR)).start()
         except OSError as error:
-            raise Unavailable(f"port {port} on {host} cannot be used: {error.strerror}; choose another with --port", 0) from error
+            raise closed(host, port, error) from error
         self.url = f"http://{host}:{self._runner.addresses[0][1]}"
         return self.url
 

@@ -4,8 +4,10 @@ Subclasses of aiohttp's own protocol and site, because neither knows a bound on 
 """
 
 import asyncio
+import errno
 import fcntl
 import logging
+import os
 import socket
 import sys
 import termios
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from quorate_protocol.refusals import Code
+from quorate_protocol.refusals import Code, Unavailable
 from quorate_runtime.descriptors import connections_max
 from quorate_runtime.http_answers import OF_STATUS, coded, internal
 from quorate_runtime.networks import Proxies, network_of
@@ -168,6 +170,14 @@ class Visitor(RequestHandler):
         answer = internal() if status >= 500 else coded(OF_STATUS.get(status, Code.MALFORMED), (message or "no HTTP")[:200], status)
         answer.force_close()
         return answer
+
+
+def closed(host: str, port: int, error: OSError) -> Unavailable:
+    """Why nothing can listen there, and what to choose instead."""
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return Unavailable(f"{host!r} is no address of this machine; choose another with `init --host` and the same --home", 0)
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return Unavailable(f"port {port} on {host} cannot be used: {why}; choose another with --port", 0)
 
 
 class Door(web.BaseSite):

@@ -15,7 +15,7 @@ from archiving_market import ArchivingMarket
 from prompt import typed
 from quorate_contracts.deploy import plan
 from quorate_coordinator.adapters.archive_file import FileArchive
-from quorate_coordinator.cli import EXIT_REFUSED
+from quorate_coordinator.cli import EXIT_REFUSED, EXIT_UNAVAILABLE
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
 from quorate_protocol import codec
@@ -135,3 +135,16 @@ def test_what_is_no_url_is_said_before_it_is_used(operator: Operator) -> None:
     for flag in ("--chain-url", "--beacon-url", "--public-url"):
         code, text = operator.type("init", "--deployment", str(operator.folder / "deployment.json"), flag, "foo")
         assert code == 2 and f"{flag} 'foo'" in text, text
+
+
+def test_a_port_or_host_that_cannot_be_is_no_bug_of_ours(operator: Operator) -> None:
+    for port in ("70000", "-5"):
+        code, text = operator.type("up", "--port", port)
+        assert code == 2 and "--port" in text and "Traceback" not in text, text
+    settings = operator.folder / "home" / "coordinator.json"
+    good = settings.read_text()
+    settings.write_text(good.replace('"port":7700', '"port":70000'))
+    operator.fails_to_start(str(settings), "port: 70000 is not between 0 and 65535", "quorate coordinator init")
+    settings.write_text(good.replace('"host":"127.0.0.1"', '"host":"192.0.2.1"'))
+    code, text = operator.type("up", "--port", "0")
+    assert code == EXIT_UNAVAILABLE and "'192.0.2.1' is no address of this machine" in text and "init --host" in text, text

@@ -143,6 +143,7 @@ def test_the_coordinator_is_down(stranger: Stranger) -> None:
     stranger.fails("offers", DEAD, "does not answer", "quorate coordinator up", status=4)
     assert stranger.type("node", "init", "--coordinator", DEAD, "--limits", "devnet")[0] == 0
     stranger.fails("node check", f"{DEAD}", "does not answer", "fix: start it, or name another", status=3)
+    stranger.fails("node up --executor process", DEAD, "does not answer", "or name another: quorate node init --home", status=4)
 
 
 def test_a_tag_is_valid_and_becomes_a_digest_later(stranger: Stranger) -> None:
