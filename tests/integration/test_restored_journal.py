@@ -180,6 +180,9 @@ def test_a_start_that_others_ended_leaves_the_journal_as_old_as_it_was() -> None
     assert books.Found.of(core.state.own, now - 5, now) == books.Found(0, False), "a crash"
     assert books.Found.of(core.state.own, now - 3600, now) == books.Found(0, True), "a backup, or a long time away"
     assert world.send(ev.Restarted())
+    assert books.Found.of(core.state.own, now - 5, now) == books.Found(0, False), "as a program of before left it, which noted nothing"
+    assert world.send(ev.Compared())
+    assert world.send(ev.Restarted())
     assert world.send(ev.ChainAdvanced(BlockNumber(10**6), ZERO_HASH, UnixSeconds(now), (ev.EpochPosted(7, ZERO_HASH),)))
     assert core.state.own.epoch == 7
     for _ in range(2):

@@ -106,11 +106,11 @@ class Coordinator:
             case ev.RunsArchived():
                 retirement.on_archived(turn, event)
             case ev.Restarted():
-                if self.state.own.epoch_at_start is None:
-                    turn.books(epoch_at_start=self.state.own.epoch)
+                if self.state.own.is_compared:  # else the start before ended too early, and what it began with counts
+                    turn.books(is_compared=False, epoch_at_start=self.state.own.epoch)
                 _for_live(turn, lambda job: closing.reclose(turn, job) if isinstance(job.phase, Revealing) else None)
             case ev.Compared():
-                turn.books(epoch_at_start=None)
+                turn.books(is_compared=True, epoch_at_start=None)
             case ev.Tick():
                 on_tick(turn, self.queue, self.passing)
                 retirement.archive_due(turn, self.leaving)

@@ -317,7 +317,8 @@ class Books:
     last_epoch_at: UnixSeconds = UnixSeconds(0)
     is_dirty: bool = False  # finals or vouchers changed since the last epoch
     next_index: int = 0
-    epoch_at_start: int | None = None  # as `epoch`; None once others could tell since then what we have signed
+    is_compared: bool = False  # since it came up others could tell what we have signed
+    epoch_at_start: int | None = None  # as `epoch`, until then
 
 
 ONLY = "books"
