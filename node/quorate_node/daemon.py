@@ -270,7 +270,7 @@ class _Parts:
         self.daemon.is_standing.set()
         self.daemon.notifier.status("on offer")
         _logger.info("on offer: waiting for jobs")
-        group.create_task(loops.beat(self.core, self.herald, clock), name="heartbeats")
+        group.create_task(loops.beat(self.core, self.herald, clock, self.daemon.board), name="heartbeats")
         group.create_task(loops.advertise(self.core, self.actor, clock), name="offers")
         rotation = Rotation(
             self.core, self.ring, self.daemon.keys, self.client, self.contracts, self.herald, self.coordinators, self.daemon.board,

@@ -3,6 +3,7 @@
 import logging
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from quorate_contracts.deploy import Contracts
 from quorate_node.chain import ask
@@ -14,8 +15,9 @@ from quorate_node.herald import Herald
 from quorate_node.inbox import Submits
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address, Amount, Sequence
+from quorate_protocol.units import Address, Amount, Sequence, Small
 from quorate_runtime.chain import ChainClient
+from quorate_runtime.health import Board
 
 TICK_SECONDS = 0.25
 STATUS_SECONDS = 2.0
@@ -32,10 +34,13 @@ async def tick(core: ProviderCore, actor: Submits, clock: Clock) -> None:
         await clock.sleep(TICK_SECONDS)
 
 
-async def beat(core: ProviderCore, herald: Herald, clock: Clock) -> None:
-    """Heartbeats with the free run slots."""
+async def beat(core: ProviderCore, herald: Herald, clock: Clock, board: Board | None = None) -> None:
+    """Heartbeats with the free run slots: none while the disk is full, where the next Assignment could not be written down."""
     while True:
-        await herald.send_heartbeat(core.free_slots())
+        free = core.free_slots()
+        if board is not None and board.has("disk"):
+            free = tuple(replace(item, free=Small(0)) for item in free)
+        await herald.send_heartbeat(free)
         await clock.sleep(core.terms.limits.heartbeat_every)
 
 

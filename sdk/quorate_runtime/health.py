@@ -40,6 +40,10 @@ class Board:
         else:
             self._known.pop(name, None)
 
+    def has(self, name: str) -> bool:
+        """Whether all is not well with this part."""
+        return name in self._known
+
     def problems(self) -> tuple[Problem, ...]:
         """In order of their names."""
         return tuple(Problem(name, self._known[name]) for name in sorted(self._known))
