@@ -1,10 +1,12 @@
 """What the supervisor believes of bubblewrap's report: whoever it names there as its child is killed in the end."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from quorate_node.adapters.supervisor import DEPTH_MAX, PIDS_MAX, exceeds, told
+from quorate_node.adapters.supervisor import DEPTH_MAX, PIDS_MAX, Supervised, exceeds, told
 
 GOOD = b'{ "child-pid": 6796, "mnt-namespace": 4026532179 }\n{ "exit-code": 0 }\n'
 
@@ -21,6 +23,19 @@ def test_numbers_of_whole_lines() -> None:
 def test_what_is_no_word_of_it_is_passed_over(line: bytes) -> None:
     assert told(line + b"\n", "child-pid") is None
     assert told(line + b"\n" + GOOD, "child-pid") == 6796
+
+
+def test_a_sandbox_that_ended_before_it_was_let_in_ends_no_supervisor() -> None:
+    """Its time was over while it was made, as on a machine that does too much: that is a result, and needs somebody to record it."""
+    program = Supervised.__new__(Supervised)
+    gate_end, program.gate = os.pipe()
+    os.close(gate_end)
+    program.sandbox = {"processes_counted": -1}
+    with subprocess.Popen(["sleep", "60"]) as child:
+        program.let_in(child.pid)
+        child.kill()
+    with pytest.raises(OSError):
+        os.fstat(program.gate)
 
 
 def test_what_a_tree_of_outputs_exceeds(tmp_path: Path) -> None:

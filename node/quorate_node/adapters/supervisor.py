@@ -111,8 +111,8 @@ class Supervised:
         """The sandbox's first process waits until it is bounded. Not before bubblewrap begins: then every process of its user counts."""
         with suppress(PermissionError):  # of a bubblewrap that is set-uid: then they are watched alone
             resource.prlimit(pid, resource.RLIMIT_NPROC, (self.sandbox["processes_counted"],) * 2)
-        os.write(self.gate, b"1")
-        os.close(self.gate)
+        with suppress(BrokenPipeError), open(self.gate, "wb", buffering=0) as gate:  # it may have ended meanwhile
+            gate.write(b"1")
 
     def kill(self) -> None:
         """Every process of the program that can be reached: its group, and its namespace where it has one."""
