@@ -5,13 +5,14 @@ The kernel drops a lock when its holder dies, so a kill -9 leaves none behind an
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
 class FileLock:
     """A held lock. The last holder removes the file, so the folder does not grow."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: str | Path, descriptor: int) -> None:
         self._path, self._descriptor = path, descriptor
 
     def release(self) -> None:
@@ -20,7 +21,8 @@ class FileLock:
             return
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(self._path)
         except BlockingIOError:  # not re-raised: others still hold it, and the last of them removes the file
             pass
         finally:
@@ -28,7 +30,7 @@ class FileLock:
             self._descriptor = -1
 
 
-def try_lock(path: Path, is_shared: bool) -> FileLock | None:
+def try_lock(path: str | Path, is_shared: bool) -> FileLock | None:
     """The lock, or None when somebody else holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -7,11 +7,15 @@
     index.sqlite
 
 A file is published by rename after fsync, nodes first; so whatever is in `objects` is complete, at any kill -9.
+
+Paths in here are strings: a `Path` puts each of its parts into the interpreter's table of names, which a name that comes once for
+every object makes larger, and then anew with twice the room.
 """
 
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from quorate_content.bounds import Bounds, DiskFull, StoreFull
@@ -43,6 +47,7 @@ class Shelf:
         protects: Callable[[str], Need] | None = None,
     ) -> None:  # fmt: skip
         self.root = root
+        self._text = str(root)
         self._quota, self._owner_quota, self._spare = quota_bytes, owner_quota_bytes, spare_bytes
         self._protects = protects
         for name in ("objects", "nodes", "tmp", "locks"):
@@ -50,27 +55,28 @@ class Shelf:
         self.index = Index(root / "index.sqlite", now)
         self._recover()
 
-    def path(self, cid: Cid) -> Path:
+    def place(self, cid: Cid) -> str:
         """Where the object is or would be."""
-        return self.root / "objects" / cid.digest.hex()[:2] / str(cid.as_v1())
+        return self._place_in("objects", cid)
 
     def nodes(self, cid: Cid) -> Nodes:
         """The object's dag-pb nodes, by digest."""
-        return load_nodes(self._nodes_path(cid), Bounds())
+        return load_nodes(self._place_in("nodes", cid), Bounds())
 
-    def work(self, name: str) -> Path:
+    def work(self, name: str) -> str:
         """Folder of one piece of work; made when absent."""
-        path = self.root / "tmp" / name
-        path.mkdir(exist_ok=True)
-        return path
+        place = f"{self._text}/tmp/{name}"
+        with suppress(FileExistsError):
+            os.mkdir(place)
+        return place
 
     def has(self, cid: Cid) -> bool:
         """Whether the object is there; a row without its file is put right."""
-        return self.path(cid).exists()
+        return os.path.exists(self.place(cid))
 
     def try_lock(self, name: str, is_shared: bool) -> FileLock | None:
         """The lock of a CID or a piece of work, or None when held."""
-        return try_lock(self.root / "locks" / name, is_shared)
+        return try_lock(f"{self._text}/locks/{name}", is_shared)
 
     def reserve(self, work: str, owner: Owner, size: int) -> None:
         """Books `size` bytes in total, evicting what nobody needs, then what others hold beyond their weight.
@@ -99,23 +105,26 @@ class Shelf:
 
     def publish(self, cid: Cid, work: str, nodes: Nodes, size: int, booked: int) -> None:
         """Makes the finished `tmp/<work>/tree` the object; `booked` bytes of the disk. The caller holds the CID's exclusive lock."""
-        folder, target, target_nodes = self.work(work), self.path(cid), self._nodes_path(cid)
+        folder, target = self.work(work), self.place(cid)
         raw = dump_nodes(nodes)
-        (folder / "nodes").write_bytes(raw)
-        sync_tree(folder / "nodes")
-        sync_tree(folder / "tree")
-        for source, place in ((folder / "nodes", target_nodes), (folder / "tree", target)):
-            place.parent.mkdir(exist_ok=True)
+        with open(f"{folder}/nodes", "wb") as file:
+            file.write(raw)
+        sync_tree(f"{folder}/nodes")
+        sync_tree(f"{folder}/tree")
+        for source, place in ((f"{folder}/nodes", self._place_in("nodes", cid)), (f"{folder}/tree", target)):
+            shard = os.path.dirname(place)
+            with suppress(FileExistsError):
+                os.mkdir(shard)
             os.rename(source, place)
-            sync_directory(place.parent)
-        if target.is_dir():
-            target.chmod(DIRECTORY_MODE)
+            sync_directory(shard)
+        if os.path.isdir(target):
+            os.chmod(target, DIRECTORY_MODE)
         self.index.add(str(cid.as_v1()), cid.digest, size, booked + len(raw), work)
         self.discard(work)
 
     def discard(self, work: str) -> None:
         """Removes a piece of work and its reservation."""
-        remove_tree_in(self.root / "tmp", work)
+        remove_tree_in(f"{self._text}/tmp", work)
         self.index.release(work)
 
     def pin(self, cid: Cid, owner: Owner, until: float | None) -> None:
@@ -162,14 +171,15 @@ class Shelf:
 
     def _remove(self, cid: Cid) -> None:
         # Nodes go first: a tree that a kill left half removed has none, and is not taken for a whole one.
-        self._nodes_path(cid).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(self._place_in("nodes", cid))
         self.index.forget(str(cid.as_v1()))
-        remove_tree(self.path(cid))
+        remove_tree(self.place(cid))
 
     def _recover(self) -> None:
         """Puts index and files in step after a kill: forgets rows without objects, adopts objects, drops abandoned puts."""
         for name in self.index.all_cids():
-            if not self.has(parse(name)) or not self._nodes_path(parse(name)).exists():
+            if not self.has(parse(name)) or not os.path.exists(self._place_in("nodes", parse(name))):
                 self.index.forget(name)
         known = set(self.index.all_cids())
         for path in (self.root / "objects").glob("*/*"):
@@ -184,7 +194,7 @@ class Shelf:
 
     def adopt(self, cid: Cid) -> None:
         """Enters an object that the index lost, or removes the rest of an eviction that was killed. The caller holds the exclusive lock."""
-        path, nodes = self.path(cid), self._nodes_path(cid)
+        path, nodes = Path(self.place(cid)), Path(self._place_in("nodes", cid))
         name = str(cid.as_v1())
         if self.index.find(name) is not None:
             return
@@ -221,16 +231,14 @@ class Shelf:
         if found.f_bavail * found.f_frsize < size + self._spare:
             raise DiskFull(f"{size} bytes and {self._spare} spare are needed below {self.root}")
 
-    def _nodes_path(self, cid: Cid) -> Path:
-        return self.root / "nodes" / cid.digest.hex()[:2] / str(cid.as_v1())
+    def _place_in(self, folder: str, cid: Cid) -> str:
+        return f"{self._text}/{folder}/{cid.digest.hex()[:2]}/{cid.as_v1()}"
 
 
-def remove_tree_in(folder: Path, name: str) -> None:
-    """Removes `folder/name`, of which the name must be a plain one."""
+def remove_tree_in(folder: str, name: str) -> None:
+    """Removes `folder/name`, of which the name must be a plain one; absent is fine."""
     assert name and "/" not in name and name not in (".", "..")
-    path = folder / name
-    if path.exists():
-        remove_tree(path)
+    remove_tree(f"{folder}/{name}")
 
 
 def _tree_bytes(path: Path) -> tuple[int, int]:

@@ -7,6 +7,7 @@ Several processes may share one store: a CID is fetched once, by whoever comes f
 """
 
 import asyncio
+import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -46,9 +47,14 @@ class Stat:
 class Lease:
     """The right to read `path` (a verified file or directory, read-only) until released; eviction passes it over."""
 
-    def __init__(self, stat: Stat, path: Path, lock: FileLock) -> None:
-        self.cid, self.size, self.path = stat.cid, stat.size, path
-        self._lock = lock
+    def __init__(self, stat: Stat, place: str, lock: FileLock) -> None:
+        self.cid, self.size = stat.cid, stat.size
+        self._place, self._lock = place, lock
+
+    @property
+    def path(self) -> Path:
+        """Where the object is."""
+        return Path(self._place)
 
     def release(self) -> None:
         """Ends the lease; again is fine."""
@@ -133,7 +139,7 @@ class ContentStore:
         if entry.size > bytes_max:
             lock.release()
             raise Refused(Code.OVERSIZE, f"{cid} has {entry.size} bytes, at most {bytes_max} are allowed")
-        return Lease(Stat(cid, entry.size), self._shelf.path(cid), lock)
+        return Lease(Stat(cid, entry.size), self._shelf.place(cid), lock)
 
     # ---------------------------------------------------------------------------------------------------------- keeping
 
@@ -194,7 +200,7 @@ class ContentStore:
     async def lease(self, cid: Cid) -> Lease:
         """A lease on what is here; `Refused(NOT_STORED)` otherwise. Never fetches."""
         lock, entry = await self._ensure(cid, None, Stop(60.0))
-        return Lease(Stat(cid, entry.size), self._shelf.path(cid), lock)
+        return Lease(Stat(cid, entry.size), self._shelf.place(cid), lock)
 
     async def block(self, cid: Cid) -> bytes:
         """The root block of a stored object."""
@@ -303,10 +309,10 @@ class _Put:
 
     def read(self, reader: StreamReader) -> _Finished:
         nodes: Nodes = {}
-        target = self._shelf.work(self._work) / "tree"
+        target = f"{self._shelf.work(self._work)}/tree"
         with open(target, "xb", buffering=0) as file:
             built = self._copy(reader, file.write, FileBuilder(V1_2025, keep_nodes(nodes)))
-        target.chmod(0o444)
+        os.chmod(target, 0o444)
         return _Finished(built.cid, built.size, built.size, nodes)
 
     def read_car(self, reader: StreamReader, root: Cid) -> _Finished:
@@ -330,7 +336,7 @@ class _Put:
         return builder.finish()
 
     def _writer(self) -> TreeWriter:
-        return TreeWriter(self._shelf.work(self._work) / "tree", self._bounds, self._reserve)
+        return TreeWriter(Path(self._shelf.work(self._work), "tree"), self._bounds, self._reserve)
 
     def _reserve(self, size: int) -> None:
         self._stop.check()
@@ -344,7 +350,7 @@ class _Get:
         self._shelf, self._work, self._owner, self._bounds, self._stop = shelf, str(cid), owner, bounds, stop
 
     def run(self, root: Cid, sources: tuple[Source, ...], progress: Progress | None) -> None:
-        folder = self._shelf.work(self._work)
+        folder = Path(self._shelf.work(self._work))
         old_nodes = load_nodes(folder / "nodes", self._bounds)
         with open(folder / "nodes", "wb") as journal:
             journal.write(dump_nodes(old_nodes))  # without the tail that a kill may have cut

@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
@@ -336,7 +337,7 @@ def dump_nodes(nodes: Nodes) -> bytes:
     return b"".join(encode_varint(len(block)) + block for block in nodes.values())
 
 
-def load_nodes(path: Path, bounds: Bounds) -> Nodes:
+def load_nodes(path: str | Path, bounds: Bounds) -> Nodes:
     """Nodes written by `dump_nodes` or a journal, up to a cut; absent is none. Each is filed under its true hash."""
     nodes: Nodes = {}
     try:
@@ -358,22 +359,27 @@ def load_nodes(path: Path, bounds: Bounds) -> Nodes:
     return nodes
 
 
-def remove_tree(path: Path) -> None:
+def remove_tree(path: str | Path) -> None:
     """Removes a file or a read-only tree; absent is fine."""
-    if path.is_dir() and not path.is_symlink():
-        path.chmod(0o755)
-        for child in list(path.iterdir()):
-            remove_tree(child)
-        path.rmdir()
-    else:
-        path.unlink(missing_ok=True)
+    try:
+        is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):  # not re-raised: it is gone
+        return
+    if not is_directory:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        return
+    os.chmod(path, 0o755)
+    for name in os.listdir(path):
+        remove_tree(os.path.join(path, name))
+    os.rmdir(path)
 
 
-def sync_tree(path: Path) -> None:
+def sync_tree(path: str | Path) -> None:
     """Makes a file or a whole tree durable. One syncfs for a tree: an fsync for each of thousands of files costs minutes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        if path.is_dir():
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
                 raise OSError(ctypes.get_errno(), "syncfs failed", str(path))
         else:
@@ -382,7 +388,7 @@ def sync_tree(path: Path) -> None:
         os.close(descriptor)
 
 
-def sync_directory(path: Path) -> None:
+def sync_directory(path: str | Path) -> None:
     """Makes renames inside a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -56,6 +56,27 @@ async def test_bytes_stream_and_file_are_the_same_object(store: ContentStore, tm
     assert list((tmp_path / "store" / "locks").iterdir()) == []
 
 
+async def test_what_is_put_leased_and_removed_leaves_the_interpreters_table_of_names_alone(
+    store: ContentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    intern = sys.intern
+
+    def noted(name: str) -> str:
+        names.append(name)
+        return intern(name)
+
+    monkeypatch.setattr(sys, "intern", noted)
+    stat = await store.put(pieces(b"read"), "a")
+    (await store.lease(stat.cid)).release()
+    await store.unpin(stat.cid, "a")
+    await store.gc(0)
+    assert names == []
+    lease = await store.lease((await store.put(pieces(b"read"), "a")).cid)
+    assert lease.path.read_bytes() == b"read" and str(stat.cid) in names, "a path that somebody asks for is a `Path`"
+    lease.release()
+
+
 async def test_directory_goes_out_and_comes_in_as_a_car(store: ContentStore, tmp_path: Path) -> None:
     make_tree(tmp_path / "tree")
     stat = await store.put(tmp_path / "tree", "a")
