@@ -5,7 +5,9 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import docker.errors
 import pytest
+import requests
 
 from engine_support import OwnEngine
 from executor_support import python_task
@@ -15,9 +17,9 @@ from quorate_node.adapters.docker_life import engine_life
 from quorate_node.adapters.docker_places import OutputKind
 from quorate_node.adapters.docker_profile import LABEL_LIFE
 from quorate_node.adapters.engine import connect
-from quorate_protocol.ports import Sandbox, TaskState
+from quorate_protocol.ports import EngineRefuses, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Unavailable
-from quorate_runtime.clock import SystemClock
+from quorate_runtime.clock import SystemClock, VirtualClock
 
 pytestmark = pytest.mark.docker
 OWNER = "test-own-engine"
@@ -112,4 +114,30 @@ async def test_outputs_in_a_volume_are_gone_with_the_engine_and_that_is_said(
     finally:
         await executor.remove(task.lease_id)
         assert await executor.leases() == []
+        await executor.close()
+
+
+class Scripted(DockerExecutor):
+    """Its engine fails as it is told to."""
+
+    trouble: Exception
+
+    def _start(self, task: Task) -> None:
+        raise self.trouble
+
+
+async def test_an_engine_that_was_away_is_given_its_time_again(engine: OwnEngine, tmp_path: Path) -> None:
+    """It said no before a restart that took long, and once more just after: the lease was given up in that moment."""
+    clock, task = VirtualClock(), python_task(Path("image.tar"), "")
+    executor = Scripted(tmp_path / "leases", OWNER, clock, engine.url, sandbox=Sandbox.DOCKER_RUNC)
+    says_no, is_away = docker.errors.APIError("no"), requests.exceptions.ConnectionError("away")
+    try:
+        for seconds, executor.trouble in ((0, says_no), (20, is_away), (20, says_no), (20, says_no)):
+            clock.forward(seconds)
+            with pytest.raises(Unavailable):
+                await executor.start(task)
+        clock.forward(20)
+        with pytest.raises(EngineRefuses):
+            await executor.start(task)
+    finally:
         await executor.close()

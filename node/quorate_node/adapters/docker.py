@@ -210,6 +210,9 @@ class DockerExecutor:
                 raise
             self._remove(task.lease_id)
             raise EngineRefuses(Code.UNSUPPORTED, f"the container engine does not start it: {str(error.explanation)[:400]}") from error
+        except (docker.errors.DockerException, requests.exceptions.RequestException):
+            self._failing.pop(task.lease_id, None)  # it is away: once it is back it gets its time again
+            raise
         self._failing.pop(task.lease_id, None)
 
     def _start(self, task: Task) -> None:
