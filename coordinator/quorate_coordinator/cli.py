@@ -41,7 +41,7 @@ LEAVE_SECONDS = 5  # for what was taken to be done with
 SETTINGS = "coordinator.json"
 CHAIN_URL, BEACON_URL = "http://127.0.0.1:8545", "http://127.0.0.1:8546"
 
-Home = Annotated[Path | None, typer.Option("--home", help="Folder of this coordinator [default: $QUORATE_HOME/coordinator or XDG]")]
+Home = Annotated[Path | None, typer.Option("--home", help="Folder of this coordinator (default: $QUORATE_HOME/coordinator or XDG)")]
 PasswordFile = Annotated[Path | None, typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON line on stdout")]
 
@@ -81,11 +81,11 @@ def fail(message: str, status: int) -> typer.Exit:
 @app.command()
 def init(
     deployment: Annotated[Path, typer.Option("--deployment", "--devnet", help="deployment.json, or the devnet.json of a devnet to join")],
-    chain_url: Annotated[str, typer.Option("--chain-url", help="[default: the devnet's, else http://127.0.0.1:8545]")] = "",
-    beacon_url: Annotated[str, typer.Option("--beacon-url", help="[default: the devnet's, else http://127.0.0.1:8546]")] = "",
-    host: Annotated[str, typer.Option("--host")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535)] = 7700,
-    public_url: Annotated[str, typer.Option("--public-url")] = "",
+    chain_url: Annotated[str, typer.Option("--chain-url", help="Chain node (default: the devnet's, else http://127.0.0.1:8545)")] = "",
+    beacon_url: Annotated[str, typer.Option("--beacon-url", help="Beacon (default: the devnet's, else http://127.0.0.1:8546)")] = "",
+    host: Annotated[str, typer.Option("--host", help="Where it listens")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 = any")] = 7700,
+    public_url: Annotated[str, typer.Option("--public-url", help="How others reach it (default: host and port)")] = "",
     fee_bps: Annotated[int, typer.Option("--fee-bps", min=0, max=2000)] = 200,
     fee_cap_gwei: Annotated[int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")] = FEE_CAP_GWEI,
     trusted_proxy: Annotated[list[str] | None, typer.Option(help="Network of reverse proxies, such as 10.0.0.0/8; repeatable")] = None,
@@ -163,7 +163,7 @@ def up(
     ] = False,
     log_json: Annotated[bool, typer.Option("--log-json")] = False,
     log_file: Annotated[
-        Path | None, typer.Option("--log-file", help="Log there, turned over at 16 MiB, five old files kept [default: stderr]")
+        Path | None, typer.Option("--log-file", help="Log there, turned over at 16 MiB, five old files kept (default: stderr)")
     ] = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. Twice ends it at once."""

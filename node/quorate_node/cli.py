@@ -50,9 +50,9 @@ OPTIONS_OF = {
 }  # fmt: skip
 """Options of `init` by the settings they make, where the names differ."""
 
-Home = Annotated[Path | None, typer.Option("--home", help="Folder of this provider [default: $QUORATE_HOME/node or XDG]")]
+Home = Annotated[Path | None, typer.Option("--home", help="Folder of this provider (default: $QUORATE_HOME/node or XDG)")]
 PasswordFile = Annotated[Path | None, typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)")]
-LogFile = Annotated[Path | None, typer.Option("--log-file", help="Log there, turned over at 16 MiB, five old files kept [default: stderr]")]
+LogFile = Annotated[Path | None, typer.Option("--log-file", help="Log there, turned over at 16 MiB, five old files kept (default: stderr)")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON line on stdout")]
 
 
@@ -114,16 +114,16 @@ def init(
     price: Annotated[str, typer.Option("--price", help="USD per slot-hour")] = "0.10",
     price_floor: Annotated[str, typer.Option("--price-floor", help="Never work for less")] = "0",
     slots: Annotated[int, typer.Option("--slots", min=1, max=16, help="Run slots, each with its stake slot")] = 1,
-    owner: Annotated[str, typer.Option("--owner", help="Account whose key is kept elsewhere [default: made here]")] = "",
-    payout: Annotated[str, typer.Option("--payout", help="Where the money goes [default: the owner]")] = "",
+    owner: Annotated[str, typer.Option("--owner", help="Account whose key is kept elsewhere (default: made here)")] = "",
+    payout: Annotated[str, typer.Option("--payout", help="Where the money goes (default: the owner)")] = "",
     image: Annotated[list[str] | None, typer.Option("--image", help="Run only this image; repeatable")] = None,
-    region: Annotated[str, typer.Option("--region")] = "",
+    region: Annotated[str, typer.Option("--region", help="Shown in the offer")] = "",
     executor: Annotated[ExecutorKind, typer.Option("--executor")] = ExecutorKind.AUTO,
     host: Annotated[str, typer.Option("--host", help="Where the gateway listens")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any")] = 7710,
     public_url: Annotated[str, typer.Option("--public-url", help="How others reach the gateway")] = "",
     store_gib: Annotated[int, typer.Option(min=1, max=1 << 20, help="Disk for inputs, and for outputs of two weeks")] = STORE_GIB,
-    chain_url: Annotated[str, typer.Option("--chain-url", help="Your own chain node [default: what the coordinator names]")] = "",
+    chain_url: Annotated[str, typer.Option("--chain-url", help="Your own chain node (default: what the coordinator names)")] = "",
     fee_cap_gwei: Annotated[int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")] = FEE_CAP_GWEI,
     deployment: Annotated[Path | None, typer.Option(help="deployment.json that you trust: no coordinator is believed another")] = None,
     home: Home = None,

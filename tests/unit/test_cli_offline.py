@@ -177,6 +177,22 @@ def test_help_lists_commands_even_when_other_programs_are_missing(capsys: pytest
     assert all(name in out for name in ("apply", "verify", "image", "spend"))
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("node init", ("default: made here", "default: the owner", "default: $QUORATE_HOME/node")),
+        ("coordinator init", ("default: the devnet's", "Chain node", "Beacon", "default: host and port")),
+    ],
+)
+def test_help_shows_defaults_that_it_took_for_markup(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str, told: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run_main([*words.split(), "--help"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert all(text in out for text in told), out
+
+
 def test_importing_the_client_is_quick_and_light() -> None:
     script = (
         "import sys, time; t = time.process_time(); import quorate; first = time.process_time() - t;"
