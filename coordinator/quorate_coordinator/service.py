@@ -304,7 +304,7 @@ class _Parts:
         library = Library(self.staging.stores, self.documents.find)
 
         async def may_read(request: web.Request, cid: Cid) -> bool:
-            return await self.staging.may_read(cid, auth.account(request))
+            return await self.staging.may_read(cid, auth.account(request), self.documents.find)
 
         async def grant(request: web.Request) -> Grant:
             return self.staging.grant(auth.required(request), request)

@@ -13,7 +13,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from archiving_market import ArchivingMarket
 from quorate_content.bounds import StoreFull
-from quorate_content.cid import raw_cid
+from quorate_content.cid import Cid, raw_cid
 from quorate_content.gateway import CAR_TYPE
 from quorate_content.grants import Pace, Place, Places
 from quorate_content.index import Owner
@@ -29,7 +29,7 @@ from quorate_coordinator.rates import Rates
 from quorate_protocol import wire
 from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import seal
-from quorate_protocol.hashing import hash_tuple
+from quorate_protocol.hashing import hash_tuple, sha256
 from quorate_protocol.lease import Accepted, Committed
 from quorate_protocol.messages import Accept
 from quorate_protocol.refusals import Code, Refused
@@ -221,6 +221,24 @@ async def test_what_was_committed_before_a_restart_is_taken_over(tmp_path: Path)
         assert all(again.readers(digest) is not None for digest in again.unkept)
         market.until_archived(job_id)
         assert all((again.readers(digest) is not None) is True for digest in again.unkept), "also when its run was archived meanwhile"
+
+
+async def test_a_provider_that_uploads_an_input_as_its_output_hides_it_from_nobody(tmp_path: Path) -> None:
+    """What lies among the outputs and is nobody's was shown to nobody: so an input was gone for those who would execute it again."""
+    async with stand(tmp_path) as found:
+        staging, until = found.staging, found.clock.now() + 86_400
+
+        async def document(cid: Cid) -> bytes | None:
+            return b"a receipt" if cid.digest == sha256(b"a receipt") else None
+
+        own = (await staging.outputs.put(b"what a provider made", "maker/uncommitted", until)).cid
+        assert not await staging.may_read(own, None, document)
+        receipt = (await staging.outputs.put(b"a receipt", "liar/uncommitted", until)).cid
+        assert await staging.may_read(receipt, None, document)
+        for store, data in ((staging.uploads, b"an input"), (staging.small, b"a small one")):
+            cid = (await store.put(data, "a client", until)).cid
+            await staging.outputs.put(data, "liar/uncommitted", until)
+            assert await staging.may_read(cid, None, document)
 
 
 async def test_what_a_run_names_stays_with_it(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ it is, who paid for it. What runs in the state name (inputs, images, outputs) yi
 
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from aiohttp import web
@@ -130,10 +131,19 @@ class Staging:
         lease = self._state.leases.get(holder)
         return Need.PROMISED if lease is not None and isinstance(lease.phase, Committed | Closed) else Need.USED
 
-    async def may_read(self, cid: Cid, account: Address | None) -> bool:
-        """A sealed output is its client's and its maker's, or nobody's; all else is everybody's. `Unavailable` while that is not known."""
+    async def may_read(self, cid: Cid, account: Address | None, document: Callable[[Cid], Awaitable[bytes | None]]) -> bool:
+        """A sealed output is its client's and its maker's, or nobody's; all else is everybody's. `Unavailable` while that is not known.
+
+        What clients uploaded, specs and receipts (`document` has these) stay everybody's when a provider uploads them once more as an
+        output, to hide them from who executes it again.
+        """
         digest = Hash32(cid.digest)
-        return await self.outputs.resolve(digest) is None or self._claims.may_read(digest, account)
+        if await self.outputs.resolve(digest) is None:
+            return True
+        for store in (self.uploads, self.small):
+            if await store.resolve(digest) is not None:
+                return True
+        return self._claims.may_read(digest, account) or await document(cid) is not None
 
     # --------------------------------------------------------------------------------------------------- who may upload
 
