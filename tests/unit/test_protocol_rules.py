@@ -230,6 +230,17 @@ def test_one_party_is_drawn_once() -> None:
     assert slot(0, 1).is_active(BlockNumber(1)) and not slot(0, 1).is_active(BlockNumber(0))
 
 
+def test_a_list_made_long_with_places_of_nobody_leaves_a_draw_few() -> None:
+    """Eight owners, and 256 places of stake that was taken back."""
+    eligible = {number: slot(number, number) for number in range(8)}
+
+    def found(length: int) -> float:
+        seeds = [Hash32(number.to_bytes(32, "big")) for number in range(200)]
+        return sum(len(list(audit.draw(seed, length, eligible, []))) for seed in seeds) / len(seeds)
+
+    assert found(8) > 7.9 and 1.5 < found(264) < 2.1
+
+
 # ------------------------------------------------------------------------------------------------------------- trust
 
 
