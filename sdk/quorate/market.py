@@ -18,7 +18,7 @@ from quorate.host_class import ClassRow, classes_of, owners_told
 from quorate.job import Job
 from quorate.ledger import Debt, Entry, Ledger
 from quorate.ordering import job_id_of, make_order, terms
-from quorate.packing import Packed, cids_named, is_path, pack
+from quorate.packing import Named, Packed, cids_named, is_path, pack
 from quorate.pins import check_pins
 from quorate.profile import Profile
 from quorate.registry import parse_tagged, resolve
@@ -136,21 +136,24 @@ class Market:
         return await self._desk.api.runs()
 
     async def plan(self, job: Job) -> Plan:
-        """Packs the job and asks what an order would meet. Uploads and signs nothing."""
-        return await self._plan(job, await self._pack(job))
+        """Packs the job and asks what an order would meet. Uploads and signs nothing. `notice` is told of CIDs that no store has."""
+        packed = await self._pack(job)
+        self._tell_missing(packed)
+        return await self._plan(job, packed)
 
     async def submit(self, job: Job, plan: Plan | None = None, progress: Progress = no_progress) -> Run:
         """Uploads what is missing, signs the order and hands it in. The run goes on when this program ends. `notice` is told the owners of
-        a host class that the job names, unless a plan showed them. With a plan no higher fee is signed than the plan's.
+        a host class that the job names, and of CIDs that no store has, unless a plan showed them. With a plan no higher fee is signed than
+        the plan's.
         """
-        if plan is None:
-            await self._tell_owners(job)
-        return await self._submit(job, plan, progress)
-
-    async def _submit(self, job: Job, plan: Plan | None, progress: Progress) -> Run:
         if plan is not None:
-            job = replace(job, max_fee_bps=plan.view.fee_bps)
-        packed = plan.packed if plan is not None else await self._pack(job)
+            return await self._submit(replace(job, max_fee_bps=plan.view.fee_bps), plan.packed, progress)
+        await self._tell_owners(job)
+        packed = await self._pack(job)
+        self._tell_missing(packed)
+        return await self._submit(job, packed, progress)
+
+    async def _submit(self, job: Job, packed: Packed, progress: Progress) -> Run:
         crash_point("client.before-upload")
         await upload_missing(self._desk.api, packed.uploads, progress)
         crash_point("client.after-upload")
@@ -183,12 +186,14 @@ class Market:
             raise UsageError(f"map: {len(wanted)} elements, at most {MAP_MAX}")
         await self._tell_owners(job)
         packed = await self._pack(job)
+        self._tell_missing(packed)
         await upload_missing(self._desk.api, packed.uploads, no_progress)
         gate = asyncio.Semaphore(MAP_PARALLEL)
 
         async def one(extra: Mapping[str, str]) -> Run:
             async with gate:
-                return await self._submit(replace(job, env={**job.env, **extra}), None, no_progress)
+                each = replace(job, env={**job.env, **extra})
+                return await self._submit(each, await self._pack(each), no_progress)
 
         return list(await asyncio.gather(*(one(extra) for extra in wanted)))
 
@@ -216,11 +221,16 @@ class Market:
             job = replace(job, image=await resolve(self._session, tagged))
             self._notice(f"image {tagged.name}:{tagged.tag} is {job.image}")
         sizes: dict[str, int] = {}
-        for cid in cids_named(job):
-            stat = await self._desk.api.stat_content(cid)
+        absent: list[Named] = []
+        for named in cids_named(job):
+            stat = await self._desk.api.stat_content(named.cid)
             if stat.size_bytes is not None:
-                sizes[cid] = stat.size_bytes
-        return await asyncio.to_thread(pack, job, sizes)
+                sizes[named.cid] = stat.size_bytes
+            if not stat.is_stored:
+                absent.append(named)
+        packed = await asyncio.to_thread(pack, job, sizes)
+        sent = {item.cid for item in packed.uploads}
+        return replace(packed, not_stored=tuple(item for item in absent if item.cid not in sent))
 
     async def _plan(self, job: Job, packed: Packed) -> Plan:
         view = await self._desk.api.plan(PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified, job.host()))
@@ -242,6 +252,10 @@ class Market:
         """What the coordinator says of itself. EvidenceError when it is not the one that is pinned."""
         self.info = await self._desk.api.info()
         self._desk.pins = check_pins(self._profile.pins_path, self.info)
+
+    def _tell_missing(self, packed: Packed) -> None:
+        for named in packed.not_stored:
+            self._notice(named.warning())
 
     async def _tell_owners(self, job: Job) -> None:
         if job.host_class:

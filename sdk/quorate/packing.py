@@ -32,11 +32,28 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """A CID that a job gives itself, and the field in which it stands."""
+
+    field: str
+    cid: str
+
+    def warning(self) -> str:
+        """What whoever orders should know before it signs. No refusal: a provider may have it, or a source that an Assignment names."""
+        form = "./hello.tar" if self.field == "image" else "./name"
+        return (
+            f"{self.field}: {self.cid} is not in the coordinator's store; unless a provider has it from elsewhere, the run only waits for"
+            f" it until its time is over, without a result. Write its path instead of the CID ({form}): it is uploaded when you submit"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Packed:
-    """A job with nothing local left in it."""
+    """A job with nothing local left in it. `not_stored`: what it names by a CID that the coordinator's store does not hold."""
 
     spec: JobSpec
     uploads: tuple[Upload, ...]
+    not_stored: tuple[Named, ...] = ()
 
     @property
     def upload_bytes(self) -> int:
@@ -44,14 +61,14 @@ class Packed:
         return sum(item.size_bytes for item in self.uploads)
 
 
-def cids_named(job: Job) -> tuple[str, ...]:
-    """CIDs that the job names itself: the store may know their sizes."""
-    named = [_named_input(mount, value) for mount, value in job.inputs.items() if not is_path(value)]
+def cids_named(job: Job) -> tuple[Named, ...]:
+    """CIDs that the job names itself, each once: the store may know their sizes."""
+    named = [Named(f"inputs.{mount}", _named_input(mount, value)) for mount, value in job.inputs.items() if not is_path(value)]
     if isinstance(job.image, str) and not is_path(job.image):
         _named_image(job.image, {})  # whatever is no image is told before the store is asked for it
         if jobs.is_image_cid(job.image):
-            named.append(job.image)
-    return tuple(dict.fromkeys(named))
+            named.append(Named("image", job.image))
+    return tuple({item.cid: item for item in named}.values())
 
 
 def pack(job: Job, sizes: Mapping[str, int]) -> Packed:

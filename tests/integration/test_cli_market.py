@@ -11,6 +11,7 @@ import pytest
 from integration.sdk_fake_market import Cheat, FakeMarket
 from quorate.cli.main import run_main
 from quorate.profile import create_profile
+from quorate_content.tree import cid_of_path
 from quorate_protocol.refusals import Code
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
@@ -135,6 +136,23 @@ async def test_no_offer_names_the_limit_to_relax(call: Call, fake: FakeMarket, t
     assert code == 0 and "nothing fits" in err and "Next: `quorate offers`" in err
     code, out, _ = await call("plan", "-f", job_file(tmp_path, max_price="0.01"), "--json")
     assert code == 0 and json.loads(out)["nearest"].startswith("cheapest")
+
+
+async def test_a_cid_that_no_store_has_is_told_before_the_order(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+    """The plan said that nothing is to be uploaded and that five offers fit; then the run waited for its image until its time was over."""
+    (tmp_path / "data").write_bytes(b"nobody uploaded this")
+    image, data = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy", str(cid_of_path(tmp_path / "data"))
+    file = job_file(tmp_path, image=image, inputs=[{"cid": data, "mount": "/inputs/data"}])
+    code, _, err = await call("apply", "-f", file)
+    assert code == 8 and not fake.jobs
+    for field, cid in (("image", image), ("inputs./inputs/data", data)):
+        assert err.count(f"{field}: {cid} is not in the coordinator's store") == 1
+    assert "path instead of the CID (./hello.tar): it is uploaded when you submit" in err
+    code, out, err = await call("plan", "-f", file, "--json")
+    assert code == 0 and f"image: {image} is not in" in err
+    assert {"field": "image", "cid": image} in json.loads(out)["notStored"]
+    code, _, err = await call("plan", "-f", job_file(tmp_path, inputs=[{"cid": data, "mount": "/inputs/a"}, {"path": "data"}]))
+    assert code == 0 and "is not in" not in err, "it is uploaded beside"
 
 
 async def test_detach_then_get_ps_events_logs_describe_stop_spend(call: Call, fake: FakeMarket, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
     if is_json:
         emit({
             "spec": show.spec_json(plan.packed.spec), "specCid": plan.packed.spec.cid(), "uploadBytes": plan.upload_bytes,
+            "notStored": [{"field": item.field, "cid": item.cid} for item in plan.packed.not_stored],
             "offers": view.offers, "owners": view.owners, "rule": show.rule_name(view.rule), "executionsPriced": view.executions_priced,
             "feeBps": view.fee_bps, "cheapestMicroUsd": view.cheapest, "worstChargeMicroUsd": plan.worst_charge,
             "budgetMicroUsd": plan.budget, "nearest": view.nearest, "hostClass": f"0x{view.host_class.hex()}",
