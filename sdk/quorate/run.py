@@ -2,8 +2,10 @@
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,7 +13,8 @@ from quorate.attendance import RECONNECT_SECONDS, Attendance, is_over
 from quorate.desk import Desk
 from quorate.errors import CancelledError, EvidenceError, NotVerifiedError, QuorateError, RefusedError, UnavailableError
 from quorate.evidence import Agreement
-from quorate.quantities import format_amount
+from quorate.patience import TELL_SECONDS
+from quorate.quantities import format_amount, format_duration
 from quorate.result import Result
 from quorate.transfer import Progress, fetch_output, no_progress
 from quorate_protocol import job
@@ -118,14 +121,18 @@ class Run:
         await self._desk.api.stop(seal(self._desk.pins.domain, stop, self._desk.profile.session.sign))
 
     async def wait(self) -> RunView:
-        """The run once it is over."""
+        """The run once it is over. `notice` is told once what it waits for, when it is not over within seconds."""
         news = self._attendance.news(self.job_id)
+        began, has_told = self._desk.clock.now(), False
         try:
             while True:
                 news.clear()
                 view = await self._status_after_all()
                 if is_over(view):
                     return view
+                if not has_told and self._desk.clock.now() - began >= TELL_SECONDS:
+                    has_told = True
+                    self._desk.notice(self._waited_for(view))
                 try:
                     await asyncio.wait_for(news.wait(), POLL_SECONDS)
                 except TimeoutError:
@@ -133,6 +140,18 @@ class Run:
                     continue
         finally:
             self._attendance.forget(self.job_id)
+
+    def _waited_for(self, view: RunView) -> str:
+        """State and bounds. Beyond these the client knows none: what a provider quoted for fetching is between it and the coordinator."""
+        entry = self._desk.entry(self.job_id)
+        states = Counter(_word(item.phase) for item in view.executions)
+        shown = ", ".join(f"{count} {phase}" for phase, count in states.items()) or "no execution yet"
+        expiry = datetime.fromtimestamp(entry.order.expiry, UTC)
+        longest = format_duration(job.decode(entry.spec).max_duration)
+        return (
+            f"waiting for run {self.id[:14]}: {_word(view.phase)} (executions: {shown}). A provider is looked for until"
+            f" {expiry:%Y-%m-%d %H:%M:%S} UTC; one that accepted may take what it quoted for fetching, and then {longest} (max_duration)"
+        )
 
     async def _status_after_all(self) -> RunView:
         """The status, from a coordinator that may be starting again: the run does not end with it, so neither does waiting."""
@@ -218,3 +237,8 @@ class Run:
         part.replace(path)
         crash_point("client.after-receipt")
         return path
+
+
+def _word(text: str) -> str:
+    """A stranger's word on one line."""
+    return " ".join(text.split())[:40]

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -244,6 +245,28 @@ async def test_waiting_outlives_a_coordinator_that_starts_again(
     async with Market(profile, notice=told.append) as market:
         assert (await (await market.submit(job())).result()).is_success
     assert fake.cheat.away == 0 and any("goes on" in sentence for sentence in told)
+
+
+async def test_who_waits_for_a_run_that_is_not_over_is_told_once_what_for(
+    fake: FakeMarket, profile: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`quorate get` of a run that was stopped while its image was fetched waited over a minute without a word."""
+    monkeypatch.setattr("quorate.run.TELL_SECONDS", 0.0)
+    monkeypatch.setattr("quorate.run.POLL_SECONDS", 0.01)
+    fake.auto_finish = False
+    told: list[str] = []
+
+    def hear(sentence: str) -> None:
+        told.append(sentence)
+        next(iter(fake.jobs.values())).hold.set()  # it ends only after this
+
+    async with Market(profile, notice=hear) as market:
+        run = await market.submit(job())
+        async with asyncio.timeout(20):
+            assert (await run.result()).is_success
+        expiry = datetime.fromtimestamp(market.entry(run.job_id).order.expiry, UTC)
+    (sentence,) = told
+    assert f"waiting for run {run.id[:14]}: running" in sentence and f"{expiry:%H:%M:%S} UTC" in sentence and "then 1m (max_dur" in sentence
 
 
 async def test_an_order_that_was_taken_is_not_forgotten_for_a_refusal_of_the_next_try(fake: FakeMarket, profile: Profile) -> None:
