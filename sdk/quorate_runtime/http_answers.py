@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
+from quorate_runtime.journal_port import JournalFailed
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -51,6 +52,11 @@ async def failures(request: web.Request, handler: Handler) -> web.StreamResponse
             log.warning("%s %s was cut: %s", request.method, request.path[:200], error)
             raise ConnectionResetError("the answer had begun") from error
         return _told(error)
+    except JournalFailed as error:  # by design: where nothing can be written down the actor ends the daemon, and says why with the remedy
+        log.error("%s %s has no answer: %s", request.method, request.path[:200], error)
+        if request.get(STARTED):
+            raise ConnectionResetError("the answer had begun") from error
+        return _told(Unavailable("the daemon is stopping"))
     except web.HTTPException as error:  # the answer itself, in our form
         if error.status < 400:
             raise

@@ -15,6 +15,7 @@ from quorate_protocol.limits import FRAME_BYTES_MAX
 from quorate_protocol.ports import Handler
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
+from quorate_runtime.journal_port import JournalFailed
 
 ID_BYTES = 16
 HEAD_BYTES = 1 + ID_BYTES
@@ -153,6 +154,10 @@ class Channel:
             # Theirs to retry.
             after = Milliseconds(max(0, int(failure.retry_after * 1000)))
             kind, body = Kind.UNAVAILABLE, codec.encode(_Failure(str(failure)[:TEXT_MAX], after))
+        except JournalFailed as error:
+            # By design: where nothing can be written down the actor ends the daemon, and says why with the remedy. Here nobody has a bug.
+            log.error("no answer to %s: %s", self._peer, error)
+            kind, body = Kind.UNAVAILABLE, codec.encode(_Failure("the daemon is stopping", Milliseconds(1000)))
         except Exception:
             # A bug. It ends this connection, and is written down here because a server may drop it with the connection.
             log.exception("the handler of frames from %s failed", self._peer)

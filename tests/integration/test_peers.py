@@ -18,6 +18,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Seconds, Signature
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.crypto import KeySigner
+from quorate_runtime.journal_port import JournalFailed
 from quorate_runtime.peers_channel import INFLIGHT_MAX, Kind
 from quorate_runtime.peers_memory import MemoryHub
 from quorate_runtime.peers_ws import Challenge, Hello, Welcome, WsDialer, WsPeers, hello_digest
@@ -50,6 +51,8 @@ class Desk:
                 await self.released.wait()
             case b"bug":
                 raise ZeroDivisionError
+            case b"full":
+                raise JournalFailed("journal: the disk is full. Free space, then start again.")
             case _:
                 pass
         return self.name + b":" + frame[-FRAME_BYTES_MAX + 1000 :]
@@ -351,6 +354,16 @@ async def test_a_bug_in_a_handler_is_loud_and_ends_its_connection_only(site: Sit
             await ada.request(SERVER, b"bug", TIMEOUT)
         await until(lambda: "ZeroDivisionError" in caplog.text)
         assert await bob.request(SERVER, b"fine", TIMEOUT) == b"server:fine"
+
+
+async def test_a_journal_that_is_full_is_no_bug_of_a_handler(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """An Assignment on its way while the disk became full ended the daemon, as it should, below a page of traceback."""
+    ada = site.dialer(ADA, Desk(b"ada"))
+    async with running(ada):
+        await until(lambda: site.peers.connected() == {ADA})
+        with caplog.at_level(logging.ERROR), pytest.raises(Unavailable, match="the daemon is stopping"):
+            await ada.request(SERVER, b"full", TIMEOUT)
+        assert "Free space, then start again" in caplog.text and not any(record.exc_info for record in caplog.records)
 
 
 async def test_a_dialer_gives_its_handlers_bug_to_its_owner(site: Site) -> None:
