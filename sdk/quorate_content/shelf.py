@@ -72,7 +72,7 @@ class Shelf:
 
     def has(self, cid: Cid) -> bool:
         """Whether the object is there; a row without its file is put right."""
-        return os.path.exists(self.place(cid))
+        return _is_there(self.place(cid))
 
     def try_lock(self, name: str, is_shared: bool) -> FileLock | None:
         """The lock of a CID or a piece of work, or None when held."""
@@ -179,7 +179,7 @@ class Shelf:
     def _recover(self) -> None:
         """Puts index and files in step after a kill: forgets rows without objects, adopts objects, drops abandoned puts."""
         for name in self.index.all_cids():
-            if not self.has(parse(name)) or not os.path.exists(self._place_in("nodes", parse(name))):
+            if not self.has(parse(name)) or not _is_there(self._place_in("nodes", parse(name))):
                 self.index.forget(name)
         known = set(self.index.all_cids())
         for path in (self.root / "objects").glob("*/*"):
@@ -233,6 +233,15 @@ class Shelf:
 
     def _place_in(self, folder: str, cid: Cid) -> str:
         return f"{self._text}/{folder}/{cid.digest.hex()[:2]}/{cid.as_v1()}"
+
+
+def _is_there(place: str) -> bool:
+    """OSError when it cannot be known: what a disk does not show today is not gone."""
+    try:
+        os.stat(place)
+    except (FileNotFoundError, NotADirectoryError):  # not re-raised: it is the answer
+        return False
+    return True
 
 
 def remove_tree_in(folder: str, name: str) -> None:

@@ -1,6 +1,7 @@
 """The content store on a real disk: put, get, pins, quotas, eviction, kill -9."""
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -75,6 +76,26 @@ async def test_what_is_put_leased_and_removed_leaves_the_interpreters_table_of_n
     lease = await store.lease((await store.put(pieces(b"read"), "a")).cid)
     assert lease.path.read_bytes() == b"read" and str(stat.cid) in names, "a path that somebody asks for is a `Path`"
     lease.release()
+
+
+async def test_an_object_that_the_disk_does_not_show_is_not_taken_for_gone(
+    store: ContentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = await store.put(b"kept", "a")
+    look = os.stat
+
+    def failing(path: str | Path, **options: object) -> os.stat_result:
+        if "/objects/" in str(path):
+            raise OSError(errno.EIO, "I/O error")
+        return look(path, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", failing)
+    with pytest.raises(OSError, match="I/O error"):
+        await store.lease(stat.cid)
+    with pytest.raises(OSError, match="I/O error"):
+        ContentStore(tmp_path / "store", 64 * MIB)
+    monkeypatch.undo()
+    (await store.lease(stat.cid)).release()
 
 
 async def test_directory_goes_out_and_comes_in_as_a_car(store: ContentStore, tmp_path: Path) -> None:
