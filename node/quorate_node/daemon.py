@@ -334,7 +334,7 @@ class _Parts:
         await self.actor.submit(events.DrainRequested(is_on))
         if is_on or self.daemon.is_standing.is_set():
             await self.actor.submit(events.OfferDue())
-        await self.herald.send_heartbeat(self.core.free_slots())
+        await self.herald.send_heartbeat(self.core.offered(has_room=not self.daemon.board.has("disk")))
 
     def status(self) -> Status:
         """As it stands."""

@@ -15,6 +15,7 @@ from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, BlockNumber, Nonce
 from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower
+from quorate_runtime.trouble import Trouble
 
 LOOK_BACK_BLOCKS = 10_000  # without a cursor: older cases cannot have drawn slots that were opened since
 SAVE_EVERY_SECONDS = 10.0
@@ -44,6 +45,7 @@ class DocketFollower:
 
     def __init__(self, client: ChainClient, contracts: Contracts, actor: Submits, clock: Clock, cursor_file: Path) -> None:
         self._client, self._contracts, self._actor, self._clock, self._file = client, contracts, actor, clock, cursor_file
+        self._trouble = Trouble(_logger, clock)
 
     async def run(self) -> None:
         """Until cancelled; a chain node that is away, or a disk that is full, is waited for."""
@@ -51,7 +53,7 @@ class DocketFollower:
             try:
                 await self._follow()
             except (Unavailable, OSError) as error:
-                _logger.warning("the court cannot be followed: %s", error)
+                self._trouble.lasts(f"the court cannot be followed: {error}")
                 await self._clock.sleep(max(RETRY_SECONDS, error.retry_after if isinstance(error, Unavailable) else 0.0))
 
     async def _follow(self) -> None:
@@ -71,6 +73,7 @@ class DocketFollower:
             if (isinstance(batch, LogBatch) and batch.logs) or self._clock.now() - saved_at >= SAVE_EVERY_SECONDS:
                 self._save_cursor(batch.cursor)
                 saved_at = self._clock.now()
+            self._trouble.is_over("the court is followed again")
 
     def _read_cursor(self) -> Cursor | None:
         try:

@@ -3,7 +3,6 @@
 import logging
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from quorate_contracts.deploy import Contracts
 from quorate_node.chain import ask
@@ -15,9 +14,10 @@ from quorate_node.herald import Herald
 from quorate_node.inbox import Submits
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address, Amount, Sequence, Small
+from quorate_protocol.units import Address, Amount, Sequence
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.health import Board
+from quorate_runtime.trouble import Trouble
 
 TICK_SECONDS = 0.25
 STATUS_SECONDS = 2.0
@@ -35,12 +35,9 @@ async def tick(core: ProviderCore, actor: Submits, clock: Clock) -> None:
 
 
 async def beat(core: ProviderCore, herald: Herald, clock: Clock, board: Board | None = None) -> None:
-    """Heartbeats with the free run slots: none while the disk is full, where the next Assignment could not be written down."""
+    """Heartbeats with the free run slots: none while the disk is full."""
     while True:
-        free = core.free_slots()
-        if board is not None and board.has("disk"):
-            free = tuple(replace(item, free=Small(0)) for item in free)
-        await herald.send_heartbeat(free)
+        await herald.send_heartbeat(core.offered(has_room=board is None or not board.has("disk")))
         await clock.sleep(core.terms.limits.heartbeat_every)
 
 
@@ -53,12 +50,14 @@ async def advertise(core: ProviderCore, actor: Submits, clock: Clock) -> None:
 
 async def write_status(write: Callable[[], None], clock: Clock) -> None:
     """The status file, for people and scripts that read it while the daemon is busy."""
+    trouble = Trouble(_logger, clock)
     while True:
         try:
             write()
+            trouble.is_over("the status file is written again")
         except OSError as error:
             # Not re-raised: a full disk may be over in a moment, and nothing that counts stands in this file.
-            _logger.warning("the status file cannot be written: %s", error)
+            trouble.lasts(f"the status file cannot be written: {error}")
         await clock.sleep(STATUS_SECONDS)
 
 

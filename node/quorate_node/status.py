@@ -86,7 +86,7 @@ def status_of(
         pid=os.getpid(),
         is_draining=core.facts.is_draining,
         host_classes=tuple(slot.host.id() for slot in terms.slots),
-        free_slots=tuple(int(item.free) for item in core.free_slots()),
+        free_slots=tuple(int(item.free) for item in core.offered(has_room=all(problem.name != "disk" for problem in problems))),
         connected=connected,
         leases=tuple(LeaseStatus(item.hash, item.coordinator, type(item.phase).__name__, item.commit_by) for item in live),
         declined=tuple(DeclineStatus(item.decline.reason.name.lower(), item.text) for item in declined if isinstance(item, Declined)),

@@ -1,14 +1,21 @@
 """A provider whose disk is full: it took an Assignment that it could not write down, and ended by it in the middle of others."""
 
 import asyncio
+import errno
+import logging
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from node_world import make_terms
+import pytest
+
+from node_world import OPERATOR, make_terms
 from quorate_node import loops
 from quorate_node.core.provider import ProviderCore
+from quorate_node.docket import DocketFollower
+from quorate_node.status import status_of
 from quorate_protocol.messages import FreeSlots
 from quorate_runtime.clock import VirtualClock
-from quorate_runtime.health import Board
+from quorate_runtime.health import Board, Problem
 
 
 @dataclass
@@ -35,3 +42,49 @@ async def test_no_slot_is_free_while_the_disk_is_full() -> None:
     beats.cancel()
     slots = sum(item.free for item in core.free_slots())
     assert slots and herald.sent[:3] == [slots, 0, slots]
+
+
+def test_the_status_shows_the_slots_that_are_offered() -> None:
+    """It said that one was free, while heartbeats offered none."""
+    core = ProviderCore(make_terms())
+    shown = [status_of(core, OPERATOR.address, "", (), (Problem(name, "x"),)).free_slots for name in ("chain", "disk")]
+    assert shown == [(1,), (0,)]
+
+
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+TRIES_AN_HOUR = 1_800
+
+
+async def test_a_status_file_that_cannot_be_written_is_told_of_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
+    """It was a line every two seconds."""
+    tries = 0
+
+    def write() -> None:
+        nonlocal tries
+        tries += 1
+        if tries == TRIES_AN_HOUR + 10:
+            raise asyncio.CancelledError
+        if tries != TRIES_AN_HOUR + 5:
+            raise NO_SPACE
+
+    with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
+        await loops.write_status(write, VirtualClock())
+    failed, again = "the status file cannot be written: [Errno 28] No space left on device", "the status file is written again"
+    assert caplog.messages == [failed, failed, again, failed]
+
+
+class Away:
+    """A chain client that fails so often, and then ends the test."""
+
+    tries = 0
+
+    async def head(self) -> None:
+        self.tries += 1
+        raise asyncio.CancelledError if self.tries > TRIES_AN_HOUR + 5 else NO_SPACE
+
+
+async def test_a_court_that_cannot_be_followed_is_told_of_once_an_hour(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    docket = DocketFollower(Away(), None, None, VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]  # no more is asked
+    with pytest.raises(asyncio.CancelledError):
+        await docket.run()
+    assert caplog.messages == ["the court cannot be followed: [Errno 28] No space left on device"] * 2

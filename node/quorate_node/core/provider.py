@@ -20,7 +20,7 @@ from quorate_protocol.offer import WITHDRAWN
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, Outcome
 from quorate_protocol.tables import Table, Tables
-from quorate_protocol.units import Address, Amount, DeclineReason, Hash32, Nonce, Sequence, UnixSeconds
+from quorate_protocol.units import Address, Amount, DeclineReason, Hash32, Nonce, Sequence, Small, UnixSeconds
 
 EXECUTIONS_KEPT_MAX = 200_000
 DECLINED_KEPT_MAX = 1_000  # the oldest goes first; a repeat of its Assignment is decided anew
@@ -82,8 +82,12 @@ class ProviderCore(Tables):
         return tuple(self.executions[lease] for lease in self.active.keys())  # noqa: SIM118 - a Table is not a dict
 
     def free_slots(self) -> tuple[FreeSlots, ...]:
-        """What a heartbeat says."""
+        """What could take a lease now, if there is room for it."""
         return capacity.free_slots(self.terms, self.live(), tuple(self.jury.values()), self.facts.is_draining)
+
+    def offered(self, has_room: bool) -> tuple[FreeSlots, ...]:
+        """What a heartbeat says: no slot is free while there is no room on disk, where the next Assignment could not be written down."""
+        return tuple(item if has_room else replace(item, free=Small(0)) for item in self.free_slots())
 
     def next_due(self) -> UnixSeconds:
         """When a Tick changes something next (forgetting may be later than that)."""
