@@ -220,9 +220,9 @@ class FakeMarket(FakeWork):
                     await self.changed.wait()
 
     async def get_logs(self, request: web.Request) -> web.Response:
-        """A fixed text."""
+        """A fixed text, or none."""
         self._job(request)
-        return web.Response(text="hello from the job\n")
+        return web.Response(text="" if self.cheat.no_text else "hello from the job\n")
 
     async def post_stop(self, request: web.Request) -> web.Response:
         """Takes a stop of the session key."""

@@ -87,6 +87,7 @@ class Cheat:
     exit_status: int = 0
     plan_fee: int = FEE  # what a plan says of it
     no_files: bool = False  # the program left nothing, or its files were refused
+    no_text: bool = False  # the program printed nothing, or its text was lost
     charge_extra: int = 0
     stale_round: bool = False  # the commit names a round that has appeared
     wrong_class: bool = False

@@ -178,6 +178,18 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(call: Call, fa
     assert tree["checkedMicroUsd"] == tree["vouchedMicroUsd"] == fake.charged and tree["openBudgetsMicroUsd"] == 0
 
 
+async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+    """Nothing, with exit code 0: whether the program had printed anything, or its text was lost, nobody said."""
+    fake.cheat, fake.auto_finish = Cheat(no_text=True), False
+    run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])["jobId"]
+    code, out, err = await call("logs", run)
+    assert (code, out) == (0, "") and "no text yet" in err and f"logs -f {run[:14]}" in err
+    await call("stop", run)
+    assert (await call("get", run, str(tmp_path / "got")))[0] == 0
+    code, out, err = await call("logs", run, "--json")
+    assert code == 0 and json.loads(out)["text"] == "" and "printed nothing, or it was lost" in err
+
+
 async def test_a_history_waits_for_its_first_event(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the coordinator took more than a second to answer, the history was empty, with exit code 0."""
     run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])["jobId"]

@@ -8,6 +8,10 @@ import typer
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.text import decoded, plain
 
+NO_TEXT = (
+    "no text is there: the program printed nothing, or it was lost, as what is printed while its provider's daemon is down, and all text of"
+    " runs before the coordinator's last start"
+)
 Name = Annotated[str, typer.Argument(metavar="RUN", help="Job id, at least 4 digits of it, or a name.")]
 
 
@@ -34,18 +38,23 @@ def logs(
     json: JsonFlag = False,
 ) -> None:
     """Prints what the program wrote; never part of the result."""
+    from quorate.attendance import is_over
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
             run = await market.run(name)
-            texts = []
+            texts, is_empty = [], True
             async for text in decoded(run.logs(follow)):
+                is_empty = is_empty and not text
                 if json:
                     texts.append(text)
                 else:
                     typer.echo(plain(text), nl=False)
             if json:
                 emit({"jobId": run.id, "text": "".join(texts)})
+            if is_empty:
+                is_ended = is_over(await run.status())
+                note(NO_TEXT if is_ended else f"no text yet; to wait for it: {context_of(ctx).command(f'logs -f {run.id[:14]}')}")
 
     run_async(work())
 
