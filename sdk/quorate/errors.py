@@ -35,9 +35,10 @@ class RefusedError(QuorateError):
 
     exit_code = ExitCode.REFUSED
 
-    def __init__(self, code: str, sentence: str, detail: str = "") -> None:
-        remedy = f". Next: {NEXT[code]}" if code in NEXT else ""
-        super().__init__(f"{sentence}{' ' + detail if detail else ''} ({code}){remedy}")
+    def __init__(self, code: str, sentence: str, detail: str = "", remedy: str = "") -> None:
+        """`remedy`: where the command of `NEXT` is not the one that helps."""
+        following = remedy or NEXT.get(code, "")
+        super().__init__(f"{sentence}{' ' + detail if detail else ''} ({code}){'. Next: ' + following if following else ''}")
         self.code = code
         self.detail = detail
 

@@ -4,6 +4,7 @@
 profile or `-`, and how many GPUs, where there is more to say). A class may always be named by its id, too.
 """
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -61,6 +62,12 @@ def parse_host_class(text: str, field: str = "host_class") -> Hash32:
     except Refused as refused:
         raise UsageError(_unknown(text, field)) from refused
     return host.id()
+
+
+def name_of(identity: Hash32) -> str:
+    """The name of a class that nobody may offer: a CPU's is found among all of them; a GPU's is not, and its id names it as well."""
+    cpus = (HostClass(*parts) for parts in itertools.product(CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS))
+    return next((class_name(host) for host in cpus if host.id() == identity), f"0x{identity.hex()}")
 
 
 def _host(parts: list[str]) -> HostClass | None:

@@ -149,6 +149,8 @@ class FakeMarket(FakeWork):
         codec.from_json(JobSpec, tree["spec"])
         fits = tree["maxPricePerHour"] >= PRICE
         nearest = "" if fits else "cheapest is 0.30 USD; raise max_price"
+        if tree["hostClass"] not in (f"0x{ZERO_HASH.hex()}", f"0x{HOST.id().hex()}"):
+            fits, nearest = False, f"no live offer of host class {tree['hostClass']} fits"
         view = PlanView(HOST.id(), Label.QUORUM_2, 5, 5 if fits else 0, PRICE, 2, Amount(1), Bps(self.cheat.plan_fee), nearest)
         return _answer(codec.to_json(view))
 

@@ -10,6 +10,7 @@ import pytest
 
 from integration.sdk_fake_market import Cheat, FakeMarket
 from quorate.cli.main import run_main
+from quorate.host_class import parse_host_class
 from quorate.profile import create_profile
 from quorate_content.tree import cid_of_path
 from quorate_protocol.refusals import Code
@@ -153,6 +154,23 @@ async def test_a_cid_that_no_store_has_is_told_before_the_order(call: Call, fake
     assert {"field": "image", "cid": image} in json.loads(out)["notStored"]
     code, _, err = await call("plan", "-f", job_file(tmp_path, inputs=[{"cid": data, "mount": "/inputs/a"}, {"path": "data"}]))
     assert code == 0 and "is not in" not in err, "it is uploaded beside"
+
+
+async def test_a_class_that_nobody_offers_is_named_in_words(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+    """The refusal named an id of 64 digits, and the command for offers, which shows no classes."""
+    for named in ("aarch64/armv8/ARM", "0x" + parse_host_class("aarch64/armv8/ARM").hex()):
+        file = job_file(tmp_path, host_class=named)
+        code, _, err = await call("apply", "-f", file, "-y")
+        assert code == 3 and not fake.jobs and "no live offer of host class aarch64/armv8/ARM fits (no-offer)" in err
+        assert "Next: `quorate classes` lists" in err
+        code, _, err = await call("plan", "-f", file)
+        assert code == 0 and "host class aarch64/armv8/ARM fits. Next: `quorate classes` lists" in err
+    gpu = "hopper/132/550"
+    code, _, err = await call("plan", "-f", job_file(tmp_path, host_class=gpu))
+    assert code == 0 and f"no live offer of host class {gpu} fits" in err
+    identity = "0x" + parse_host_class(gpu).hex()
+    code, _, err = await call("plan", "-f", job_file(tmp_path, host_class=identity))
+    assert code == 0 and f"no live offer of host class {identity} fits" in err
 
 
 async def test_detach_then_get_ps_events_logs_describe_stop_spend(call: Call, fake: FakeMarket, tmp_path: Path) -> None:

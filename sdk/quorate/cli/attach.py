@@ -13,7 +13,7 @@ from quorate.cli.context import Context, emit, note
 from quorate.cli.text import one_line, plain
 from quorate.errors import NEXT, RefusedError
 from quorate.exits import ExitCode
-from quorate.host_class import owners_told
+from quorate.host_class import name_of, owners_told
 from quorate.job import Job
 from quorate.market import Plan
 from quorate.run import Run
@@ -21,11 +21,25 @@ from quorate.transfer import Progress, no_progress
 from quorate_protocol.refusals import MEANINGS, Code
 
 
-def check_plan(plan: Plan) -> None:
+def check_plan(job: Job, plan: Plan) -> None:
     """RefusedError with the limit to relax when nothing fits."""
     if plan.view.nearest:
         code = _lack(plan)
-        raise RefusedError(code.value, MEANINGS[code].sentence, one_line(plan.view.nearest))
+        raise RefusedError(code.value, MEANINGS[code].sentence, _nearest(job, plan), _remedy(job, code))
+
+
+def _nearest(job: Job, plan: Plan) -> str:
+    """The coordinator's words; it knows a host class by its id only."""
+    words, identity = one_line(plan.view.nearest), job.host()
+    if not job.host_class:
+        return words
+    known = job.host_class if not job.host_class.startswith("0x") else plan.host_class.name if plan.host_class else name_of(identity)
+    return words.replace(f"0x{identity.hex()}", known)
+
+
+def _remedy(job: Job, code: Code) -> str:
+    classes = "`quorate classes` lists the classes on offer, `quorate offers` what their machines have"
+    return classes if job.host_class and code is Code.NO_OFFER else NEXT[code.value]
 
 
 def _lack(plan: Plan) -> Code:
@@ -50,7 +64,7 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
     show.table(["PLAN", ""], show.plan_rows(plan.packed, view, *sums, job.accept_unwitnessed))
     show_owners(job, plan)
     if view.nearest:
-        note(f"nothing fits: {one_line(view.nearest)}. Next: {NEXT[_lack(plan).value]}")
+        note(f"nothing fits: {_nearest(job, plan)}. Next: {_remedy(job, _lack(plan))}")
     elif view.offers < view.executions_priced:
         note(
             f"only {view.offers} of the {view.executions_priced} executions find an offer now; without another owner the run ends"

@@ -101,7 +101,7 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
         raise UsageError(f"{job.outputs} exists already; name a new directory for the output")
     async with context.market() as market:
         plan = await market.plan(job)
-        attach.check_plan(plan)
+        attach.check_plan(job, plan)
         if is_json:
             attach.show_owners(job, plan)
         else:
