@@ -66,7 +66,7 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Lapsed:
-    """No answer, or no commit in time: unpaid, counts against availability only."""
+    """No answer, no commit in time, or given up after its Accept: unpaid, counts against availability only."""
 
     was_accepted: bool
 
@@ -223,8 +223,10 @@ def _accept(lease: Lease, accept: Envelope[Accept], at: UnixSeconds, limits: Lim
 
 
 def _decline(lease: Lease, decline: Envelope[Decline], at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
-    if isinstance(lease.phase, Declined):
+    if isinstance(lease.phase, Declined) or lease.phase == Lapsed(was_accepted=True):
         return lease, ()
+    if isinstance(lease.phase, Accepted):  # it says itself that no Commit will come: nobody waits for commitBy
+        return _to(lease, Lapsed(was_accepted=True), Effect.SLOT_FREED, Effect.PLACE_OPEN)
     if not isinstance(lease.phase, Assigned):
         raise Refused(Code.WRONG_PHASE, f"decline: the lease is {type(lease.phase).__name__}")
     start_by = decline.message.start_by

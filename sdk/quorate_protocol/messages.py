@@ -148,7 +148,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """Provider: not now (`start_by` ahead keeps its place) or not at all (`start_by` = 0)."""
+    """Provider: not now (`start_by` ahead keeps its place) or not at all (`start_by` = 0); after its Accept: it gives up."""
 
     assignment_hash: Hash32
     reason: DeclineReason

@@ -117,6 +117,7 @@ class DeclineReason(IntEnum):
     BAD_KEY = 8
     MISMATCH = 9
     RESOURCES = 10
+    GAVE_UP = 11  # after its Accept: its machine failed, or the client stopped what had not begun
 
 
 class JobKind(IntEnum):

@@ -173,6 +173,25 @@ async def test_content_that_comes_late_is_waited_for(market: Stage) -> None:
         assert (await coordinator.first(wire.CommitSent, 45)).commit.message.assignment_hash == lease
 
 
+async def test_a_stop_of_what_has_not_begun_is_answered_by_a_decline(market: Stage) -> None:
+    """And a container that was lost is given up alike."""
+    coordinator = market.coordinator
+    spec = replace(SPEC, image=document_cid(b"an archive that nobody has"), image_bytes=26)
+    async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
+        lease = await market.assign(daemon, 1, spec)
+        await in_phase(daemon, lease, Fetching)
+        await coordinator.send(wire.StopSent(lease, coordinator.seal(Stop(JOB, UnixSeconds(int(time.time()))))))
+        await in_phase(daemon, lease, Lapsed)
+        decline = (await coordinator.first(wire.DeclineSent)).decline.message
+        assert (decline.assignment_hash, decline.reason, decline.start_by) == (lease, DeclineReason.GAVE_UP, 0)
+        lost = await market.assign(daemon, 2)
+        await in_phase(daemon, lost, Running)
+    (market.home / "noop" / lost.hex()).rename(market.home / "noop" / ("ee" * 32))
+    async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
+        await in_phase(daemon, lost, Lapsed)
+        await until(lambda: next((one for one in coordinator.got(wire.DeclineSent) if one.decline.message.assignment_hash == lost), None))
+
+
 async def test_a_final_epoch_is_claimed(market: Stage) -> None:
     """The proof is checked against the chain's root; a false one claims nothing, the true one pays the owner."""
     contracts, coordinator = market.contracts, market.coordinator

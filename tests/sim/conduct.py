@@ -11,7 +11,7 @@ from quorate_protocol import wire
 from quorate_protocol.classes import job_class
 from quorate_protocol.eip712 import digest
 from quorate_protocol.hashing import hash_list, hash_tuple, sha256
-from quorate_protocol.lease import Lease, Revealed, Silent
+from quorate_protocol.lease import Lapsed, Lease, Revealed, Silent
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import Accept, CommitSet, Decline
 from quorate_protocol.receipt import Receipt
@@ -109,7 +109,12 @@ class Conduct:
         assert not is_near or cumulative <= self.allocations[client], "I1: a voucher was taken that a release may overtake"
 
     def _declined(self, core: Coordinator, decline: Decline, at: int) -> None:
-        """I9: who declines too many draws has no offer, until it offers anew."""
+        """I9: who declines too many draws has no offer, until it offers anew. I3: who has committed can give nothing up."""
+        if decline.assignment_hash in self.accepts:
+            phase = core.state.leases[decline.assignment_hash].phase
+            assert b"commit" + decline.assignment_hash not in self.blinds, "I3: somebody gave up what it had committed"
+            assert isinstance(phase, Lapsed), f"who gave up is {type(phase).__name__}"
+            self.coverage.facts["given up after an Accept"] += 1
         owner = self.drawn.pop(decline.assignment_hash, ZERO_ADDRESS)
         if owner == ZERO_ADDRESS or at < decline.start_by or decline.reason is not DeclineReason.DRAINING:
             return

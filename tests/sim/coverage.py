@@ -114,6 +114,7 @@ ALL_FACTS = frozenset(
         "acquitted", "convicted", "held, caught", "held, confirmed", "held, gone", "cut by the budget", "forged receipts refused",
         "bound by a clock that is behind", "paid under a key rotated away", "releases", "releases with jobs under way",
         "a voucher too close to a release", "a release overtook its epoch", "an epoch showed less than is final",
+        "given up after an Accept",
     }
 )  # fmt: skip
 

@@ -255,7 +255,7 @@ class Provider(Process[events.Event, effects.Effect]):
                 if self.clock.now > effect.give_up_at:
                     finish(None)
                     return
-                self._send(wire.DeclineSent(seal(DOMAIN, effect.decline, self.operator.sign)), self._answered(finish))
+                self._send(wire.DeclineSent(seal(DOMAIN, effect.decline, self._signer_of(effect.lease).sign)), self._answered(finish))
             case effects.Fetch():
                 self._fetch(effect, finish)
             case effects.StartTask():

@@ -46,9 +46,9 @@ from quorate_protocol.commitment import check_opens, opens
 from quorate_protocol.eip712 import digest
 from quorate_protocol.envelope import seal
 from quorate_protocol.job import image_digest
-from quorate_protocol.messages import CommitEntry
+from quorate_protocol.messages import CommitEntry, Decline
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import EXIT_TIMEOUT, Address, ExitStatus, Hash32, Milliseconds, UnixSeconds
+from quorate_protocol.units import EXIT_TIMEOUT, Address, DeclineReason, ExitStatus, Hash32, Milliseconds, UnixSeconds
 
 ORDER = (Accepted, Fetching, Starting, Running, Collecting, Sealing, Uploading, Committed, Receipted, Revealed, Done)
 DUTY = {
@@ -129,6 +129,19 @@ def test_a_failure_lapses_what_is_not_owed_yet(phase: type) -> None:
     else:
         assert isinstance(after, Lapsed) and "disk" in after.why
         assert [slot.free for slot in driver.core.free_slots()] == [1]
+        assert (after.decline is not None) is (phase not in (Accepted, Committed)), "who would wait for a Commit is told"
+
+
+@pytest.mark.parametrize("phase", [Fetching, Starting, Running, Collecting, Sealing, Uploading])
+def test_who_gives_up_says_so_until_the_coordinator_took_it(phase: type) -> None:
+    """And does so again after a restart, as long as a Commit would be waited for."""
+    driver, lease = at_phase(phase)
+    due = driver.do(events.Failed(lease, "disk"))
+    (said,) = [effect for effect in due if isinstance(effect, effects.SendDecline)]
+    reason = DeclineReason.INPUT_UNAVAILABLE if phase is Fetching else DeclineReason.GAVE_UP
+    assert said.decline == Decline(lease, reason, UnixSeconds(0), driver.now)
+    assert said.give_up_at == driver.execution(lease).commit_by and said in execution.duties(driver.execution(lease))
+    assert said.lane not in {effect.lane for effect in due if effect is not said}, "an engine that is away holds nothing up"
 
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
@@ -138,7 +151,7 @@ def test_stop(phase: type) -> None:
     due = driver.do(stop(lease))
     after = driver.execution(lease).phase
     if phase in (Accepted, Fetching):
-        assert isinstance(after, Lapsed)
+        assert isinstance(after, Lapsed) and after.decline is not None and any(isinstance(effect, effects.SendDecline) for effect in due)
     elif phase is Running:
         assert due == (effects.StopTask(lease),) and isinstance(after, Running) and after.is_stopping
         driver.do(events.Exited(lease, ExitStatus(143), Milliseconds(700)))

@@ -65,7 +65,7 @@ ROWS = list(PHASES)
 TABLE = {
     #                Assigned   Accepted   Committed  Closed    Revealed  Declined  Lapsed  Silent  Stopped
     "accept":       "Accepted   =          W          W         W         W         W       W       W",
-    "decline":      "Declined   W          W          W         W         =         W       W       W",
+    "decline":      "Declined   Lapsed     W          W         W         =         =       W       W",
     "commit":       "W          Committed  =          =         =         W         W       =       W",
     "other commit": "W          Committed  Q          Q         Q         W         W       Q       W",
     "close":        "W          W          Closed     Closed    =         W         W       W       W",

@@ -95,16 +95,21 @@ def on_accept(turn: Turn, event: AcceptReceived) -> None:
 
 
 def on_decline(turn: Turn, event: DeclineReceived) -> None:
-    """A provider does not take it, or not yet."""
+    """A provider does not take it, or not yet, or gives up what it took."""
     lease = lease_of(turn, event.decline.message.assignment_hash, event.key)
     moved, effects = move(turn, lease, leases.DeclineReceived(event.decline))
     if not effects:
         return
     reason = event.decline.message.reason.name.lower()
     job = turn.state.jobs[lease.job_id]
-    turn.note(job, "declined", f"execution {lease.index}: {reason}")
     phase = moved.phase
+    if isinstance(phase, leases.Lapsed):
+        # Counted as a lapse and not as a draw declined: else whoever says nothing would be better off.
+        turn.note(job, "lapsed", f"execution {lease.index}: {reason}")
+        reopen(turn, job, moved, UnixSeconds(0))
+        return
     assert isinstance(phase, leases.Declined)
+    turn.note(job, "declined", f"execution {lease.index}: {reason}")
     if not phase.start_by:
         answers.declined(turn, lease, event.decline.message.reason)
     reopen(turn, job, moved, phase.start_by)

@@ -70,6 +70,11 @@ class SendDecline(OfLease):
     decline: Decline
     give_up_at: UnixSeconds
 
+    @property
+    def lane(self) -> str:
+        """Beside the lease's: neither a coordinator nor an engine that is away keeps the other waiting."""
+        return f"decline/{self.lease.hex()}"
+
 
 @dataclass(frozen=True, slots=True)
 class Fetch(OfLease):

@@ -45,7 +45,7 @@ from quorate_protocol.messages import (
     Reveal,
 )
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Hash32, Round, Seconds, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, DeclineReason, Hash32, Round, Seconds, UnixSeconds
 
 KEEP_SECONDS = 7 * DAY  # ciphertext past the verdict (PROTOCOL §4); also the wait for a verdict that never comes
 DONE_KEEP_SECONDS = 600  # whole, with its spec and its verdict; of what is older the state knows only that it was
@@ -108,7 +108,8 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
         case Receipted() | Done():
             return ()
         case Lapsed():
-            return (effects.StopTask(lease), effects.RemoveTask(lease))
+            end = effects.StopTask(lease), effects.RemoveTask(lease)
+            return end if phase.decline is None else (*end, effects.SendDecline(lease, coordinator, phase.decline, execution.commit_by))
         case _:
             assert_never(phase)
 
@@ -234,8 +235,19 @@ def _failed(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
     match execution.phase:
         case Declined() | Done() | Lapsed() | Receipted() | Revealed():
             return execution, ()
+        case Accepted() | Committed():
+            return _lapse(execution, why, at)  # of which the coordinator has refused the message itself
+        case Fetching():
+            return _give_up(execution, why, DeclineReason.INPUT_UNAVAILABLE, at)
         case _:
-            return _lapse(execution, why, at)
+            return _give_up(execution, why, DeclineReason.GAVE_UP, at)
+
+
+def _give_up(execution: Execution, why: str, reason: DeclineReason, at: UnixSeconds) -> Stepped:
+    """Lapses, and says so: no Commit was signed, and none will be."""
+    assert execution.commit() is None, "who has committed is owed, and gives nothing up"
+    decline = Decline(execution.hash, reason, UnixSeconds(0), at)
+    return _enter(execution, Lapsed(why[:200], None, UnixSeconds(at + KEEP_SECONDS), decline))
 
 
 def _lapse(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
@@ -306,7 +318,7 @@ def _stop(execution: Execution, at: UnixSeconds) -> Stepped:
     """Elapsed time is paid, so a running task is ended and committed as it is; what has not begun just ends."""
     match execution.phase:
         case Accepted() | Fetching():
-            return _lapse(execution, "stopped by the client before it ran", at)
+            return _give_up(execution, "stopped by the client before it ran", DeclineReason.GAVE_UP, at)
         case Starting() as phase:
             # Whether it runs is not known yet; it is stopped as soon as it is.
             return execution.to(replace(phase, is_stopping=True)), ()

@@ -131,11 +131,15 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Lapsed:
-    """Ended without pay. A commit that was signed is kept, so that no other one can ever be signed for this assignment."""
+    """Ended without pay. A commit that was signed is kept, so that no other one can ever be signed for this assignment.
+
+    `decline`: what tells the coordinator, where it would wait for a Commit that never comes.
+    """
 
     why: str
     commit: Commit | None
     forget_at: UnixSeconds
+    decline: Decline | None = None
 
 
 Phase = (
