@@ -169,7 +169,13 @@ class World:
             credit = state.providers[provider.owner].final
             if not provider.is_up or self.chain.claimed.get(provider.owner, 0) != credit:
                 left.append(f"{provider.name} is owed {credit}, has claimed {self.chain.claimed.get(provider.owner, 0)}")
+            elif self._shown(provider) != credit:
+                left.append(f"{provider.name} has no statement over {credit}, which the network may still be bringing")
         return left
+
+    def _shown(self, provider: Provider) -> int:
+        found = provider.core.statements.get(self.coordinator.core.rules.coordinator)
+        return found.message.final if found else 0
 
     # -------------------------------------------------------------------------------------------------- at the end
 
@@ -200,9 +206,8 @@ class World:
     def _check_statements(self, core: Coordinator) -> None:
         """I3: what the last statement says is what the books say, and every provider has it."""
         for provider in self.providers:
-            found = provider.core.statements.get(core.rules.coordinator)
             credit = core.state.providers[provider.owner].final
-            assert (found.message.final if found else 0) == credit, f"I3: {provider.name} has no statement over {credit}"
+            assert self._shown(provider) == credit, f"I3: {provider.name} has no statement over {credit}"
 
     def _check_convictions(self) -> None:
         """I5: only who really gave wrong results."""
