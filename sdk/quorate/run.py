@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from quorate.attendance import RECONNECT_SECONDS, Attendance, is_over
-from quorate.desk import Desk
+from quorate.desk import Desk, Notice, ignore_notice
 from quorate.errors import CancelledError, EvidenceError, NotVerifiedError, QuorateError, RefusedError, UnavailableError
 from quorate.evidence import Agreement
 from quorate.patience import TELL_SECONDS
@@ -120,8 +120,8 @@ class Run:
         stop = Stop(self.job_id, UnixSeconds(int(self._desk.clock.now())))
         await self._desk.api.stop(seal(self._desk.pins.domain, stop, self._desk.profile.session.sign))
 
-    async def wait(self) -> RunView:
-        """The run once it is over. `notice` is told once what it waits for, when it is not over within seconds."""
+    async def wait(self, waiting: Notice = ignore_notice) -> RunView:
+        """The run once it is over. `waiting` is told once what it waits for, when it is not over within seconds."""
         news = self._attendance.news(self.job_id)
         began, has_told = self._desk.clock.now(), False
         try:
@@ -132,7 +132,7 @@ class Run:
                     return view
                 if not has_told and self._desk.clock.now() - began >= TELL_SECONDS:
                     has_told = True
-                    self._desk.notice(self._waited_for(view))
+                    waiting(self._waited_for(view))
                 try:
                     await asyncio.wait_for(news.wait(), POLL_SECONDS)
                 except TimeoutError:
@@ -169,14 +169,14 @@ class Run:
                 await self._desk.clock.sleep(pause)
         raise AssertionError("the pauses do not end")
 
-    async def result(self, destination: Path | None = None, progress: Progress = no_progress) -> Result:
+    async def result(self, destination: Path | None = None, progress: Progress = no_progress, waiting: Notice = ignore_notice) -> Result:
         """Waits, checks every claim, downloads and opens the output.
 
         NotVerifiedError when the run ended without an accepted result, CancelledError when this client's own stop ended it,
         EvidenceError when a claim does not hold. `destination` must not exist; by default a folder of the profile, which a second
-        call finds filled.
+        call finds filled. `waiting`: as of `wait`.
         """
-        view = await self.wait()
+        view = await self.wait(waiting)
         if view.verdict is None:
             await self._attendance.note_uncharged(view)
             raise NotVerifiedError(f"run {self.id[:14]} ended without a result; see `quorate events {self.id[:14]}`")

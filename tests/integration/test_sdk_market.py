@@ -260,10 +260,10 @@ async def test_who_waits_for_a_run_that_is_not_over_is_told_once_what_for(
         told.append(sentence)
         next(iter(fake.jobs.values())).hold.set()  # it ends only after this
 
-    async with Market(profile, notice=hear) as market:
+    async with Market(profile) as market:
         run = await market.submit(job())
         async with asyncio.timeout(20):
-            assert (await run.result()).is_success
+            assert (await run.result(waiting=hear)).is_success
         expiry = datetime.fromtimestamp(market.entry(run.job_id).order.expiry, UTC)
     (sentence,) = told
     assert f"waiting for run {run.id[:14]}: running" in sentence and f"{expiry:%H:%M:%S} UTC" in sentence and "then 1m (max_dur" in sentence

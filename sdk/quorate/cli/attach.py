@@ -105,7 +105,7 @@ async def follow(context: Context, run: Run, destination: Path | None, is_json: 
     teller = asyncio.create_task(_tell(run)) if not is_json else None
     try:
         with progress(is_json) as report:
-            result = await run.result(destination, report)
+            result = await run.result(destination, report, note)
     finally:
         if teller is not None:
             teller.cancel()
