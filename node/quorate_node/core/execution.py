@@ -246,12 +246,11 @@ def _failed(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
 def _give_up(execution: Execution, why: str, reason: DeclineReason, at: UnixSeconds) -> Stepped:
     """Lapses, and says so: no Commit was signed, and none will be."""
     assert execution.commit() is None, "who has committed is owed, and gives nothing up"
-    decline = Decline(execution.hash, reason, UnixSeconds(0), at)
-    return _enter(execution, Lapsed(why[:200], None, UnixSeconds(at + KEEP_SECONDS), decline))
+    return _lapse(execution, why, at, Decline(execution.hash, reason, UnixSeconds(0), at))
 
 
-def _lapse(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
-    return _enter(execution, Lapsed(why[:200], execution.commit(), UnixSeconds(at + KEEP_SECONDS)))
+def _lapse(execution: Execution, why: str, at: UnixSeconds, decline: Decline | None = None) -> Stepped:
+    return _enter(execution, Lapsed(why[:200], execution.commit(), UnixSeconds(at + KEEP_SECONDS), decline))
 
 
 def _receipt(execution: Execution, event: events.ReceiptArrived, terms: Terms) -> Stepped:

@@ -33,7 +33,9 @@ def _nearest(job: Job, plan: Plan) -> str:
     words, identity = one_line(plan.view.nearest), job.host()
     if not job.host_class:
         return words
-    known = job.host_class if not job.host_class.startswith("0x") else plan.host_class.name if plan.host_class else name_of(identity)
+    known = job.host_class
+    if known.startswith("0x"):
+        known = plan.host_class.name if plan.host_class else name_of(identity)
     return words.replace(f"0x{identity.hex()}", known)
 
 
