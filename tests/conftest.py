@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from engine_support import mounts_below, unmount_below
-from needs import PROBES, require, required
+from support.executors.own_engine import mounts_below, unmount_below
+from support.requirements import PROBES, require, required
 
 if TYPE_CHECKING:
     import docker
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 WITHOUT_SOCKETS = ("unit", "style")
 LOOPBACK = ["127.0.0.0/8", "::1", "localhost"]
-USES_SANDBOXES = re.compile(r"mark\.(docker|runsc|bwrap|registry|compose)\b|^from (engine|executor|registry)_support ", re.MULTILINE)
+USES_SANDBOXES = re.compile(r"mark\.(docker|runsc|bwrap|registry|compose)\b|^from support\.executors(\.| )", re.MULTILINE)
 LONGEST_FIRST = ("e2e", "sandboxes", "integration", "contracts", "fuzz", "unit", "style")
 
 
@@ -90,7 +90,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def engine() -> "Iterator[docker.APIClient]":
     """The machine's container engine."""
-    from quorate_node.adapters.engine import connect
+    from quorate_node.executors.docker.engine_connection import connect
 
     api = connect()
     yield api

@@ -9,8 +9,8 @@ from pathlib import Path
 from eth_abi.abi import decode, encode
 from eth_abi.exceptions import DecodingError
 
-from quorate_protocol.codec import Json
-from quorate_protocol.hashing import keccak256
+from quorate_protocol.codec.canonical import Json
+from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 

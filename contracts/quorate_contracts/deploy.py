@@ -14,13 +14,13 @@ from quorate_contracts.bindings.escrow import Escrow
 from quorate_contracts.bindings.events import Event, decode_log
 from quorate_contracts.bindings.stakes import Stakes
 from quorate_contracts.bindings.token import Token
-from quorate_protocol import codec
-from quorate_protocol.eip712 import Domain
-from quorate_protocol.hashing import keccak256
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import BY_NAME, Limits
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds
-from quorate_runtime.bls import public_key_words, words_bytes
+from quorate_runtime.beacon.bls import public_key_words, words_bytes
 from quorate_runtime.chain.transactions import rlp
 
 ORDER = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
@@ -152,9 +152,9 @@ def created_address(deployer: Address, nonce: int) -> Address:
 
 def encode(deployment: Deployment) -> bytes:
     """Canonical JSON of a deployment."""
-    return codec.encode(deployment)
+    return canonical.encode(deployment)
 
 
 def decode(data: bytes) -> Deployment:
     """A deployment from its canonical JSON."""
-    return codec.decode(Deployment, data)
+    return canonical.decode(Deployment, data)

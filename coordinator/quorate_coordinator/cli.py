@@ -13,23 +13,23 @@ import aiohttp
 import typer
 
 from quorate_contracts import deploy
-from quorate_coordinator import keys as coordinator_keys
-from quorate_coordinator.adapters.document_file import DAY_SECONDS, Keeping
-from quorate_coordinator.adapters.shares import STORE_BYTES, Shares
+from quorate_coordinator import coordinator_keys
 from quorate_coordinator.config import ARCHIVE_DAYS, ARCHIVE_GIB, BOOKS, DOCUMENTS_DAYS, DOCUMENTS_GIB, FEE_CAP_GWEI, GIB, Config
-from quorate_protocol import codec
+from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
+from quorate_coordinator.storage.staging_quota import STORE_BYTES, Shares
+from quorate_protocol.codec import canonical
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Bps, usd
-from quorate_runtime import crash, heap, logs
-from quorate_runtime.journal_port import JournalError
-from quorate_runtime.keys import Keystore, KeystoreError
-from quorate_runtime.networks import FORWARDED, X_FORWARDED_FOR, Proxies
-from quorate_runtime.notify import Notifier
-from quorate_runtime.passphrase import passphrase_of
-from quorate_runtime.sqlite_whole import FileDamaged
-from quorate_runtime.stopping import serve_until_signal
-from quorate_runtime.urls import web_url
+from quorate_runtime.http.client_networks import FORWARDED, X_FORWARDED_FOR, Proxies
+from quorate_runtime.http.urls import web_url
+from quorate_runtime.journal.journal_port import JournalError
+from quorate_runtime.keys.keystore import Keystore, KeystoreError
+from quorate_runtime.keys.passphrase import passphrase_of
+from quorate_runtime.process import crash_points, gc_tuning, logs
+from quorate_runtime.process.shutdown import serve_until_signal
+from quorate_runtime.process.systemd_notify import Notifier
+from quorate_runtime.sqlite.durable import FileDamaged
 
 if TYPE_CHECKING:
     from quorate_coordinator.service import Service
@@ -111,7 +111,7 @@ def init(
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error
     settings = Settings(made, chain_url, beacon_url, host, port, public_url, Bps(fee_bps), proxies, proxy_header, fee_cap_gwei)
-    (folder / SETTINGS).write_bytes(codec.encode(settings))
+    (folder / SETTINGS).write_bytes(canonical.encode(settings))
     bond = BY_NAME[made.limits].coordinator_bond
     facts = {"home": str(folder), "account": "0x" + keys.account.address.hex(), "posting": "0x" + keys.posting.address.hex(), "bond": bond}
     if as_json:
@@ -134,10 +134,10 @@ def _proxies(networks: tuple[str, ...], header: str) -> Proxies:
 def _read_deployment(path: Path) -> tuple[deploy.Deployment, str, str]:
     """The deployment and the URLs of chain and beacon, "" where the file does not say them (devnet.json does)."""
     try:
-        tree = codec.parse(path.read_bytes(), 1 << 20)
+        tree = canonical.parse(path.read_bytes(), 1 << 20)
         if not isinstance(tree, dict) or "deployment" not in tree:
-            return codec.from_json(deploy.Deployment, tree), "", ""
-        return codec.from_json(deploy.Deployment, tree["deployment"]), str(tree.get("chainUrl", "")), str(tree.get("beaconUrl", ""))
+            return canonical.from_json(deploy.Deployment, tree), "", ""
+        return canonical.from_json(deploy.Deployment, tree["deployment"]), str(tree.get("chainUrl", "")), str(tree.get("beaconUrl", ""))
     except OSError as error:
         raise fail(f"--deployment {path}: {error.strerror}; on a devnet it is --devnet devnet/devnet.json, once it is up", 2) from error
     except Refused as refused:
@@ -173,7 +173,7 @@ def up(
     if anew - set(BOOKS):
         raise fail(f"--begin-anew {min(anew - set(BOOKS))}: it is one of {', '.join(BOOKS)}", 2)
     try:
-        settings = codec.decode(Settings, (folder / SETTINGS).read_bytes())
+        settings = canonical.decode(Settings, (folder / SETTINGS).read_bytes())
         if not 0 <= settings.port <= 65535:
             raise Refused(Code.MALFORMED, f"port: {settings.port} is not between 0 and 65535")
     except OSError as error:
@@ -181,7 +181,7 @@ def up(
     except Refused as damage:
         remedy = "make it anew with `quorate coordinator init`: keys stay"
         raise fail(f"{folder / SETTINGS} is damaged ({damage.detail}); {remedy}", EXIT_REFUSED) from damage
-    crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
+    crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     try:
         logs.setup(is_json=log_json, file=log_file)
     except OSError as error:
@@ -225,7 +225,7 @@ def _cause(error: BaseException) -> BaseException:
 
 async def _serve(service: "Service") -> None:
     """Runs until a signal; everything acknowledged is in the journal, and what was begun has a moment to end."""
-    heap.settle()
+    gc_tuning.settle()
     if await serve_until_signal(service.run(), service.leave, LEAVE_SECONDS):
         typer.echo("coordinator: stopped", err=True)
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_contracts.deploy import Deployment
-from quorate_coordinator.adapters.document_file import DAY_SECONDS, Keeping
-from quorate_coordinator.adapters.shares import Shares
-from quorate_coordinator.bounds import Bounds
+from quorate_coordinator.request_limits import Bounds
+from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
+from quorate_coordinator.storage.staging_quota import Shares
 from quorate_protocol.units import Bps
-from quorate_runtime.networks import Proxies
+from quorate_runtime.http.client_networks import Proxies
 
 GIB = 1 << 30
 ARCHIVE, DOCUMENTS, TRANSACTIONS = BOOKS = ("archive.sqlite", "documents.sqlite", "transactions.sqlite")

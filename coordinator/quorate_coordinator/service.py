@@ -13,68 +13,68 @@ from functools import partial
 from aiohttp import web
 from sqlalchemy.exc import SQLAlchemyError
 
-from quorate_content.cid import Cid, parse
-from quorate_content.gateway import Library
-from quorate_content.grants import Grant
-from quorate_content.staging import add_staging_routes
+from quorate_content.dag.cid import Cid, parse
+from quorate_content.transfer.gateway import Library
+from quorate_content.transfer.staging_routes import add_staging_routes
+from quorate_content.transfer.upload_limits import Grant
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.adapters import books
-from quorate_coordinator.adapters.archive_file import FileArchive
-from quorate_coordinator.adapters.archivist import Archivist
-from quorate_coordinator.adapters.chain_watch import ChainWatch
-from quorate_coordinator.adapters.court_keeper import CourtKeeper
-from quorate_coordinator.adapters.document_file import DocumentFile
-from quorate_coordinator.adapters.documents import Documents
-from quorate_coordinator.adapters.gate import Gate
-from quorate_coordinator.adapters.history import History
-from quorate_coordinator.adapters.logbook import LogBook
-from quorate_coordinator.adapters.outputs import Outputs
-from quorate_coordinator.adapters.paymaster import Paymaster
-from quorate_coordinator.adapters.perform import Performer, purpose_of
-from quorate_coordinator.adapters.projection import Projection, is_damage
-from quorate_coordinator.adapters.registration import ensure_registered
-from quorate_coordinator.adapters.retention import Retention, demanded_seconds
-from quorate_coordinator.adapters.rounds import Rounds
-from quorate_coordinator.adapters.staging import Staging, refresh_for_ever
-from quorate_coordinator.adapters.standing import newest_epoch
-from quorate_coordinator.adapters.tolerance import Tolerance
 from quorate_coordinator.api.auth import Auth
-from quorate_coordinator.api.early import refuse_early
-from quorate_coordinator.api.failures import before_handlers
-from quorate_coordinator.api.leaving import refuse_new
+from quorate_coordinator.api.middleware import before_handlers
 from quorate_coordinator.api.routes import BODY_BYTES_MAX, VERSION, Api
 from quorate_coordinator.api.streams import Streams
-from quorate_coordinator.bounds import BOUNDS
+from quorate_coordinator.api.while_starting import refuse_early
+from quorate_coordinator.api.while_stopping import refuse_new
+from quorate_coordinator.chain.batch_claims import Paymaster
+from quorate_coordinator.chain.beacon_poller import Rounds
+from quorate_coordinator.chain.contract_follower import ChainWatch
+from quorate_coordinator.chain.court_driver import CourtKeeper
+from quorate_coordinator.chain.queries import newest_epoch
+from quorate_coordinator.chain.registration import ensure_registered
 from quorate_coordinator.config import ARCHIVE, DOCUMENTS, TRANSACTIONS, Config
+from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.archived import ArchivedRun
-from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.retirement import ARCHIVED
-from quorate_coordinator.core.turn import Rules
-from quorate_coordinator.keys import CoordinatorKeys
-from quorate_coordinator.rates import Rates
+from quorate_coordinator.core.records.archived_run import ArchivedRun
+from quorate_coordinator.core.records.retirement import ARCHIVED
+from quorate_coordinator.core.step_context import Rules
+from quorate_coordinator.effect_performer import Performer, purpose_of
+from quorate_coordinator.providers.frame_handler import Gate
+from quorate_coordinator.providers.frame_limits import Tolerance
+from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.reporting.projection import Projection, is_damage
+from quorate_coordinator.request_limits import BOUNDS
+from quorate_coordinator.storage import startup_checks
+from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive_writer import Archivist
+from quorate_coordinator.storage.document_file import DocumentFile
+from quorate_coordinator.storage.documents import Documents
+from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.retention import Retention, demanded_seconds
+from quorate_coordinator.storage.run_logs import LogBook
+from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.staging import Staging, refresh_for_ever
 from quorate_protocol.limits import BY_NAME
+from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
-from quorate_protocol.views import BeaconView, InfoView
-from quorate_runtime import heap
-from quorate_runtime.actor import Actor
-from quorate_runtime.actor_codec import CanonicalCodec
-from quorate_runtime.beacon import HttpBeacon
+from quorate_runtime.actor.actor import Actor
+from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.beacon.beacon_client import HttpBeacon
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.client import GWEI
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.crypto import SecretStream
-from quorate_runtime.door import Door, Doorman, closed
-from quorate_runtime.health import Board, Problem, chain_problem, disk_problem
-from quorate_runtime.http_answers import failures, mark_started
-from quorate_runtime.journal import Journal
-from quorate_runtime.metrics import CONTENT_TYPE, Registry
-from quorate_runtime.notify import NOBODY, Notifier
-from quorate_runtime.peers_ws import WsPeers
-from quorate_runtime.sessions import plain_session
+from quorate_runtime.http.client_sessions import plain_session
+from quorate_runtime.http.error_responses import failures, mark_started
+from quorate_runtime.http.listener import Door, Doorman, closed
+from quorate_runtime.journal.journal import Journal
+from quorate_runtime.keys.crypto import SecretStream
+from quorate_runtime.peers.websocket_peers import WsPeers
+from quorate_runtime.process import gc_tuning
+from quorate_runtime.process.health import Board, Problem, chain_problem, disk_problem
+from quorate_runtime.process.metrics import CONTENT_TYPE, Registry
+from quorate_runtime.process.systemd_notify import NOBODY, Notifier
 
 log = logging.getLogger(__name__)
 TICK_SECONDS = 0.5
@@ -132,9 +132,9 @@ class Service:
         core, registry, logs = Coordinator(self._rules()), Registry(), LogBook()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
         has_worked = journal.last_offset > 0
-        archive = FileArchive(config.path(ARCHIVE), books.gone(ARCHIVE, has_worked, config.begin_anew))
+        archive = FileArchive(config.path(ARCHIVE), startup_checks.gone(ARCHIVE, has_worked, config.begin_anew))
         stack.callback(archive.close)
-        gone = books.gone(DOCUMENTS, has_worked, config.begin_anew)
+        gone = startup_checks.gone(DOCUMENTS, has_worked, config.begin_anew)
         file = DocumentFile(config.path(DOCUMENTS), config.documents, self.clock.now, gone)
         stack.callback(file.close)
         registry.gauge("quorate_documents_bytes", "Own specs and receipts on the disk.", partial(_known, file.used_bytes))
@@ -199,7 +199,7 @@ class _Parts:
     history: History
     journal: Journal
     shown: asyncio.Queue[str] = field(default_factory=asyncio.Queue)  # of what we signed and do not know
-    found: books.Found = books.Found()
+    found: startup_checks.Found = startup_checks.Found()
 
     async def serve(self, stack: AsyncExitStack, app: web.Application, runner: web.AppRunner) -> None:
         """Replays the journal, listens, and runs all tasks."""
@@ -243,7 +243,7 @@ class _Parts:
         core.rules = _with_sources(core.rules, (f"{url}/v1/content",))
         await actor.start()
         self.outputs.load()
-        self.found = books.Found.of(core.state.own, actor.newest_at, service.clock.now())
+        self.found = startup_checks.Found.of(core.state.own, actor.newest_at, service.clock.now())
         self._compare_archive()
         await self._check_books()
         await self._tasks(actor)
@@ -252,11 +252,11 @@ class _Parts:
         """Before anything is signed."""
         config, state = self.service.config, self.core.state
         path = config.path(TRANSACTIONS)
-        if books.is_begun_anew(path, state, config.begin_anew):
-            await books.check_nothing_is_under_way(self.client, self.sender.address, path)
-        books.check_sends(path, state, config.begin_anew)
+        if startup_checks.is_begun_anew(path, state, config.begin_anew):
+            await startup_checks.check_nothing_is_under_way(self.client, self.sender.address, path)
+        startup_checks.check_sends(path, state, config.begin_anew)
         if not config.is_newest:
-            books.check_archive(state, self.history.archive)
+            startup_checks.check_archive(state, self.history.archive)
 
     async def _compare(self, compared: asyncio.Event) -> None:
         """With the chain, as soon as it answers."""
@@ -264,7 +264,7 @@ class _Parts:
         while not self.service.config.is_newest:
             try:
                 newest = await newest_epoch(self.client, self.contracts, coordinator)
-                await asyncio.to_thread(books.check_chain, newest.number, self.found.epochs, path, self.sender.address)
+                await asyncio.to_thread(startup_checks.check_chain, newest.number, self.found.epochs, path, self.sender.address)
                 break
             except Unavailable as error:
                 # Not re-raised: nothing can be posted before it answers.
@@ -273,7 +273,7 @@ class _Parts:
         compared.set()
 
     async def _end_when_shown(self) -> None:
-        raise books.older(await self.shown.get())
+        raise startup_checks.older(await self.shown.get())
 
     def _show(self, what: str) -> None:
         if self.service.config.is_newest:
@@ -377,7 +377,7 @@ class _Parts:
                 group.create_task(self._project(), name="projection")
                 group.create_task(refresh_for_ever(self.staging, clock, PROJECTION_SECONDS), name="staging")
                 group.create_task(service.notifier.watch(clock), name="watchdog")
-                group.create_task(heap.tidy_for_ever(clock), name="memory")
+                group.create_task(gc_tuning.tidy_for_ever(clock), name="memory")
                 self._announce()
         finally:
             service.is_stopping = True
@@ -411,7 +411,7 @@ class _Parts:
             async with asyncio.timeout(COMPARE_SECONDS):
                 await compared.wait()
         if self.found.may_be_older:
-            await self.service.clock.sleep(books.PAUSES_HEARD * self.core.rules.limits.heartbeat_every)
+            await self.service.clock.sleep(startup_checks.PAUSES_HEARD * self.core.rules.limits.heartbeat_every)
 
     async def _until_taken(self, actor: Actor[ev.Event, Effect], event: ev.Event) -> None:
         """An event of our own. While effects wait in heaps (a full disk, a chain that is away) it waits for them: ending the process

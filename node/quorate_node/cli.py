@@ -12,30 +12,30 @@ from typing import Annotated, NoReturn
 import aiohttp
 import typer
 
-from quorate_node import keys as provider_keys
 from quorate_node import settings as stored
 from quorate_node.config import FEE_CAP_GWEI, STORE_GIB, Config, ExecutorKind
-from quorate_node.gateway import TOKEN_HEADER, control_token
-from quorate_node.keyring import FILE as KEYRING_FILE
-from quorate_node.keyring import Keyring
-from quorate_node.keys import ProviderKeys
+from quorate_node.keys import provider_keys
+from quorate_node.keys.operator_keys import FILE as KEYRING_FILE
+from quorate_node.keys.operator_keys import Keyring
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.ops.node_gateway import TOKEN_HEADER, control_token
+from quorate_node.ops.status import read_status
 from quorate_node.settings import Settings
-from quorate_node.status import read_status
-from quorate_protocol import codec
-from quorate_protocol.job import image_digest
+from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, usd
-from quorate_runtime import crash, heap, logs
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.journal_port import JournalError
-from quorate_runtime.keys import Keystore, KeystoreError
-from quorate_runtime.notify import Notifier
-from quorate_runtime.passphrase import passphrase_of
-from quorate_runtime.sqlite_whole import FileDamaged
-from quorate_runtime.stopping import serve_until_signal
-from quorate_runtime.urls import web_url
+from quorate_runtime.http.urls import web_url
+from quorate_runtime.journal.journal_port import JournalError
+from quorate_runtime.keys.keystore import Keystore, KeystoreError
+from quorate_runtime.keys.passphrase import passphrase_of
+from quorate_runtime.process import crash_points, gc_tuning, logs
+from quorate_runtime.process.shutdown import serve_until_signal
+from quorate_runtime.process.systemd_notify import Notifier
+from quorate_runtime.sqlite.durable import FileDamaged
 
 app = typer.Typer(help="Run the provider: check the machine, stake, execute jobs, earn.", no_args_is_help=True, add_completion=False)
 EXIT_USAGE = 2
@@ -131,11 +131,11 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Make keys and settings; print what has to be funded."""
-    from quorate_contracts import trusted  # here, because it loads the contracts, which `health` need not wait for
+    from quorate_contracts import trusted_deployment  # here, because it loads the contracts, which `health` need not wait for
 
     folder = home_of(home)
     try:
-        known = trusted.read(deployment) if deployment else None
+        known = trusted_deployment.read(deployment) if deployment else None
         urls, is_devnet = _market(coordinator or [], devnet, limits)
         typed = Settings(
             coordinators=urls,
@@ -157,7 +157,7 @@ def init(
         )
         is_first, settings = not (folder / stored.FILE).exists(), stored.changed(folder, typed, _named(ctx))
         keys = _keys(folder, settings, password_file, is_new=True)
-        trusted.keep(folder, known)  # first: settings without it would believe whoever answers
+        trusted_deployment.keep(folder, known)  # first: settings without it would believe whoever answers
         stored.write(folder, settings)
     except (Refused, KeystoreError) as error:
         fail(error, as_json)
@@ -194,7 +194,7 @@ def _market(coordinators: list[str], devnet: Path | None, limits: str) -> tuple[
 
 
 def _public(text: str) -> str:
-    from quorate_node.registration import network_of
+    from quorate_node.chain.registration import network_of
 
     url = web_url("--public-url", text, "http://203.0.113.7:7710")
     network_of(url)
@@ -217,7 +217,7 @@ def _hex(value: bytes) -> str:
 @app.command()
 def check(home: Home = None, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
     """Look at machine, engine, market and money; each failure comes with its fix. Exit 3 when something is missing."""
-    from quorate_node.checkup import check_up  # here as below: what is not needed by each command takes a moment to load
+    from quorate_node.ops.diagnostics import check_up  # here as below: what is not needed by each command takes a moment to load
 
     folder = home_of(home)
     try:
@@ -254,7 +254,7 @@ def up(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; registers and stakes first when the owner's key is here and funded. Twice ends it at once."""
     folder = home_of(home)
-    crash.configure(os.environ.get("QUORATE_CRASH_AT", ""))
+    crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     try:
         logs.setup(is_json=log_json or as_json, file=log_file)
     except OSError as error:
@@ -271,7 +271,7 @@ def up(
 async def _serve(config: Config, keys: ProviderKeys) -> None:
     """Until a signal. What was acknowledged is in the journal, so stopping is just stopping, once coordinators know of it."""
     from quorate_node.daemon import ProviderDaemon
-    from quorate_node.executors import BANNER, choose
+    from quorate_node.executors.selection import BANNER, choose
 
     clock = SystemClock()
     executor = await choose(config, keys.account.hex(), clock)
@@ -279,7 +279,7 @@ async def _serve(config: Config, keys: ProviderKeys) -> None:
         typer.echo(BANNER, err=True)
     daemon = ProviderDaemon(config, keys, executor, clock, notifier=Notifier(os.environ))
     try:
-        heap.settle()
+        gc_tuning.settle()
         if await serve_until_signal(daemon.run(), daemon.leave, max(LEAVE_SECONDS, config.drain_seconds)):
             typer.echo("node: stopped", err=True)
     finally:
@@ -361,7 +361,7 @@ def rotate(home: Home = None, password_file: PasswordFile = None, as_json: AsJso
     typer.echo(f"Next: stop the daemon and `quorate node up{where}`; jobs go on meanwhile")
 
 
-async def _control(home: Path, method: str, path: str) -> codec.Json:
+async def _control(home: Path, method: str, path: str) -> canonical.Json:
     last = await asyncio.to_thread(read_status, home / "status.json")
     if last is None:
         raise Unavailable(f"no provider has run in {home}; start it with `quorate node up --home {shlex.quote(str(home))}`", 0)

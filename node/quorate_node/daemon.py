@@ -16,50 +16,50 @@ from pathlib import Path
 
 import aiohttp
 
-from quorate_content.store import ContentStore
+from quorate_content.store.content_store import ContentStore
 from quorate_contracts.deploy import Contracts
-from quorate_node import loops
-from quorate_node.adapters.hostclass import detect_cpu_class, detect_hardware
+from quorate_node import periodic
+from quorate_node.chain.court_follower import DocketFollower
+from quorate_node.chain.jury_and_claims import Courtroom
+from quorate_node.chain.key_rotation import Rotation
+from quorate_node.chain.operator_sender import Purse
+from quorate_node.chain.registration import check_coordinator, missing, stand, standing
 from quorate_node.config import Config
-from quorate_node.coordinator import Coordinator, deployment_of, discover, kept_path
 from quorate_node.core import effects, events
-from quorate_node.core.provider import ProviderCore
+from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile, unwanted_pins
 from quorate_node.core.terms import Policy, Room, Terms
-from quorate_node.courtroom import Courtroom
-from quorate_node.docket import DocketFollower
-from quorate_node.gateway import Gateway
-from quorate_node.herald import Advert, Herald
-from quorate_node.inbox import Inbox
-from quorate_node.keyring import FILE as KEYRING_FILE
-from quorate_node.keyring import Keyring, Speaker
-from quorate_node.keys import ProviderKeys
-from quorate_node.leaving import Leaving
-from quorate_node.lookout import Lookout
-from quorate_node.performer import Performer
-from quorate_node.purse import Purse
-from quorate_node.registration import check_coordinator, missing, stand, standing
-from quorate_node.rotation import Rotation
-from quorate_node.showing import Showing
-from quorate_node.status import Status, status_of, write_status
-from quorate_node.workbench import Workbench
-from quorate_protocol.offer import Hardware, SlotOffer
+from quorate_node.executors.host_class_probe import detect_cpu_class, detect_hardware
+from quorate_node.jobs.effect_performer import Performer
+from quorate_node.jobs.job_runner import Workbench
+from quorate_node.keys.operator_keys import FILE as KEYRING_FILE
+from quorate_node.keys.operator_keys import Keyring, Speaker
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.messaging.announcements import Advert, Herald
+from quorate_node.messaging.coordinator_client import Coordinator, deployment_of, discover, kept_path
+from quorate_node.messaging.frame_handler import Inbox
+from quorate_node.messaging.statement_echo import Showing
+from quorate_node.ops.drain import Leaving
+from quorate_node.ops.health_monitor import Lookout
+from quorate_node.ops.node_gateway import Gateway
+from quorate_node.ops.status import Status, status_of, write_status
+from quorate_protocol.messages.offer import Hardware, SlotOffer
+from quorate_protocol.messages.views import InfoView
 from quorate_protocol.ports import Clock, Executor, Peers, TaskState
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Price, Small
-from quorate_protocol.views import InfoView
-from quorate_runtime import heap
-from quorate_runtime.actor import Actor
-from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor import Actor
+from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.client import GWEI
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.crypto import SecretStream, recover
-from quorate_runtime.health import Board
-from quorate_runtime.journal import Journal
-from quorate_runtime.notify import NOBODY, Notifier
-from quorate_runtime.peers_ws import WsDialer
-from quorate_runtime.sessions import plain_session
+from quorate_runtime.http.client_sessions import plain_session
+from quorate_runtime.journal.journal import Journal
+from quorate_runtime.keys.crypto import SecretStream, recover
+from quorate_runtime.peers.websocket_peers import WsDialer
+from quorate_runtime.process import gc_tuning
+from quorate_runtime.process.health import Board
+from quorate_runtime.process.systemd_notify import NOBODY, Notifier
 
 STAND_RETRY_SECONDS = 5.0
 MEMORY_SHARE = (9, 10)  # of the machine for jobs
@@ -207,7 +207,7 @@ class _Parts:
         if config.stop_on_exit:
             stack.push_async_callback(self._stop_all)
         docket = DocketFollower(self.client, self.contracts, self.actor, clock, config.path("court.json"))
-        cashier = loops.Cashier(
+        cashier = periodic.Cashier(
             self.core, self.actor, self.coordinators, self.courtroom, self.client, self.contracts, config.claim_least, clock
         )
         chain_url = config.chain_url or next(iter(self.coordinators.values())).info.chain_url
@@ -222,14 +222,14 @@ class _Parts:
             assert daemon.leaving is not None, "made with the parts"
             await daemon.leaving.end()
             daemon.notifier.ready("serving; not on offer yet")
-            group.create_task(loops.tick(self.core, self.actor, clock), name="ticks")
-            group.create_task(loops.write_status(self._write_status, clock), name="status")
+            group.create_task(periodic.tick(self.core, self.actor, clock), name="ticks")
+            group.create_task(periodic.write_status(self._write_status, clock), name="status")
             group.create_task(self._stand_and_serve(group), name="standing")
             group.create_task(docket.run(), name="court")
             group.create_task(cashier.run(), name="money")
             group.create_task(lookout.run(), name="lookout")
             group.create_task(daemon.notifier.watch(clock), name="watchdog")
-            group.create_task(heap.tidy_for_ever(clock), name="memory")
+            group.create_task(gc_tuning.tidy_for_ever(clock), name="memory")
 
     async def _attach(self) -> tuple[events.Failed, ...]:
         """Compares journal and executor before anything new can start."""
@@ -270,8 +270,8 @@ class _Parts:
         self.daemon.is_standing.set()
         self.daemon.notifier.status("on offer")
         _logger.info("on offer: waiting for jobs")
-        group.create_task(loops.beat(self.core, self.herald, clock, self.daemon.board), name="heartbeats")
-        group.create_task(loops.advertise(self.core, self.actor, clock), name="offers")
+        group.create_task(periodic.beat(self.core, self.herald, clock, self.daemon.board), name="heartbeats")
+        group.create_task(periodic.advertise(self.core, self.actor, clock), name="offers")
         rotation = Rotation(
             self.core, self.ring, self.daemon.keys, self.client, self.contracts, self.herald, self.coordinators, self.daemon.board,
             self.daemon.config, clock,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from quorate_node.config import FEE_CAP_GWEI, GIB, STORE_GIB, Config, ExecutorKind
-from quorate_protocol import codec
+from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, usd
-from quorate_runtime.urls import web_url
+from quorate_runtime.http.urls import web_url
 
 FILE = "node.json"
 SLOTS_MAX = 16
@@ -59,7 +59,7 @@ def write(home: Path, settings: Settings) -> None:
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = home / f"{FILE}.part"
     with part.open("wb") as file:
-        file.write(codec.encode(settings))
+        file.write(canonical.encode(settings))
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, home / FILE)
@@ -86,7 +86,7 @@ def read(home: Path) -> Settings:
     if not path.exists():
         raise Refused(Code.UNKNOWN, f"{path} is not there; run {again} first")
     try:
-        settings: Settings = codec.from_json(Settings, codec.parse(path.read_bytes(), FILE_BYTES_MAX))
+        settings: Settings = canonical.from_json(Settings, canonical.parse(path.read_bytes(), FILE_BYTES_MAX))
         _check(settings)
     except Refused as refused:
         raise Refused(Code.MALFORMED, f"{path}: {refused.detail}; repair it, or run {again} with your options: keys stay") from refused
@@ -115,7 +115,7 @@ def _check(settings: Settings) -> None:
 def devnet_coordinator(path: Path) -> str:
     """The coordinator's URL of a running devnet's devnet.json. Refused when it is not one."""
     try:
-        tree = codec.parse(path.read_bytes(), DEVNET_FILE_BYTES_MAX)
+        tree = canonical.parse(path.read_bytes(), DEVNET_FILE_BYTES_MAX)
     except OSError as error:
         raise Refused(Code.UNKNOWN, f"{path}: {error.strerror}; start a devnet with `quorate devnet up`") from error
     except Refused as error:

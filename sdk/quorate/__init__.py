@@ -13,6 +13,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from quorate.client.market import Market, Plan
+    from quorate.client.profile import Profile, create_profile, open_profile
+    from quorate.client.result import Result
+    from quorate.client.run import Run
     from quorate.errors import (
         CancelledError,
         EvidenceError,
@@ -23,13 +27,9 @@ if TYPE_CHECKING:
         UnavailableError,
         UsageError,
     )
-    from quorate.job import Job
-    from quorate.jobfile import load_job
-    from quorate.market import Market, Plan
-    from quorate.profile import Profile, create_profile, open_profile
-    from quorate.result import Result
-    from quorate.run import Run
-    from quorate.verification import verify
+    from quorate.job.job import Job
+    from quorate.job.jobfile import load_job
+    from quorate.trust.receipt_verification import verify
 
 _HOME = {
     "CancelledError": "errors",
@@ -40,16 +40,16 @@ _HOME = {
     "RefusedError": "errors",
     "UnavailableError": "errors",
     "UsageError": "errors",
-    "Job": "job",
-    "load_job": "jobfile",
-    "Market": "market",
-    "Plan": "market",
-    "Profile": "profile",
-    "create_profile": "profile",
-    "open_profile": "profile",
-    "Result": "result",
-    "Run": "run",
-    "verify": "verification",
+    "Job": "job.job",
+    "load_job": "job.jobfile",
+    "Market": "client.market",
+    "Plan": "client.market",
+    "Profile": "client.profile",
+    "create_profile": "client.profile",
+    "open_profile": "client.profile",
+    "Result": "client.result",
+    "Run": "client.run",
+    "verify": "trust.receipt_verification",
 }
 __all__ = [
     "Market", "Job", "Run", "Result", "Plan", "Profile", "create_profile", "open_profile", "load_job", "verify",

@@ -6,7 +6,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from quorate.exits import ExitCode
+from quorate.exit_codes import ExitCode
 from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
 
 NEXT = {

@@ -11,16 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from quorate import market as asynchronous
-from quorate import run as asynchronous_run
-from quorate.desk import Notice, ignore_notice
-from quorate.host_class import ClassRow
-from quorate.job import Job
-from quorate.market import Plan
-from quorate.profile import Profile
-from quorate.result import Result
+from quorate.client import market as asynchronous
+from quorate.client import run as asynchronous_run
+from quorate.client.market import Plan
+from quorate.client.profile import Profile
+from quorate.client.result import Result
+from quorate.client.session import Notice, ignore_notice
+from quorate.job.host_class import ClassRow
+from quorate.job.job import Job
+from quorate_protocol.messages.views import AccountView, JobEvent, OfferView, RunView
 from quorate_protocol.units import Hash32
-from quorate_protocol.views import AccountView, JobEvent, OfferView, RunView
 
 T = TypeVar("T")
 JOIN_SECONDS = 10.0
@@ -72,7 +72,7 @@ def _as_coroutine(work: Awaitable[T]) -> Coroutine[Any, Any, T]:
 
 
 class Run:
-    """Blocking twin of `quorate.run.Run`."""
+    """Blocking twin of `quorate.client.run.Run`."""
 
     def __init__(self, loop: _Loop, run: asynchronous_run.Run) -> None:
         self._loop, self._run = loop, run
@@ -101,7 +101,7 @@ class Run:
 
 
 class Market:
-    """Blocking twin of `quorate.market.Market`."""
+    """Blocking twin of `quorate.client.market.Market`."""
 
     def __init__(self, profile: Profile, *, url: str | None = None, notice: Notice = ignore_notice) -> None:
         """`notice` is called in the loop's thread."""

@@ -18,13 +18,13 @@ from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as _decrypt
 from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as _encrypt
 from nacl.exceptions import CryptoError
 
-from quorate_content.bounds import Bounds
-from quorate_content.car import read_exact_car, write_car
-from quorate_content.cid import Cid, Codec, from_digest
-from quorate_content.tree import FILE_MODE, LocalBlocks, Nodes, TreeWriter, build_path, keep_nodes, remove_tree
-from quorate_content.unixfs import V1_2025, FileBuilder
-from quorate_content.walk import Block, NullSink, Sink, Walk
-from quorate_protocol.hashing import hash_tuple
+from quorate_content.content_limits import Bounds
+from quorate_content.dag.car import read_exact_car, write_car
+from quorate_content.dag.cid import Cid, Codec, from_digest
+from quorate_content.dag.disk_tree import FILE_MODE, LocalBlocks, Nodes, TreeWriter, build_path, keep_nodes, remove_tree
+from quorate_content.dag.unixfs import V1_2025, FileBuilder
+from quorate_content.dag.walk import Block, NullSink, Sink, Walk
+from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import OUTPUT_CHUNK_BYTES
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32

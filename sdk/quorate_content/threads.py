@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import CancelledError, Executor, Future
 from typing import TypeVar
 
-from quorate_content.bounds import oversize
+from quorate_content.content_limits import oversize
 from quorate_protocol.refusals import Unavailable
-from quorate_runtime.ended_first import ended_first
+from quorate_runtime.process.shield import ended_first
 
 T = TypeVar("T")
 

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from aiohttp import web
 
-from quorate_devnet.ready import write_private, write_ready
-from quorate_protocol.beacon import round_at
+from quorate_devnet.processes.ready_file import write_private, write_ready
 from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.units import Round, Seconds
-from quorate_runtime import bls
-from quorate_runtime.beacon import SCHEME
+from quorate_runtime.beacon import bls
+from quorate_runtime.beacon.beacon_client import SCHEME
 
 ROUND_DIGITS_MAX = 18
 GENESIS = 1_700_000_000

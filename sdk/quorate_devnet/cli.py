@@ -14,7 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from quorate_devnet.config import DevnetConfig
-    from quorate_devnet.supervisor import Devnet
+    from quorate_devnet.devnet import Devnet
 
 app = typer.Typer(help="A whole market on this machine: for trying it, and for tests.", no_args_is_help=True, add_completion=False)
 DEFAULT_FOLDER = Path("devnet")
@@ -65,7 +65,7 @@ def up(
 @app.command()
 def down(folder: Folder = DEFAULT_FOLDER) -> None:
     """End the devnet of a folder, and wait until nothing of it is left."""
-    from quorate_devnet.detached import stop
+    from quorate_devnet.processes.background import stop
     from quorate_protocol.refusals import Unavailable
 
     try:
@@ -84,8 +84,8 @@ def demo(
 ) -> None:
     """The main job: a picture and a price, a liar caught, judged and slashed, everybody else paid."""
     from quorate_devnet.config import ExecutorChoice
-    from quorate_devnet.demo.main import DemoOptions
-    from quorate_devnet.demo.main import demo as run_demo
+    from quorate_devnet.demo.run_demo import DemoOptions
+    from quorate_devnet.demo.run_demo import demo as run_demo
 
     try:
         choice = _one_of(ExecutorChoice, executor, "--executor")
@@ -115,7 +115,7 @@ def deploy(
     out: Annotated[Path, typer.Option("--out", help="Where devnet.json goes; kept when it is there and the chain knows its contracts.")],
 ) -> None:
     """The contracts alone, for a market whose parts run elsewhere: containers, several machines."""
-    from quorate_devnet.deployment import deploy_once
+    from quorate_devnet.setup.deployment_file import deploy_once
     from quorate_protocol.refusals import Refused, Unavailable
 
     try:
@@ -133,7 +133,7 @@ def fund(
     as_json: AsJson = False,
 ) -> None:
     """The devnet's faucet: what a provider, coordinator or client of your own needs to join it."""
-    from quorate_devnet.faucet import give
+    from quorate_devnet.setup.faucet import give
     from quorate_protocol.refusals import Refused, Unavailable
 
     facts = _facts(folder)
@@ -171,7 +171,7 @@ def _reason(error: Exception) -> str:
 
 
 def _start_detached(words: list[str], folder: Path, as_json: bool) -> int:
-    from quorate_devnet.detached import start
+    from quorate_devnet.processes.background import start
     from quorate_protocol.refusals import Unavailable
 
     try:
@@ -188,9 +188,9 @@ def _start_detached(words: list[str], folder: Path, as_json: bool) -> int:
 
 def _until_interrupted(config: "DevnetConfig", as_json: bool) -> int:
     from quorate_protocol.refusals import Refused, Unavailable
-    from quorate_runtime import crash
+    from quorate_runtime.process import crash_points
 
-    crash.configure(os.environ.get(crash.CRASH_VARIABLE, ""))
+    crash_points.configure(os.environ.get(crash_points.CRASH_VARIABLE, ""))
     try:
         return asyncio.run(_serve(config, as_json))
     except (Refused, Unavailable) as error:  # the program's end: a sentence and a code
@@ -201,7 +201,7 @@ def _until_interrupted(config: "DevnetConfig", as_json: bool) -> int:
 
 async def _serve(config: "DevnetConfig", as_json: bool) -> int:
     """Until a signal, or until a part dies, which is told with the end of its log."""
-    from quorate_devnet.supervisor import running
+    from quorate_devnet.devnet import running
 
     serving = asyncio.current_task()
     assert serving is not None, "inside a running loop"
@@ -224,7 +224,7 @@ async def _serve(config: "DevnetConfig", as_json: bool) -> int:
 
 
 def _show(devnet: "Devnet", as_json: bool) -> None:
-    from quorate_devnet.supervisor import devnet_facts
+    from quorate_devnet.devnet import devnet_facts
 
     facts = devnet_facts(devnet)
     if as_json:

@@ -9,7 +9,7 @@ from pathlib import Path
 from quorate_node.config import ExecutorKind
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Price
-from quorate_runtime.crash import CRASH_VARIABLE
+from quorate_runtime.process.crash_points import CRASH_VARIABLE
 
 MARKER = "devnet.json"
 PASSWORD = "password"  # the file that opens every key of a devnet

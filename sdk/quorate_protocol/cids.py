@@ -6,7 +6,7 @@ Only what the rules need; building and reading content is quorate_content's busi
 from base64 import b32decode
 from functools import lru_cache
 
-from quorate_protocol.hashing import sha256
+from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32
 

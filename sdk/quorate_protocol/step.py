@@ -1,12 +1,12 @@
 """What every state machine of a daemon looks like from outside: one input goes in, effects and a reply come out (DESIGN §4).
 
-A core decides and never awaits; `quorate_runtime.actor` feeds it, writes down what it decided, and only then lets it happen.
+A core decides and never awaits; `quorate_runtime.actor.actor` feeds it, writes down what it decided, and only then lets it happen.
 """
 
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from quorate_protocol.quick import quicken
+from quorate_protocol.codec.quick import quicken
 from quorate_protocol.units import Hash32, UnixSeconds
 
 E = TypeVar("E", covariant=True)

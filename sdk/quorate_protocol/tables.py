@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import make_dataclass
 from typing import Generic, Protocol, TypeVar, overload
 
-from quorate_protocol import codec, codec_text, codec_values
-from quorate_protocol.quick import quicken
+from quorate_protocol.codec import canonical, text_writer, value_reader
+from quorate_protocol.codec.quick import quicken
 from quorate_protocol.refusals import Code, Refused
 
 K = TypeVar("K")
@@ -46,7 +46,7 @@ class Part(Protocol):
     def text(self) -> str:
         """Canonical text of the committed state."""
 
-    def load_json(self, tree: codec.Json) -> None:
+    def load_json(self, tree: canonical.Json) -> None:
         """Replaces the state; `Refused` for a tree that is not one of this part's."""
 
 
@@ -57,7 +57,7 @@ class _Row(Protocol[K, V]):
     def __init__(self, key: K, value: V) -> None: ...
 
 
-@codec.memo
+@canonical.memo
 def _row_types(kinds: tuple[object, object]) -> type:
     quicken(kinds[1])
     return make_dataclass("Row", [("key", kinds[0]), ("value", kinds[1])], frozen=True, slots=True)
@@ -195,17 +195,17 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def text(self) -> str:
         """Rows in order."""
         assert self.is_clean(), "a snapshot is of what was committed"
-        write, row = codec_text.writer_of(self._row), self._row
+        write, row = text_writer.writer_of(self._row), self._row
         return f"[{','.join([write(row(key, value)) for key, value in self._rows.items()])}]"
 
-    def load_json(self, tree: codec.Json) -> None:
+    def load_json(self, tree: canonical.Json) -> None:
         """Replaces all rows."""
         if not isinstance(tree, list):
             raise Refused(Code.MALFORMED, "a table is a list of rows")
         self.rollback()
         gone, self._rows = self._rows, {}
         for index, item in enumerate(tree):
-            row: _Row[K, V] = codec_values.from_json(self._row, item, f"[{index}]")
+            row: _Row[K, V] = value_reader.from_json(self._row, item, f"[{index}]")
             self._rows[row.key] = row.value
         for follower in self._all_followers():
             follower.update(gone, self._rows)
@@ -261,11 +261,11 @@ class Cell(Generic[V]):
 
     def text(self) -> str:
         """The value, boxed."""
-        return codec_text.writer_of(self._box)(self._box(self._base))
+        return text_writer.writer_of(self._box)(self._box(self._base))
 
-    def load_json(self, tree: codec.Json) -> None:
+    def load_json(self, tree: canonical.Json) -> None:
         """Replaces the value."""
-        self._base, self._written = codec.from_json(self._box, tree).value, _MISSING
+        self._base, self._written = canonical.from_json(self._box, tree).value, _MISSING
 
 
 class Tables:
@@ -310,7 +310,7 @@ class Tables:
 
     def restore(self, data: bytes) -> None:
         """Replaces the state by a snapshot's; `Refused(MALFORMED)` when it has other tables."""
-        tree = codec.parse(data, len(data))
+        tree = canonical.parse(data, len(data))
         parts = self._parts()
         if not isinstance(tree, dict) or tree.keys() != parts.keys():
             raise Refused(Code.MALFORMED, f"snapshot: the tables {sorted(parts)} are expected")

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from quorate_content.gateway import add_gateway_routes
-from quorate_content.store import ContentStore
-from quorate_content.tree import cid_of_path
+from quorate_content.dag.disk_tree import cid_of_path
+from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.gateway import add_gateway_routes
 
 MIB = 1 << 20
 ROUNDS = 3
@@ -27,7 +27,7 @@ ROUNDS = 3
 GET = """
 import asyncio, json, sys, time
 from pathlib import Path
-from quorate_content.store import ContentStore
+from quorate_content.store.content_store import ContentStore
 def peak_kib():  # of this image alone; getrusage keeps the parent's peak over exec
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 async def main(root, url, cid):

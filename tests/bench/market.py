@@ -35,8 +35,8 @@ from pathlib import Path
 import market_jobs
 import market_matches
 
-from quorate_protocol.hashing import hash_tuple
-from quorate_runtime.crypto import KeySigner
+from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_runtime.keys.crypto import KeySigner
 
 
 def jobs(folder: str, setup: market_jobs.Setup) -> market_jobs.Figures:

@@ -16,26 +16,28 @@ from pathlib import Path
 
 from market_providers import DOMAIN, HOST, IMAGE, Party, Providers, digest, now_seconds, parties, seal
 
-from quorate_coordinator.adapters.archive_file import FileArchive
-from quorate_coordinator.adapters.archivist import Archivist
-from quorate_coordinator.adapters.history import History
-from quorate_coordinator.adapters.outputs import Outputs
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import receipts
-from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import ArchiveRuns, Effect, PostEpoch, Send, StoreReceipt, StoreSpec
+from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.state import Trusts
-from quorate_coordinator.core.turn import Rules
-from quorate_protocol import codec, codec_values, job, order, wire
-from quorate_protocol import offer as offers
-from quorate_protocol.classes import HostClass, job_class
-from quorate_protocol.envelope import AnyEnvelope, Sign, signer
-from quorate_protocol.hashing import hash_tuple, sha256
-from quorate_protocol.job import input_root
+from quorate_coordinator.core.step_context import Rules
+from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive_writer import Archivist
+from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_reader import History
+from quorate_protocol.codec import canonical, value_reader
+from quorate_protocol.crypto.hashing import hash_tuple, sha256
 from quorate_protocol.limits import MAINNET
-from quorate_protocol.messages import Heartbeat, Order, Session, Voucher
-from quorate_protocol.order import Submission
-from quorate_protocol.trust import Trust
+from quorate_protocol.messages import frames, job_spec
+from quorate_protocol.messages import offer as offers
+from quorate_protocol.messages.envelope import AnyEnvelope, Sign, signer
+from quorate_protocol.messages.job_spec import input_root
+from quorate_protocol.messages.signed import Heartbeat, Order, Session, Voucher
+from quorate_protocol.rules import orders as orders_module
+from quorate_protocol.rules.classes import HostClass, job_class
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.trust import Trust
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
@@ -55,12 +57,12 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
-from quorate_runtime import heap
-from quorate_runtime.actor import Actor
-from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor import Actor
+from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.crypto import KeySigner, SecretStream, recover, recover_again
-from quorate_runtime.journal import Journal
+from quorate_runtime.journal.journal import Journal
+from quorate_runtime.keys.crypto import KeySigner, SecretStream, recover, recover_again
+from quorate_runtime.process import gc_tuning
 
 CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
 CLIENTS = 8
@@ -175,12 +177,12 @@ class Market:
     async def frame(self, peer: Address, data: bytes) -> None:
         """One frame of a provider."""
         party = self.providers[peer]
-        match wire.decode(data):
-            case wire.AcceptSent(accept):
+        match frames.decode(data):
+            case frames.AcceptSent(accept):
                 await self.actor.submit(ev.AcceptReceived(accept, self.signer_of(accept, party)))
-            case wire.CommitSent(commit):
+            case frames.CommitSent(commit):
                 await self.actor.submit(ev.CommitReceived(commit, self.signer_of(commit, party), is_stored=True))
-            case wire.RevealSent(reveal):
+            case frames.RevealSent(reveal):
                 await self.actor.submit(ev.RevealReceived(reveal, has_opened=True))
             case other:
                 raise AssertionError(f"nobody sends {type(other).__name__} here")
@@ -191,7 +193,7 @@ class Market:
         """Encodes as the performer does; the provider's answer comes later, by itself."""
         match effect:
             case Send():
-                self.apart.pipe.send(effect.peer, 0, wire.encode(effect.frame))
+                self.apart.pipe.send(effect.peer, 0, frames.encode(effect.frame))
                 self._see(effect.frame)
             case PostEpoch(_, number, root):
                 self.block += 1
@@ -207,11 +209,11 @@ class Market:
     async def keep(self, job_id: Hash32) -> None:
         """The store has every document by now."""
 
-    def _see(self, frame: wire.Frame) -> None:
+    def _see(self, frame: frames.Frame) -> None:
         match frame:
-            case wire.AssignmentSent():
+            case frames.AssignmentSent():
                 self.executions += 1
-            case wire.VerdictSent(_, verdict):
+            case frames.VerdictSent(_, verdict):
                 waiting = self.verdicts.pop(verdict.message.job_id, None)
                 if waiting is not None:
                     waiting.set_result(None)
@@ -222,12 +224,12 @@ class Market:
 
     def orders(self) -> list[bytes]:
         """All submissions, signed and encoded beforehand: what an API would be posted."""
-        return [codec.encode(self._submission(number)) for number in range(self.setup.jobs)]
+        return [canonical.encode(self._submission(number)) for number in range(self.setup.jobs)]
 
     def _submission(self, number: int) -> Submission:
         who = number % CLIENTS
-        spec = job.JobSpec(
-            JobKind.TASK, f"job-{number}", IMAGE, 10, ("true",), "", (), "/scratch", (), job.Resources(), Seconds(60), job.Compare()
+        spec = job_spec.JobSpec(
+            JobKind.TASK, f"job-{number}", IMAGE, 10, ("true",), "", (), "/scratch", (), job_spec.Resources(), Seconds(60), job_spec.Compare()
         )
         coordinator, now = self.core.rules.coordinator, now_seconds()
         message = Order(
@@ -259,9 +261,9 @@ class Market:
     async def job(self, data: bytes) -> float:
         """One job from its order to its verdict; seconds."""
         begun = time.perf_counter()
-        submission = codec_values.decode(Submission, data)
+        submission = value_reader.decode(Submission, data)
         if self.setup.is_signed:
-            order.validate(submission, DOMAIN, self.crypto.recover_again, self.core.rules.coordinator, now_seconds(), MAINNET)
+            orders_module.validate(submission, DOMAIN, self.crypto.recover_again, self.core.rules.coordinator, now_seconds(), MAINNET)
         done = asyncio.get_running_loop().create_future()
         self.verdicts[digest(DOMAIN, submission.order.message)] = done
         await self.actor.submit(ev.OrderReceived(submission))
@@ -353,7 +355,7 @@ async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | Non
             for data in orders:
                 took.append(await market.job(data))
 
-        heap.settle()
+        gc_tuning.settle()
         market.crypto.seconds, commits, begun, cpu = 0.0, journal.commits, time.perf_counter(), time.process_time()
         if profiled is not None:
             profiled()

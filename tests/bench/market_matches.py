@@ -16,19 +16,20 @@ from dataclasses import dataclass, replace
 from market_jobs import an_offer
 from market_providers import DOMAIN
 
-from quorate_coordinator.core import book
-from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.matching import offers as offers_module
 from quorate_coordinator.core.state import ONLY, Books, Job, Matching, Provider
-from quorate_coordinator.core.turn import Rules, Turn
-from quorate_protocol import job, lease
-from quorate_protocol.classes import HostClass
-from quorate_protocol.envelope import Envelope
-from quorate_protocol.hashing import hash_tuple
-from quorate_protocol.lease import Lease
+from quorate_coordinator.core.step_context import Rules, Turn
+from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import MAINNET
-from quorate_protocol.messages import Ack, Assignment, Order, Session
-from quorate_protocol.offer import Gpu, Hardware, Offer
-from quorate_protocol.order import Submission
+from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.offer import Gpu, Hardware, Offer
+from quorate_protocol.messages.signed import Ack, Assignment, Order, Session
+from quorate_protocol.rules import lease
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.rules.lease import Lease
+from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
@@ -108,10 +109,10 @@ class Market:
         if self.random.random() < 0.05:
             gpus, price = gpus + 1, 101_000
         named = f"gpu {kind}" if self.random.random() < 0.6 else ""
-        resources = job.Resources(memory_bytes=memory, gpu=job.GpuRequest(gpus, named, VRAM[kind % len(VRAM)] * GIB))
+        resources = job_spec.Resources(memory_bytes=memory, gpu=job_spec.GpuRequest(gpus, named, VRAM[kind % len(VRAM)] * GIB))
         image = f"registry.example/image@sha256:{number:064x}"
-        spec = job.JobSpec(
-            JobKind.TASK, f"job-{number}", image, 0, ("true",), "", (), "/scratch", (), resources, Seconds(60), job.Compare()
+        spec = job_spec.JobSpec(
+            JobKind.TASK, f"job-{number}", image, 0, ("true",), "", (), "/scratch", (), resources, Seconds(60), job_spec.Compare()
         )
         return _waiting_job(spec, self.hosts[kind].id(), Price(price), number)
 
@@ -134,7 +135,7 @@ class Market:
             state.providers[offer.provider] = replace(state.providers[offer.provider], offer=offer)
             state.market.refresh()
         with state.transaction():
-            found = book.choose(self.turn(), wanted)
+            found = offers_module.choose(self.turn(), wanted)
             if found:
                 self._claim(found[0].provider.owner, wanted)
         if len(self.claims) > CLAIMS_HELD:
@@ -157,7 +158,7 @@ class Market:
         self.claims.append((owner, digest))
 
 
-def _waiting_job(spec: job.JobSpec, host_class: Hash32, price: Price, number: int) -> Job:
+def _waiting_job(spec: job_spec.JobSpec, host_class: Hash32, price: Price, number: int) -> Job:
     nobody, zero = Address(bytes(20)), ZERO_HASH
     order = Order(
         client=nobody, coordinator=nobody, spec_hash=zero, input_root=zero, max_price_per_hour=price, budget=Amount(1),

@@ -14,17 +14,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from quorate_protocol import job, wire
 from quorate_protocol.cids import document_cid
-from quorate_protocol.classes import HostClass, determinism_class
-from quorate_protocol.commitment import commitment, result_digest
-from quorate_protocol.eip712 import Domain, struct_hash
-from quorate_protocol.envelope import Envelope, Sign
-from quorate_protocol.hashing import hash_tuple, keccak256
-from quorate_protocol.messages import Accept, Assignment, Commit, Reveal
+from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_protocol.crypto.eip712 import Domain, struct_hash
+from quorate_protocol.crypto.hashing import hash_tuple, keccak256
+from quorate_protocol.messages import frames, job_spec
+from quorate_protocol.messages.envelope import Envelope, Sign
+from quorate_protocol.messages.signed import Accept, Assignment, Commit, Reveal
+from quorate_protocol.rules.classes import HostClass, determinism_class
 from quorate_protocol.units import Address, ExitStatus, Hash32, Milliseconds, Round, Seconds, Signature, UnixSeconds
-from quorate_runtime import heap
-from quorate_runtime.crypto import KeySigner
+from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.process import gc_tuning
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 HOST = HostClass("x86_64", "v3", "AuthenticAMD")
@@ -159,13 +159,13 @@ class _Fleet:
             if commit is not None:
                 self._send(peer, commit)
             return
-        match wire.decode(data):
-            case wire.AssignmentSent(assignment, spec):
+        match frames.decode(data):
+            case frames.AssignmentSent(assignment, spec):
                 self._run(self.parties[peer], assignment.message, spec)
-            case wire.CommitSetSent(assignment_hash):
+            case frames.CommitSetSent(assignment_hash):
                 # Again, if the set comes again: a coordinator that was slow has signed it anew.
-                self._send(peer, wire.encode(wire.RevealSent(self.reveals[assignment_hash])))
-            case wire.VerdictSent(assignment_hash):
+                self._send(peer, frames.encode(frames.RevealSent(self.reveals[assignment_hash])))
+            case frames.VerdictSent(assignment_hash):
                 self.reveals.pop(assignment_hash, None)
             case _:
                 pass
@@ -174,16 +174,16 @@ class _Fleet:
         self.sent += 1
         self.pipe.send(peer, self.sent, data)
 
-    def _run(self, party: Party, assignment: Assignment, spec: job.JobSpec) -> None:
+    def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
         hashed, at = digest(DOMAIN, assignment), now_seconds()
         accept = seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.sign)
-        self._send(party.address, wire.encode(wire.AcceptSent(accept)))
+        self._send(party.address, frames.encode(frames.AcceptSent(accept)))
         output, salt = assignment.spec_hash, hash_tuple("salt", party.address, hashed)
         self.reveals[hashed] = Reveal(hashed, party.address, ExitStatus(0), output, salt)
         class_id = _class_of(assignment.host_class, spec.image)
         value = commitment(hashed, party.address, salt, result_digest(ExitStatus(0), output))
         commit = Commit(hashed, class_id, value, output, Milliseconds(3_600), Round(0))
-        self.commits[self.sent] = wire.encode(wire.CommitSent(seal(DOMAIN, commit, party.sign)))
+        self.commits[self.sent] = frames.encode(frames.CommitSent(seal(DOMAIN, commit, party.sign)))
 
 
 _CLASSES: dict[tuple[Hash32, str], Hash32] = {}
@@ -192,7 +192,7 @@ _CLASSES: dict[tuple[Hash32, str], Hash32] = {}
 def _class_of(host_class: Hash32, image: str) -> Hash32:
     key = (host_class, image)
     if key not in _CLASSES:
-        _CLASSES[key] = determinism_class(host_class, job.image_digest(image), HOST.environment())
+        _CLASSES[key] = determinism_class(host_class, job_spec.image_digest(image), HOST.environment())
     return _CLASSES[key]
 
 
@@ -202,7 +202,7 @@ async def _play(count: int, is_signed: bool) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(1, "wb"))
     fleet = _Fleet(Pipe(reader, writer.write), {party.address: party for party in parties(count, is_signed)})
-    heap.settle()
+    gc_tuning.settle()
     fleet.pipe.send(Address(bytes(20)), 0, b"ready")
     while batch := await fleet.pipe.receive():
         for peer, number, data in batch:

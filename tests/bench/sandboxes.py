@@ -8,9 +8,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from executor_support import make_executor, python_task
-from needs import missing
 from quorate.images import build_python_image
+from support.executors.executor_cases import make_executor, python_task
+from support.requirements import missing
 
 KINDS = {"process": None, "bwrap": "bwrap", "docker-runc": "docker", "docker-runsc": "runsc"}
 

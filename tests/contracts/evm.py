@@ -12,7 +12,7 @@ from eth.constants import BLANK_ROOT_HASH, POST_MERGE_DIFFICULTY, POST_MERGE_MIX
 from eth.db.atomic import AtomicDB
 from eth.vm.spoof import SpoofTransaction
 
-from quorate_contracts.bindings.call import Call, Query
+from quorate_contracts.bindings.calls import Call, Query
 from quorate_contracts.bindings.events import Event
 from quorate_contracts.deploy import Contracts, Creation
 from quorate_devnet.chain.precompiles import NativeVM

@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from contracts.evm import Evm, Reverted
 from contracts.market import ACCUSER, SECRET
-from quorate_contracts.bindings.call import Call, Query
+from quorate_contracts.bindings.calls import Call, Query
 from quorate_protocol.ports import BeaconRound
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Round
-from quorate_runtime.bls import beacon_round
+from quorate_runtime.beacon.bls import beacon_round
 from quorate_runtime.chain.types import Receipt
 
 

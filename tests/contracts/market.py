@@ -9,12 +9,12 @@ from contracts.evm import Evm
 from quorate_contracts.bindings.court import CaseExecution
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts, Plan, plan
-from quorate_protocol.commitment import assignment_id, commitment, result_digest
-from quorate_protocol.eip712 import Domain, digest
-from quorate_protocol.envelope import Envelope, seal
-from quorate_protocol.hashing import keccak256
+from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
+from quorate_protocol.crypto.eip712 import Domain, digest
+from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD, Limits
-from quorate_protocol.messages import Assignment, Commit, Order, Reveal, Session, Voucher
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.signed import Assignment, Commit, Order, Reveal, Session, Voucher
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import (
     ZERO_ADDRESS,
@@ -36,7 +36,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )  # fmt: skip
-from quorate_runtime.bls import beacon_round, keygen, public_key
+from quorate_runtime.beacon.bls import beacon_round, keygen, public_key
 
 CHAIN_ID = 31337
 SECRET = keygen(b"contract tests, local beacon")

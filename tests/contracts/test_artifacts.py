@@ -13,10 +13,10 @@ from eth_account.messages import encode_typed_data
 
 from contracts.evm import CODE_BYTES_MAX
 from quorate_contracts import artifact, compile
-from quorate_protocol.codec import camel
-from quorate_protocol.eip712 import Domain, digest, type_string
-from quorate_protocol.hashing import keccak256
-from quorate_protocol.messages import MESSAGE_TYPES, Assignment, Commit, JuryVote, Order, Session, Voucher
+from quorate_protocol.codec.canonical import camel
+from quorate_protocol.crypto.eip712 import Domain, digest, type_string
+from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.messages.signed import MESSAGE_TYPES, Assignment, Commit, JuryVote, Order, Session, Voucher
 from quorate_protocol.units import WIRE_TYPES, Address
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))

@@ -7,11 +7,11 @@ from contracts.market import BOSS, CHAIN_ID, SECRET, market
 from quorate_contracts import deploy
 from quorate_contracts.bindings.events import RoundProven
 from quorate_contracts.deploy import Contracts
-from quorate_protocol.beacon import round_at
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.ports import BeaconInfo, BeaconRound
+from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.units import BlockNumber, Round, UnixSeconds
-from quorate_runtime.bls import beacon_round, keygen, randomness
+from quorate_runtime.beacon.bls import beacon_round, keygen, randomness
 
 QUICKNET_KEY = bytes.fromhex(
     "83cf0f2896adee7eb8b5f01fcad3912212c437e0073e911fb90022d3e760183c8c4b450b6a0a6c3ac6a5776a2d106451"

@@ -7,12 +7,12 @@ import pytest
 from contracts.evm_node import EvmNode
 from contracts.market import COORDINATOR, POSTER, Evidence, Market, key, peopled
 from quorate_contracts.bindings.court import case_bond
-from quorate_coordinator.adapters.documents import Documents
-from quorate_coordinator.adapters.perform import Performer
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Evidence as Shown
 from quorate_coordinator.core.effects import OpenCase
 from quorate_coordinator.core.state import State
+from quorate_coordinator.effect_performer import Performer
+from quorate_coordinator.storage.documents import Documents
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import Clock, Peers
 from quorate_protocol.refusals import Refused, Unavailable

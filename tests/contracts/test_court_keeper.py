@@ -8,8 +8,8 @@ from contracts.evm_node import EvmNode
 from contracts.market import key, peopled
 from contracts.trial import TRUTH, Trial
 from quorate_contracts.bindings.court import CaseOutcome, Phase
-from quorate_coordinator.adapters.court_keeper import CourtKeeper
-from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.chain.court_driver import CourtKeeper
+from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Evidence
 from quorate_coordinator.core.state import Case
 from quorate_protocol.limits import DEVNET
@@ -18,7 +18,7 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Nonce
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender
-from scripted_market import Market as ScriptedMarket
+from support.markets.scripted_market import Market as ScriptedMarket
 
 ACCUSED = key("owner0").address
 

@@ -8,9 +8,9 @@ from contracts.evm import refused
 from contracts.market import ACCUSER, BOSS, CLASS, COORDINATOR, STATEMENT, Evidence, Market, key, market, peopled, session_key
 from contracts.trial import TRUTH, Trial, money
 from quorate_contracts.bindings.court import CaseExecution, CaseId, jury_vote
-from quorate_protocol.envelope import Envelope, seal
-from quorate_protocol.hashing import keccak256
+from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.units import Comparator, Signature
 
 ACCUSED = key("owner0").address

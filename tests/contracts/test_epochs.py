@@ -8,14 +8,14 @@ import pytest
 from contracts.evm import Mined, refused
 from contracts.market import BOSS, COORDINATOR, POSTER, STATEMENT, Market, key, peopled
 from contracts.trial import money
-from quorate_contracts.bindings.call import Call
+from quorate_contracts.bindings.calls import Call
 from quorate_contracts.bindings.epochs import Epoch, KnownSession, SignedVoucher
 from quorate_contracts.bindings.events import Claimed, EpochPosted
-from quorate_protocol.eip712 import Domain
-from quorate_protocol.envelope import seal
-from quorate_protocol.epoch import Leaf, Node, Proof, build, prove
-from quorate_protocol.hashing import keccak256
+from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.rules.epoch_tree import Leaf, Node, Proof, build, prove
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Hash32, Signature, UnixSeconds
 
 C = COORDINATOR.address

@@ -4,8 +4,8 @@ from contracts.evm import refused
 from contracts.market import BOSS, COORDINATOR, POSTER, Key, Market, key, market
 from contracts.trial import money
 from quorate_contracts.bindings.escrow import Allocation, Pool, Withdrawal
-from quorate_protocol.epoch import Leaf, build
 from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.rules.epoch_tree import Leaf, build
 from quorate_protocol.units import ZERO_HASH, Address, Amount, UnixSeconds
 
 

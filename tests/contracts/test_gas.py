@@ -13,8 +13,8 @@ import pytest
 from contracts.evm import Evm
 from contracts.market import BOSS, CLASS, COORDINATOR, POSTER, key, market, peopled, planned
 from contracts.trial import TRUTH, Trial
-from quorate_protocol.epoch import Leaf, build, prove
 from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.rules.epoch_tree import Leaf, build, prove
 from quorate_protocol.units import ZERO_HASH, Address, Amount
 
 SNAPSHOT = Path(__file__).parent / "gas.json"

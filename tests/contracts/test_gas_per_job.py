@@ -12,9 +12,9 @@ import pytest
 
 from contracts.market import BOSS, COORDINATOR, POSTER, Key, Market, key, market
 from quorate_contracts.bindings.epochs import SignedVoucher
-from quorate_protocol.epoch import Leaf, build, prove
-from quorate_protocol.hashing import keccak256
+from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.rules.epoch_tree import Leaf, build, prove
 from quorate_protocol.units import ZERO_HASH, Amount
 
 C = COORDINATOR.address

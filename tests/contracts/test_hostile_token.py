@@ -7,9 +7,9 @@ import pytest
 
 from contracts.evm import Evm, refused
 from contracts.market import BOSS, planned
-from quorate_contracts.bindings.call import Call, Query
+from quorate_contracts.bindings.calls import Call, Query
 from quorate_contracts.deploy import Contracts
-from quorate_protocol.hashing import keccak256
+from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import Amount
 

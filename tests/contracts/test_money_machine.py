@@ -15,11 +15,11 @@ from contracts.evm import Evm, Reverted
 from contracts.market import BOSS, COORDINATOR, POSTER, Market, key, market, planned
 from contracts.money_model import Account, Model, No
 from quorate_contracts.artifact import artifact
-from quorate_contracts.bindings.call import Call
+from quorate_contracts.bindings.calls import Call
 from quorate_contracts.compile import SOURCES
 from quorate_contracts.deploy import Contracts
-from quorate_protocol.epoch import Leaf, build, prove
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.rules.epoch_tree import Leaf, build, prove
 from quorate_protocol.units import ZERO_HASH, Address, Amount
 
 C = COORDINATOR.address

@@ -8,7 +8,7 @@ from eth.vm.forks.cancun import CancunVM
 from contracts.evm import Evm, Reverted, _Chain
 from contracts.market import BOSS, CLASS, Market, key, market, peopled, planned
 from contracts.trial import Trial
-from quorate_protocol.hashing import keccak256
+from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Address, Hash32
 

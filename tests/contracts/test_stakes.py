@@ -7,7 +7,7 @@ from contracts.market import BOSS, CLASS, COORDINATOR, STATEMENT, key, market
 from contracts.trial import money
 from quorate_contracts.bindings.events import CoordinatorRegistered, Registered, SlotClosed, SlotOpened
 from quorate_contracts.bindings.stakes import OPEN_BLOCK
-from quorate_protocol.hashing import keccak256
+from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import ZERO_ADDRESS, Amount, Hash32, UnixSeconds
 

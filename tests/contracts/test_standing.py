@@ -6,16 +6,16 @@ import pytest
 
 from contracts.evm_node import EvmNode
 from contracts.market import COORDINATOR, POSTER, Market, key, peopled
-from quorate_coordinator.adapters.documents import Documents
-from quorate_coordinator.adapters.perform import Performer
-from quorate_coordinator.adapters.standing import everything
+from quorate_coordinator.chain.queries import everything
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
 from quorate_coordinator.core.state import Client, State
-from quorate_protocol.epoch import Leaf, build
+from quorate_coordinator.effect_performer import Performer
+from quorate_coordinator.storage.documents import Documents
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.ports import Clock, Peers
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.rules.epoch_tree import Leaf, build
 from quorate_protocol.units import ZERO_HASH, Address, Amount
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender

@@ -7,9 +7,9 @@ from contracts.evm import Mined
 from contracts.market import ACCUSER, BOSS, Evidence, Key, Market, key
 from quorate_contracts.bindings.court import Case, CaseId, jury_vote
 from quorate_contracts.bindings.events import Decided, JuryDrawn
-from quorate_protocol.envelope import Envelope, seal
-from quorate_protocol.hashing import keccak256
-from quorate_protocol.messages import JuryReveal, JuryVote
+from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.signed import JuryReveal, JuryVote
 from quorate_protocol.units import Address, Hash32, Nonce
 
 TRUTH = (keccak256(b"the right digest of the first"), keccak256(b"of the second"), keccak256(b"of the third"))

@@ -9,21 +9,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from clocks import WrongClock
-from coordinator_stage import running as running_coordinator
-from crash_client import job_of
 from quorate import Market
-from quorate.run import Run
-from quorate_coordinator import keys as coordinator_keys
+from quorate.client.run import Run
+from quorate_coordinator import coordinator_keys
 from quorate_coordinator.config import Config
 from quorate_coordinator.service import Service
 from quorate_devnet.config import DevnetConfig, ExecutorChoice
-from quorate_devnet.settings import read_coordinator
-from quorate_devnet.supervisor import Devnet, running
+from quorate_devnet.devnet import Devnet, running
+from quorate_devnet.processes.process_settings import read_coordinator
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Outcome
 from quorate_runtime.clock import JUMP_SECONDS, SystemClock
-from quorate_runtime.keys import Keystore, read_passphrase_file
+from quorate_runtime.keys.keystore import Keystore, read_passphrase_file
+from support.clocks import WrongClock
+from support.crash.crash_client import job_of
+from support.markets.coordinator_stage import running as running_coordinator
 
 HOUR = 3600.0
 DOUBT_SECONDS = 1.0

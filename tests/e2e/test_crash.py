@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-import crash_court
-from crash_chain import node_that_can_go
-from crash_checks import Checks
-from crash_devnet import Mortal
-from crash_market import CrashMarket, crash_market
-from crash_plan import CONTAINER_STEPS, OTHER_MARKETS, Scenario, Trial, part, rotation, wanted, wants_all
-from crash_rounds import RoundPlan, plan_rounds, play, rounds_of_turn
-from needs import missing, require, required
 from quorate import Market
 from quorate_devnet.config import ExecutorChoice
+from support.crash import crash_court
+from support.crash.crash_chain import node_that_can_go
+from support.crash.crash_checks import Checks
+from support.crash.crash_devnet import Mortal
+from support.crash.crash_market import CrashMarket, crash_market
+from support.crash.crash_plan import CONTAINER_STEPS, OTHER_MARKETS, Scenario, Trial, part, rotation, wanted, wants_all
+from support.crash.crash_rounds import RoundPlan, plan_rounds, play, rounds_of_turn
+from support.requirements import missing, require, required
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROVIDERS = 4

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from needs import missing, require, required
 from quorate import verify
-from quorate_content.tree import cid_of_path
+from quorate_content.dag.disk_tree import cid_of_path
+from support.requirements import missing, require, required
 
 QUORATE = str(Path(sys.executable).with_name("quorate"))
 SECONDS_MAX = 600  # its own bound on a machine that is busy with other tests

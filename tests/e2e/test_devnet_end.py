@@ -115,7 +115,7 @@ def test_kill_9_of_the_parent_removes_containers(up: Up, image: Path) -> None:
 
 
 def test_a_second_devnet_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    from quorate_devnet.places import Lock
+    from quorate_devnet.ports import Lock
 
     with Lock(tmp_path / "devnet"):
         command = [sys.executable, "-m", "quorate_devnet", "up", "--dir", str(tmp_path / "devnet"), "--executor", "noop", "--json"]

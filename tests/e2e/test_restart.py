@@ -13,14 +13,14 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from needs import missing, require, required
 from quorate import Job, Market
-from quorate.run import Run
+from quorate.client.run import Run
 from quorate_devnet.config import DevnetConfig, ExecutorChoice
-from quorate_devnet.supervisor import Devnet, running
-from quorate_protocol import codec
+from quorate_devnet.devnet import Devnet, running
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.views import ProviderView, RunView
 from quorate_protocol.units import Outcome
-from quorate_protocol.views import ProviderView, RunView
+from support.requirements import missing, require, required
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROVIDERS = 3
@@ -63,7 +63,7 @@ class World:
         owed = {}
         for account in self.devnet.providers:
             async with self.session.get(f"{self.devnet.coordinator_url}/v1/providers/0x{account.hex()}") as response:
-                view = codec.from_json(ProviderView, codec.parse(await response.read(), 1 << 20))
+                view = canonical.from_json(ProviderView, canonical.parse(await response.read(), 1 << 20))
             owed[account] = view.final + view.held
         return owed
 

@@ -11,17 +11,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from coordinator_stage import Stage, deployed_stage, running, until
 from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
-from quorate_protocol import codec
+from quorate_protocol.codec import canonical
 from quorate_protocol.limits import USD
 from quorate_protocol.units import (
     Amount,
 )
-from quorate_runtime.crypto import KeySigner
-from scripted_market import a_spec
-from wired_providers import Floor, Place, WiredProvider
+from quorate_runtime.keys.crypto import KeySigner
+from support.markets.coordinator_stage import Stage, deployed_stage, running, until
+from support.markets.scripted_market import a_spec
+from support.markets.wired_providers import Floor, Place, WiredProvider
 
 NOBODY, STRANGER, CLIENT, PROVIDER = "nobody", "stranger", "client", "provider"
 WHO = (NOBODY, STRANGER, CLIENT, PROVIDER)
@@ -73,5 +73,5 @@ async def _orders(stage: Stage, service: Service, now: int) -> list[str]:
 
 async def _order(stage: Stage, service: Service, number: int, now: int) -> dict[str, object]:
     submission = stage.submission(stage.client, a_spec(f"run-{number}"), number, session=SESSION, now=now)
-    async with stage.session.post(f"{service.url}/v1/orders", data=codec.encode(submission)) as response:
+    async with stage.session.post(f"{service.url}/v1/orders", data=canonical.encode(submission)) as response:
         return dict(await response.json())

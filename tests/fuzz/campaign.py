@@ -35,7 +35,7 @@ def by_pytest(effort: int, options: list[str]) -> dict[str, int]:
     """Counts of the Hypothesis and schemathesis tests."""
     with tempfile.TemporaryDirectory() as folder:
         counts = Path(folder) / "counts.json"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/fuzz", "tests/unit/test_codec_fuzz.py", *options]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/fuzz", "tests/unit/protocol/test_codec_fuzz.py", *options]
         environment = {**os.environ, "QUORATE_FUZZ": str(effort), "QUORATE_FUZZ_COUNTS": str(counts)}
         done = subprocess.run(command, check=False, cwd=ROOT, env=environment, stdout=sys.stderr)
         if not counts.exists():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzzing import COUNTS
+from support.fuzz_properties import COUNTS
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

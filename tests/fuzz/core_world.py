@@ -7,25 +7,25 @@ is raised but `Refused` is a bug, because in the running coordinator it ends the
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import ledger
-from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, PostEpoch
+from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.state import Job
-from quorate_coordinator.core.turn import Rules, Turn
-from quorate_protocol import job as jobs
-from quorate_protocol import offer as offers
-from quorate_protocol import order as orders
+from quorate_coordinator.core.step_context import Rules, Turn
 from quorate_protocol.cids import document_cid
-from quorate_protocol.classes import HostClass
-from quorate_protocol.commitment import commitment, result_digest
-from quorate_protocol.envelope import seal
-from quorate_protocol.hashing import hash_tuple, sha256
-from quorate_protocol.lease import Accepted, Assigned, Closed, Lease
+from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_protocol.crypto.hashing import hash_tuple, sha256
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages import Accept, Commit, Decline, Heartbeat, Reveal, Session, Voucher
-from quorate_protocol.offer import Hardware, Offer, OfferEnvelope, SlotOffer
-from quorate_protocol.order import Submission
+from quorate_protocol.messages import job_spec as jobs
+from quorate_protocol.messages import offer as offers
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.offer import Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.messages.signed import Accept, Commit, Decline, Heartbeat, Reveal, Session, Voucher
 from quorate_protocol.refusals import Refused
+from quorate_protocol.rules import orders
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.rules.lease import Accepted, Assigned, Closed, Lease
+from quorate_protocol.rules.orders import Submission
 from quorate_protocol.step import Input
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -46,9 +46,9 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
-from quorate_runtime.actor_codec import CanonicalCodec
-from quorate_runtime.crypto import KeySigner, recover
-from scripted_market import COORDINATOR, DOMAIN, GENESIS, STATEMENT, an_order
+from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.keys.crypto import KeySigner, recover
+from support.markets.scripted_market import COORDINATOR, DOMAIN, GENESIS, STATEMENT, an_order
 
 HOSTS = (
     HostClass("x86_64", "v3", "AuthenticAMD"),

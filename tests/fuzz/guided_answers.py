@@ -10,20 +10,20 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult
 
 from fuzz.guided_outer import Answer, Session, scratch_folder
-from fuzzing import pieces
-from quorate.api import _tree, _view
+from quorate.client.coordinator_api import _tree, _view
+from quorate.client.sse import ServerEvent, server_events
 from quorate.errors import UnavailableError, from_answer
-from quorate.sse import ServerEvent, server_events
 from quorate_content.threads import Stop
-from quorate_node.adapters.registry_http import Pace, RegistryHttp
-from quorate_node.adapters.registry_image import PinnedImage, fetch_archive, parse_pinned
-from quorate_node.adapters.supervisor import PIDS_MAX, told
+from quorate_node.executors.supervisor.supervisor import PIDS_MAX, told
+from quorate_node.images.registry_http import Pace, RegistryHttp
+from quorate_node.images.registry_image import PinnedImage, fetch_archive, parse_pinned
+from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Round, Seconds
-from quorate_protocol.views import JobEvent
-from quorate_runtime import bls
-from quorate_runtime.beacon import SCHEME, TRIES, HttpBeacon, fetch_info
+from quorate_runtime.beacon import bls
+from quorate_runtime.beacon.beacon_client import SCHEME, TRIES, HttpBeacon, fetch_info
+from support.fuzz_properties import pieces
 
 T = TypeVar("T")
 NUMBER, SECRET = Round(7), bls.keygen(b"fuzzed-beacon-of-32-bytes-length")

@@ -12,18 +12,18 @@ from pathlib import Path
 import aiohttp
 from yarl import URL
 
-from image_support import entry, tar
 from quorate.errors import QuorateError
-from quorate.registry import MANIFEST_TYPES, TaggedImage, resolve
+from quorate.images.tag_resolution import MANIFEST_TYPES, TaggedImage, resolve
 from quorate_content.sealed import _seal, check_sealed, open_sealed, output_key
-from quorate_node.adapters.outputs import OutputCaps
-from quorate_node.adapters.outputs_tar import collect_tar
-from quorate_protocol.bearer import Bearer, make_token, read_token
+from quorate_node.executors.docker.outputs_tar import collect_tar
+from quorate_node.executors.outputs import OutputCaps
+from quorate_protocol.crypto.bearer import Bearer, make_token, read_token
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
-from quorate_runtime.crypto import KeySigner, recover
-from quorate_runtime.networks import FORWARDED, X_FORWARDED_FOR, Proxies, network_of
-from quorate_runtime.peers_channel import Kind, _error_of
+from quorate_runtime.http.client_networks import FORWARDED, X_FORWARDED_FOR, Proxies, network_of
+from quorate_runtime.keys.crypto import KeySigner, recover
+from quorate_runtime.peers.channel import Kind, _error_of
+from support.executors.image_archives import entry, tar
 
 SCRATCH = Path("/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir())
 CAPS = OutputCaps(total_bytes=1 << 20, inodes=100)

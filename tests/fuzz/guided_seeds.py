@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from fuzz import guided_targets as targets
 from fuzz.guided_answers import ASKED
 from fuzz.guided_outer import OUTER
-from fuzzing import codec_inputs, dump
-from quorate_content.dagpb import DIRECTORY_DATA, Link, encode_link, encode_node, file_data, hamt_data, leaf_block
-from quorate_content.fetch import CAR_TYPE
-from quorate_protocol import codec, wire
-from quorate_protocol.receipt import Receipt, document
-from quorate_runtime.peers_ws import Challenge, Hello
-from shapes import values_of
+from quorate_content.dag.dagpb import DIRECTORY_DATA, Link, encode_link, encode_node, file_data, hamt_data, leaf_block
+from quorate_content.transfer.fetch import CAR_TYPE
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.receipt import Receipt, document
+from quorate_runtime.peers.websocket_peers import Challenge, Hello
+from support.fuzz_properties import codec_inputs, dump
+from support.value_strategies import values_of
 
 ROOT = Path(__file__).parents[2]
 HEX32, HEX20 = "0x" + "11" * 32, "0x" + "22" * 20
@@ -56,7 +57,7 @@ def seeds(target: str) -> list[bytes]:
 
 def _frames() -> list[bytes]:
     hello = drawn(values_of(Hello), 3) + drawn(values_of(Challenge), 2)
-    return [wire.encode(frame) for frame in drawn(values_of(wire.Frame), 60)] + [codec.encode(item) for item in hello]
+    return [frames.encode(frame) for frame in drawn(values_of(frames.Frame), 60)] + [canonical.encode(item) for item in hello]
 
 
 def _receipts() -> list[bytes]:

@@ -12,29 +12,30 @@ from pathlib import Path
 
 from fuzz.guided_answers import ASKED
 from fuzz.guided_outer import OUTER, fuzz_sealed
-from fuzzing import decode_or_refuse, parse_or_refuse, pieces
-from image_support import entry, image_entries, tar
 from quorate.errors import UsageError
-from quorate.jobfile import parse_job
-from quorate.verification import check_round, verify
-from quorate_content import fetch
-from quorate_content.bounds import BadSource, Bounds
-from quorate_content.car import frame_head, header, read_car
-from quorate_content.cid import Cid, Codec
+from quorate.job.jobfile import parse_job
+from quorate.trust.receipt_verification import check_round, verify
+from quorate_content.content_limits import BadSource, Bounds
+from quorate_content.dag.car import frame_head, header, read_car
+from quorate_content.dag.cid import Cid, Codec
+from quorate_content.dag.disk_tree import TreeWriter
+from quorate_content.dag.unixfs import V1_2025, build_directory, build_file
+from quorate_content.dag.walk import Block, NullSink, TreePath, Walk
 from quorate_content.image_archive import ImageLimits, loadable, read_archive
 from quorate_content.threads import Stop
-from quorate_content.tree import TreeWriter
-from quorate_content.unixfs import V1_2025, build_directory, build_file
-from quorate_content.walk import Block, NullSink, TreePath, Walk
-from quorate_node.adapters.rootfs import unpack
-from quorate_protocol import codec, wire
-from quorate_protocol.receipt import Receipt, _checks
+from quorate_content.transfer import fetch
+from quorate_node.executors.bwrap.rootfs import unpack
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.receipt import Receipt, _checks
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32
 from quorate_runtime.chain.rpc import RpcFailure, _result
 from quorate_runtime.chain.types import head_from, integer, log_from, octets, receipt_from
-from quorate_runtime.crypto import recover
-from quorate_runtime.peers_ws import HELLO_BYTES_MAX, Challenge, Hello, Welcome
+from quorate_runtime.keys.crypto import recover
+from quorate_runtime.peers.websocket_peers import HELLO_BYTES_MAX, Challenge, Hello, Welcome
+from support.executors.image_archives import entry, image_entries, tar
+from support.fuzz_properties import decode_or_refuse, parse_or_refuse, pieces
 
 SMALL = Bounds(bytes_max=1 << 20, nodes_max=256, node_bytes_max=1 << 20, links_max=64, entries_max=64, directory_depth_max=8)
 IMAGE = ImageLimits(archive_bytes=1 << 20, unpacked_bytes=4 << 20, config_bytes=1 << 16, layers=8, members=200)
@@ -50,13 +51,13 @@ def fuzz_codec(data: bytes) -> None:
 def fuzz_frames(data: bytes) -> None:
     """Frames and the hello of the peers' WebSocket."""
     try:
-        frame = wire.decode(data)
+        frame = frames.decode(data)
     except Refused:
         frame = None
-    assert frame is None or wire.encode(frame) == data
+    assert frame is None or frames.encode(frame) == data
     for kind in (Challenge, Hello, Welcome):
         try:
-            codec.decode(kind, data, HELLO_BYTES_MAX)
+            canonical.decode(kind, data, HELLO_BYTES_MAX)
         except Refused:
             continue
 
@@ -73,7 +74,7 @@ def fuzz_receipt(data: bytes) -> None:
 def planted(data: bytes) -> None:
     """The receipt checker with a bug that it once had: numbers that fit no word. A campaign that does not find it finds nothing."""
     try:
-        found = codec.from_json(Receipt, codec.parse(data, 1 << 20)["body"])  # type: ignore[index, call-overload]
+        found = canonical.from_json(Receipt, canonical.parse(data, 1 << 20)["body"])  # type: ignore[index, call-overload]
         for _ in _checks(found, recover, check_round):
             pass
     except (Refused, KeyError, IndexError, AssertionError, TypeError):
@@ -185,7 +186,7 @@ def fuzz_gateway(data: bytes) -> None:
 def fuzz_chain(data: bytes) -> None:
     """A chain node's answer, read as every kind of thing that is asked for."""
     try:
-        tree = _result(codec.loads(data), "eth_any")
+        tree = _result(canonical.loads(data), "eth_any")
     except (ValueError, Unavailable, RpcFailure):
         return
     for read in (head_from, lambda found: log_from(found, 0), lambda found: receipt_from(found, 0), integer, octets):

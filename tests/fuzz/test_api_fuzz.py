@@ -24,9 +24,9 @@ from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
 from fuzz.api_parties import CLIENT, WHO, Parties, parties
-from fuzzing import COUNTS
 from quorate_coordinator.api.operations import EVENTS, OPERATIONS, TEXT, Operation
 from quorate_protocol.refusals import Code
+from support.fuzz_properties import COUNTS
 
 EXAMPLES = 3 * int(os.environ.get("QUORATE_FUZZ", "1"))
 CODES = {*Code, "unavailable"}

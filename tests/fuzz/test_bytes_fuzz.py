@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fuzzing import COUNTS, codec_inputs, decode_or_refuse, json_texts, parse_or_refuse
 from quorate.errors import UsageError
-from quorate.jobfile import parse_job
-from quorate_content.bounds import BadSource, Bounds
-from quorate_content.car import header, read_car
-from quorate_content.cid import Cid, parse, parse_bytes, raw_cid
-from quorate_content.walk import NullSink, Walk
+from quorate.job.jobfile import parse_job
+from quorate_content.content_limits import BadSource, Bounds
+from quorate_content.dag.car import header, read_car
+from quorate_content.dag.cid import Cid, parse, parse_bytes, raw_cid
+from quorate_content.dag.walk import NullSink, Walk
 from quorate_protocol.refusals import Refused
+from support.fuzz_properties import COUNTS, codec_inputs, decode_or_refuse, json_texts, parse_or_refuse
 
 EFFORT = int(os.environ.get("QUORATE_FUZZ", "1"))
 CODEC_INPUTS = 20_000

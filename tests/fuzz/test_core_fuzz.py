@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from fuzz.core_world import COORDINATOR, DOMAIN, HOSTS, World
-from fuzzing import COUNTS, EDGES
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import queries
-from quorate_protocol import lease as leases
-from quorate_protocol.envelope import Envelope, seal
 from quorate_protocol.limits import DEVNET, MAINNET
-from quorate_protocol.messages import Accept, Commit, Decline, FreeSlots, Heartbeat, Reveal, Session, Stop, Voucher, Witness
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.signed import Accept, Commit, Decline, FreeSlots, Heartbeat, Reveal, Session, Stop, Voucher, Witness
+from quorate_protocol.rules import lease as leases
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     Amount,
@@ -38,8 +37,9 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
-from quorate_runtime.crypto import KeySigner
-from shapes import values_of
+from quorate_runtime.keys.crypto import KeySigner
+from support.fuzz_properties import COUNTS, EDGES
+from support.value_strategies import values_of
 
 EFFORT = int(os.environ.get("QUORATE_FUZZ", "1"))
 PICK = st.integers(0, 2**16)

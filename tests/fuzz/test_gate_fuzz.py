@@ -11,29 +11,29 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from fuzz.core_world import CODEC, DOMAIN, Owner, World
-from fuzzing import COUNTS, codec_inputs
-from quorate_content.store import ContentStore
-from quorate_coordinator.adapters.gate import Gate
-from quorate_coordinator.adapters.logbook import LogBook
-from quorate_coordinator.adapters.outputs import Outputs
-from quorate_coordinator.adapters.tolerance import Tolerance
-from quorate_coordinator.archive import MemoryArchive
-from quorate_coordinator.bounds import DEVNET_BOUNDS
+from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import orders
 from quorate_coordinator.core.effects import Effect
-from quorate_protocol import lease as leases
-from quorate_protocol import wire
-from quorate_protocol.envelope import seal
+from quorate_coordinator.providers.frame_handler import Gate
+from quorate_coordinator.providers.frame_limits import Tolerance
+from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.storage.archive import MemoryArchive
+from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_logs import LogBook
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.messages import Accept, Commit, Stop
+from quorate_protocol.messages import frames as frames_module
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.signed import Accept, Commit, Stop
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.rules import lease as leases
 from quorate_protocol.units import Hash32, Milliseconds, Round, Seconds, UnixSeconds
-from quorate_runtime.actor import Actor
+from quorate_runtime.actor.actor import Actor
 from quorate_runtime.clock import VirtualClock
-from quorate_runtime.crypto import new_secret
-from quorate_runtime.journal_memory import MemoryDisk, MemoryJournal
-from shapes import values_of
+from quorate_runtime.journal.memory_journal import MemoryDisk, MemoryJournal
+from quorate_runtime.keys.crypto import new_secret
+from support.fuzz_properties import COUNTS, codec_inputs
+from support.value_strategies import values_of
 
 EXAMPLES = 60 * int(os.environ.get("QUORATE_FUZZ", "1"))
 
@@ -50,7 +50,7 @@ class Stand:
         """One frame; anything raised but the two typed errors fails the test."""
         try:
             async with asyncio.timeout(10):
-                assert await self.gate(sender, data) == wire.encode(wire.Ok())
+                assert await self.gate(sender, data) == frames_module.encode(frames_module.Ok())
         except (Refused, Unavailable):
             return
 
@@ -58,9 +58,9 @@ class Stand:
         """Accepts and commits to a ciphertext."""
         at = UnixSeconds(self.world.at)
         accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), at)
-        await self.gate("0x" + owner.address.hex(), wire.encode(wire.AcceptSent(seal(DOMAIN, accept, owner.key.sign))))
+        await self.gate("0x" + owner.address.hex(), frames_module.encode(frames_module.AcceptSent(seal(DOMAIN, accept, owner.key.sign))))
         commit = Commit(lease.hash, lease.class_id, Hash32(b"\x07" * 32), digest, Milliseconds(5), Round(0))
-        await self.gate("0x" + owner.address.hex(), wire.encode(wire.CommitSent(seal(DOMAIN, commit, owner.key.sign))))
+        await self.gate("0x" + owner.address.hex(), frames_module.encode(frames_module.CommitSent(seal(DOMAIN, commit, owner.key.sign))))
 
 
 @pytest.fixture
@@ -90,17 +90,17 @@ async def test_no_frame_ends_the_actor(stand: Stand) -> None:
     frames: list[Any] = []
 
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate], database=None)
-    @given(values_of(wire.Frame), codec_inputs())
+    @given(values_of(frames_module.Frame), codec_inputs())
     def collect(frame: Any, data: bytes) -> None:
-        frames.extend([wire.encode(frame), data])
+        frames.extend([frames_module.encode(frame), data])
 
     collect()
     senders = ["0x" + owner.address.hex() for owner in stand.world.owners] + ["0x", "nobody"]
     COUNTS["frames"] += len(frames)
     for number, data in enumerate(frames):
         await stand.take(f"{senders[number % len(senders)]}", data)
-    for text in ("x" * wire.LOG_TEXT_MAX, "x" * (wire.LOG_TEXT_MAX + 1)):
-        await stand.take("0x" + lease.provider.hex(), wire.encode(wire.LogsSent(lease.hash, text)))
+    for text in ("x" * frames_module.LOG_TEXT_MAX, "x" * (frames_module.LOG_TEXT_MAX + 1)):
+        await stand.take("0x" + lease.provider.hex(), frames_module.encode(frames_module.LogsSent(lease.hash, text)))
 
 
 async def test_a_flood_of_refused_frames_is_slowed_down_for_its_sender_alone(stand: Stand) -> None:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from executor_support import SANDBOXES, ending, make_executor
 from quorate_protocol.ports import Executor, Sandbox
+from support.executors.executor_cases import SANDBOXES, ending, make_executor
 
 if TYPE_CHECKING:
-    from coordinator_stage import Stage
-    from integration.sdk_fake_market import FakeMarket
-    from node_coordinator import Stage as ProviderStage
-    from quorate.profile import Profile
+    from quorate.client.profile import Profile
+    from support.markets.coordinator_stage import Stage
+    from support.markets.fake_market import FakeMarket
+    from support.markets.scripted_coordinator import Stage as ProviderStage
 
 
 @pytest.fixture(params=SANDBOXES)
@@ -27,7 +27,7 @@ async def executor(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 @pytest.fixture
 async def stage(tmp_path: Path) -> "AsyncIterator[Stage]":
     """Chain, beacon and contracts, on which a test runs its coordinator."""
-    from coordinator_stage import deployed_stage
+    from support.markets.coordinator_stage import deployed_stage
 
     async with deployed_stage(tmp_path) as made:
         yield made
@@ -36,7 +36,7 @@ async def stage(tmp_path: Path) -> "AsyncIterator[Stage]":
 @pytest.fixture
 async def market(tmp_path: Path) -> "AsyncIterator[ProviderStage]":
     """Chain, contracts and a coordinator by script, with which a test's provider daemons deal."""
-    from node_coordinator import stage
+    from support.markets.scripted_coordinator import stage
 
     async with stage(tmp_path) as made:
         yield made
@@ -45,7 +45,7 @@ async def market(tmp_path: Path) -> "AsyncIterator[ProviderStage]":
 @pytest.fixture
 async def fake(tmp_path: Path) -> "AsyncIterator[FakeMarket]":
     """A coordinator of the client's own kind, that can be told to cheat."""
-    from integration.sdk_fake_market import fake_market
+    from support.markets.fake_market import fake_market
 
     async with fake_market(tmp_path / "fake") as market:
         yield market
@@ -54,6 +54,6 @@ async def fake(tmp_path: Path) -> "AsyncIterator[FakeMarket]":
 @pytest.fixture
 def profile(fake: "FakeMarket", tmp_path: Path) -> "Profile":
     """A client's, at the fake market."""
-    from quorate.profile import create_profile
+    from quorate.client.profile import create_profile
 
     return create_profile(tmp_path / "client", fake.url, "pass", "devnet")

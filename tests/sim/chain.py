@@ -12,15 +12,15 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import OpenCase, PostEpoch
 from quorate_node.core import effects as node_effects
 from quorate_node.core import events as node_events
-from quorate_protocol.envelope import Envelope, signer
-from quorate_protocol.epoch import Leaf, Node, Proof, root_of
-from quorate_protocol.hashing import hash_tuple
-from quorate_protocol.job import JobSpec
+from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages import JuryReveal, JuryVote
+from quorate_protocol.messages.envelope import Envelope, signer
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.signed import JuryReveal, JuryVote
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.epoch_tree import Leaf, Node, Proof, root_of
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
-from quorate_runtime.crypto import recover
+from quorate_runtime.keys.crypto import recover
 from sim.court import Court
 from sim.keyring import Keyring
 from sim.parties import DOMAIN, HOST, key

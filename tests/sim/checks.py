@@ -4,27 +4,28 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import receipts
-from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Effect as CoordinatorEffect
 from quorate_coordinator.core.effects import OpenCase, PostEpoch, Send, StoreReceipt
+from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.state import Job, Running, Trusts
-from quorate_protocol import codec, receipt, wire
-from quorate_protocol.beacon import round_time
-from quorate_protocol.classes import job_class
-from quorate_protocol.commitment import result_digest
-from quorate_protocol.eip712 import digest
-from quorate_protocol.eligible import EligibleList
-from quorate_protocol.lease import Closed, Committed, Lease, Revealed
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.commitment import result_digest
+from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages import CommitSet
-from quorate_protocol.receipt import ExecutionEvidence, Receipt
+from quorate_protocol.messages import frames, receipt
+from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
+from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.refusals import Refused
+from quorate_protocol.rules.beacon_rounds import round_time
+from quorate_protocol.rules.classes import job_class
+from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.rules.lease import Closed, Committed, Lease, Revealed
+from quorate_protocol.rules.trust import Trust
 from quorate_protocol.step import Effect, Outcome
-from quorate_protocol.trust import Trust
 from quorate_protocol.units import Address, Comparator, Hash32, JobKind, Label, VerifyTier
 from quorate_protocol.units import Outcome as JobOutcome
-from quorate_runtime.crypto import recover
+from quorate_runtime.keys.crypto import recover
 from sim import workload
 from sim.conduct import Conduct
 from sim.coordinator import FEE_BPS, CoordinatorDaemon
@@ -141,13 +142,13 @@ class Checks:
 
     def _effect(self, core: Coordinator, effect: CoordinatorEffect) -> None:
         match effect:
-            case Send(frame=wire.CommitSetSent(assignment_hash, commit_set)):
+            case Send(frame=frames.CommitSetSent(assignment_hash, commit_set)):
                 self._closed.add(assignment_hash)
                 self.conduct.closed(core, core.state.jobs[commit_set.message.job_id], commit_set.message, assignment_hash)
                 self._check_rate(core, commit_set.message)
                 for entry in commit_set.message.ordered:
                     assert entry.commit_hash in self.commits, "I8: a batch was closed before all its commitments were in"
-            case Send(frame=wire.AssignmentSent() as frame):
+            case Send(frame=frames.AssignmentSent() as frame):
                 self._assigned(core, digest(DOMAIN, frame.assignment.message), frame)
             case StoreReceipt():
                 data = receipts.document(core.state, core.rules, effect)
@@ -170,7 +171,7 @@ class Checks:
         finals = sum(item.final for item in state.providers.values()) + sum(item.refund for item in state.clients.values())
         self.coverage.facts["an epoch showed less than is final"] += shown < finals + own.fee + own.fund
 
-    def _assigned(self, core: Coordinator, lease_hash: Hash32, frame: wire.AssignmentSent) -> None:
+    def _assigned(self, core: Coordinator, lease_hash: Hash32, frame: frames.AssignmentSent) -> None:
         """I2 and I9: one live primary; auditors only after a round that nobody knew when the results were bound."""
         lease = core.state.leases[lease_hash]
         job = core.state.jobs[lease.job_id]
@@ -222,7 +223,7 @@ class Checks:
 
     def _take_receipt(self, core: Coordinator, data: bytes) -> None:
         """Rechecks a receipt as a stranger would, and books what it says."""
-        body = codec.from_json(Receipt, codec.parse(data, 1 << 20))
+        body = canonical.from_json(Receipt, canonical.parse(data, 1 << 20))
         document = receipt.document(body)
         report = receipt.verify(document, recover, is_beacon_signature)
         assert report.valid, f"a receipt does not verify: {report.failures}"
@@ -419,17 +420,17 @@ class Checks:
 
     # ----------------------------------------------------------------------------------------------------------- I6
 
-    def _is_remembered(self, frame: wire.Frame, known: dict[Hash32, Lease], archived: set[Hash32]) -> None:
+    def _is_remembered(self, frame: frames.Frame, known: dict[Hash32, Lease], archived: set[Hash32]) -> None:
         """An Ok was a promise."""
         match frame:
-            case wire.AcceptSent(accept):
+            case frames.AcceptSent(accept):
                 hashed = accept.message.assignment_hash
                 is_there = hashed in archived or self.coordinator.core.state.accepts.get(hashed) is not None
                 assert is_there, "I6: an acknowledged Accept is gone"
-            case wire.CommitSent(commit):
+            case frames.CommitSent(commit):
                 phase = known[commit.message.assignment_hash].phase
                 assert getattr(phase, "commit", None) == commit, "I6: an acknowledged Commit is gone"
-            case wire.RevealSent(reveal):
+            case frames.RevealSent(reveal):
                 phase = known[reveal.assignment_hash].phase
                 assert getattr(phase, "reveal", None) == reveal, "I6: an acknowledged Reveal is gone"
             case _:

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from quorate_protocol.eip712 import digest
-from quorate_protocol.envelope import Envelope, seal
-from quorate_protocol.job import JobSpec
-from quorate_protocol.messages import Order, Session, Stop, Voucher, Witness
-from quorate_protocol.order import Submission
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
+from quorate_protocol.messages.views import AccountView
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     ZERO_HASH,
@@ -25,8 +26,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
-from quorate_protocol.views import AccountView
-from quorate_runtime.crypto import KeySigner
+from quorate_runtime.keys.crypto import KeySigner
 from sim import workload
 from sim.chain import Chain
 from sim.clock import Clock, clock_of

@@ -4,17 +4,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import OpenCase
 from quorate_coordinator.core.state import Decided, Job
-from quorate_protocol import wire
-from quorate_protocol.classes import job_class
-from quorate_protocol.eip712 import digest
-from quorate_protocol.hashing import hash_list, hash_tuple, sha256
-from quorate_protocol.lease import Lapsed, Lease, Revealed, Silent
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.crypto.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages import Accept, CommitSet, Decline
-from quorate_protocol.receipt import Receipt
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.receipt import Receipt
+from quorate_protocol.messages.signed import Accept, CommitSet, Decline
+from quorate_protocol.rules.classes import job_class
+from quorate_protocol.rules.lease import Lapsed, Lease, Revealed, Silent
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
     EXIT_TIMEOUT,
@@ -143,7 +143,7 @@ class Conduct:
 
     # -------------------------------------------------------------------------------------------------------- roles
 
-    def assigned(self, core: Coordinator, lease: Lease, frame: wire.AssignmentSent, at: int) -> None:
+    def assigned(self, core: Coordinator, lease: Lease, frame: frames.AssignmentSent, at: int) -> None:
         """I9: an Assignment says nothing of its role, and nobody who is accused gets one."""
         message = frame.assignment.message
         job = core.state.jobs[lease.job_id]

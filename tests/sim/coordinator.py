@@ -4,30 +4,32 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import ledger, queries, receipts
-from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core import queries
+from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, PostEpoch, Send, StoreReceipt, StoreSpec
+from quorate_coordinator.core.money import ledger
+from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.state import ONLY, Client, Job, Trusts
-from quorate_coordinator.core.turn import Rules
-from quorate_protocol import epoch as trees
-from quorate_protocol import lease as leases
-from quorate_protocol import offer as offers
-from quorate_protocol import order as orders
-from quorate_protocol import wire
-from quorate_protocol.beacon import round_at
-from quorate_protocol.classes import job_class
-from quorate_protocol.commitment import check_opens
-from quorate_protocol.envelope import AnyEnvelope, Envelope, signer
-from quorate_protocol.hashing import sha256
-from quorate_protocol.messages import Reveal, Session, Stop, Voucher, Witness
-from quorate_protocol.order import Submission
+from quorate_coordinator.core.step_context import Rules
+from quorate_protocol.crypto.commitment import check_opens
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.messages import frames
+from quorate_protocol.messages import offer as offers
+from quorate_protocol.messages.envelope import AnyEnvelope, Envelope, signer
+from quorate_protocol.messages.signed import Reveal, Session, Stop, Voucher, Witness
+from quorate_protocol.messages.views import AccountView, JobEvent, RunView
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import epoch_tree as trees
+from quorate_protocol.rules import lease as leases
+from quorate_protocol.rules import orders
+from quorate_protocol.rules.beacon_rounds import round_at
+from quorate_protocol.rules.classes import job_class
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.trust import Trust
 from quorate_protocol.step import Core
-from quorate_protocol.trust import Trust
 from quorate_protocol.units import Address, Amount, BlockNumber, Bps, Comparator, Hash32, JobKind, Ppm
-from quorate_protocol.views import AccountView, JobEvent, RunView
-from quorate_runtime.actor_codec import CanonicalCodec
-from quorate_runtime.crypto import recover
+from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.keys.crypto import recover
 from sim.chain import Chain
 from sim.network import Answer, Network, Silence
 from sim.parties import BEACON, DOMAIN, GENESIS, HOST, START, beacon_signature, key
@@ -100,8 +102,8 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.documents: dict[str, bytes] = {}  # effect key -> document
         self.archive: dict[Hash32, Kept] = {}  # jobs that are over; survives too
         self.peers: dict[Address, tuple[str, Callable[[bytes], object]]] = {}
-        self.wiretap: list[wire.Frame] = []
-        self.taken: dict[bytes, wire.Frame] = {}  # frames that were answered with Ok (I6)
+        self.wiretap: list[frames.Frame] = []
+        self.taken: dict[bytes, frames.Frame] = {}  # frames that were answered with Ok (I6)
         self.is_beacon_silent = False
         self.phantoms = Phantoms(self)
 
@@ -166,30 +168,30 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         """One frame of a provider, as `Gate`."""
         if not self.is_up:
             raise Silence
-        frame = wire.decode(data)
+        frame = frames.decode(data)
         if self.phantoms.take(frame):
-            return wire.Ok()
-        if isinstance(frame, wire.RevealSent):
+            return frames.Ok()
+        if isinstance(frame, frames.RevealSent):
             self._check_reveal(frame.reveal)
             self.submit(ev.RevealReceived(frame.reveal, has_opened=True))
         else:
             self.submit(self._event(frame))
         self.taken[sha256(data)] = frame
-        if isinstance(frame, wire.AcceptSent | wire.CommitSent | wire.RevealSent):
+        if isinstance(frame, frames.AcceptSent | frames.CommitSent | frames.RevealSent):
             self.wiretap.append(frame)
-        return wire.Ok()
+        return frames.Ok()
 
-    def _event(self, frame: wire.Frame) -> ev.Event:
+    def _event(self, frame: frames.Frame) -> ev.Event:
         match frame:
-            case wire.OfferSent(offer):
+            case frames.OfferSent(offer):
                 return ev.OfferReceived(offer, offers.validate(offer, DOMAIN, recover, self.clock.now, self.plan.limits.offer_ttl))
-            case wire.HeartbeatSent(heartbeat):
+            case frames.HeartbeatSent(heartbeat):
                 return ev.HeartbeatReceived(heartbeat, _signer(heartbeat))
-            case wire.AcceptSent(accept):
+            case frames.AcceptSent(accept):
                 return ev.AcceptReceived(accept, _signer(accept))
-            case wire.DeclineSent(decline):
+            case frames.DeclineSent(decline):
                 return ev.DeclineReceived(decline, _signer(decline))
-            case wire.CommitSent(commit):
+            case frames.CommitSent(commit):
                 return ev.CommitReceived(commit, _signer(commit), commit.message.encrypted_output in self.staging)
             case _:
                 raise Refused(Code.UNSUPPORTED, f"{type(frame).__name__} is not sent to a coordinator")
@@ -330,10 +332,10 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             self.report(ev.TransactionRefused(effect.key, str(refused)))
 
     def _send(self, effect: Send, finish: Finish) -> None:
-        if isinstance(effect.frame, wire.AssignmentSent):
+        if isinstance(effect.frame, frames.AssignmentSent):
             self.phantoms.follow(effect.frame)
         name, handle = self.peers[effect.peer]
-        data = wire.encode(effect.frame)
+        data = frames.encode(effect.frame)
 
         def answered(answer: Answer) -> None:
             if answer is not None:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Evidence, OpenCase
 from quorate_node.core import events as node_events
-from quorate_protocol.beacon import round_at, round_time
-from quorate_protocol.commitment import assignment_id, commitment, result_digest
-from quorate_protocol.eip712 import digest
-from quorate_protocol.envelope import Envelope, signer
-from quorate_protocol.hashing import hash_tuple, sha256
-from quorate_protocol.messages import JuryReveal, JuryVote
+from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.messages.envelope import Envelope, signer
+from quorate_protocol.messages.signed import JuryReveal, JuryVote
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.beacon_rounds import round_at, round_time
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Nonce, Round, UnixSeconds
-from quorate_runtime.crypto import recover
+from quorate_runtime.keys.crypto import recover
 from sim.parties import BEACON, DOMAIN, beacon_signature, key
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 from quorate_coordinator.core import state
-from quorate_node.core import jury, phases
-from quorate_protocol import lease
+from quorate_node.core import jury_duty, phases
+from quorate_protocol import limits
 from quorate_protocol.refusals import Code
+from quorate_protocol.rules import lease
 from quorate_protocol.tables import Table
 
 K = TypeVar("K")
@@ -64,7 +65,7 @@ PHASES = {
     "lease": {kind.__name__ for kind in get_args(lease.Phase)},
     "job": {kind.__name__ for kind in get_args(state.JobPhase)} | {"Final"},
     "execution": {kind.__name__ for kind in get_args(phases.Phase)},
-    "duty": {kind.__name__ for kind in get_args(jury.Phase)},
+    "duty": {kind.__name__ for kind in get_args(jury_duty.Phase)},
 }
 
 # Codes that the sources name and no run of a minute can bring about.
@@ -73,8 +74,8 @@ OUT_OF_REACH = {
     # 200,000 executions; an owner who moves a folder to another deployment; what was over for ten minutes is assigned again
     "provider": {"busy", "wrong-chain", "replayed"},
 }
-GATE = ("codec", "codec_text", "codec_values", "envelope", "wire")  # what frames pass before a core sees them
-RULES = ("offer", "order", "lease", "commitment", "job")  # what the coordinator's side asks besides
+GATE = ("codec/canonical", "codec/text_writer", "codec/value_reader", "messages/envelope", "messages/frames")  # what frames pass before a core sees them
+RULES = ("messages/offer", "rules/orders", "rules/lease", "crypto/commitment", "messages/job_spec")  # what the coordinator's side asks besides
 
 
 def _codes(*sources: Path) -> set[str]:
@@ -84,11 +85,11 @@ def _codes(*sources: Path) -> set[str]:
 
 def _all_codes() -> frozenset[str]:
     """Every refusal code that the two cores and their gates name in their sources, but for those out of reach."""
-    protocol, coordinator, provider = (Path(str(module.__file__)).parent for module in (lease, state, phases))
+    protocol, coordinator, provider = (Path(str(module.__file__)).parent for module in (limits, state, phases))
     gate = [protocol / f"{name}.py" for name in GATE]
     found = {
-        "coordinator": _codes(*coordinator.glob("*.py"), *gate, *[protocol / f"{name}.py" for name in RULES]),
-        "provider": _codes(*provider.glob("*.py"), provider.parent / "inbox.py", *gate),
+        "coordinator": _codes(*coordinator.rglob("*.py"), *gate, *[protocol / f"{name}.py" for name in RULES]),
+        "provider": _codes(*provider.glob("*.py"), provider.parent / "messaging" / "frame_handler.py", *gate),
     }
     return frozenset(f"{side}:{code}" for side, codes in found.items() for code in codes - OUT_OF_REACH[side])
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from quorate_protocol import audit
-from quorate_protocol.commitment import assignment_id, commitment, result_digest
-from quorate_protocol.eip712 import digest, struct_hash
-from quorate_protocol.eligible import EligibleList, ShownSlot
-from quorate_protocol.envelope import seal
-from quorate_protocol.hashing import hash_list, sha256
+from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
+from quorate_protocol.crypto.eip712 import digest, struct_hash
+from quorate_protocol.crypto.hashing import hash_list, sha256
 from quorate_protocol.limits import DRAW_TRIES, TIERS
-from quorate_protocol.messages import CommitEntry
-from quorate_protocol.receipt import ExecutionEvidence, Party, Receipt
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.receipt import ExecutionEvidence, Party, Receipt
+from quorate_protocol.messages.signed import CommitEntry
+from quorate_protocol.rules import audit
+from quorate_protocol.rules.eligible import EligibleList, ShownSlot
 from quorate_protocol.units import (
     KILLED,
     Address,
@@ -32,7 +32,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
-from quorate_runtime.crypto import KeySigner
+from quorate_runtime.keys.crypto import KeySigner
 from sim.parties import DOMAIN, key
 
 OWNERS = {key("owner", number).address: number for number in range(8)}

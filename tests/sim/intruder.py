@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from quorate_protocol import lease as leases
-from quorate_protocol import wire
-from quorate_protocol.envelope import Envelope, seal
-from quorate_protocol.lease import Lease
-from quorate_protocol.messages import Accept, Commit, Heartbeat, Reveal
-from quorate_protocol.offer import Hardware, Offer, OfferEnvelope
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.offer import Hardware, Offer, OfferEnvelope
+from quorate_protocol.messages.signed import Accept, Commit, Heartbeat, Reveal
 from quorate_protocol.refusals import Refused
+from quorate_protocol.rules import lease as leases
+from quorate_protocol.rules.lease import Lease
 from quorate_protocol.units import (
     ZERO_HASH,
     ExitStatus,
@@ -89,9 +89,9 @@ class Intruder:
 
     # ------------------------------------------------------------------------------------------------------- frames
 
-    def frame(self, frame: wire.Frame) -> Callable[[], object]:
+    def frame(self, frame: frames.Frame) -> Callable[[], object]:
         """Sends it to the coordinator, outside of the network."""
-        data = wire.encode(frame)
+        data = frames.encode(frame)
         return lambda: self.world.coordinator.handle(data)
 
     def lease_in(self, *phases: type) -> Lease | None:
@@ -116,7 +116,7 @@ def _garbage(intruder: Intruder) -> Attack:
 
 
 def _spoilt_form(intruder: Intruder) -> Attack:
-    whole = wire.encode(wire.Ok())
+    whole = frames.encode(frames.Ok())
     data, code = intruder.random.choice(
         [
             (whole + b" ", "not-canonical"),
@@ -147,7 +147,7 @@ def _heartbeat(intruder: Intruder) -> Attack:
             (Envelope(beat, Signature(bytes(high))), "bad-signature"),
         ]
     )
-    return intruder.frame(wire.HeartbeatSent(envelope)), code + " not-registered" + _unheard(intruder, victim)
+    return intruder.frame(frames.HeartbeatSent(envelope)), code + " not-registered" + _unheard(intruder, victim)
 
 
 def _unheard(intruder: Intruder, victim: Provider) -> str:
@@ -180,7 +180,7 @@ def _offer(intruder: Intruder) -> Attack:
     known = world.coordinator.core.state.providers.get(victim.owner)
     if number == 0 and (known is None or known.offer is None):
         return None
-    frame = wire.OfferSent(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), sign)))
+    frame = frames.OfferSent(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), sign)))
     return intruder.frame(frame), code + " not-registered" + _unheard(intruder, victim)
 
 
@@ -201,7 +201,7 @@ def _others_accept(intruder: Intruder) -> Attack:
             (seal(DOMAIN, old, own), "stale wrong-phase too-late"),
         ]
     )
-    return intruder.frame(wire.AcceptSent(envelope)), code + _unheard(intruder, provider)
+    return intruder.frame(frames.AcceptSent(envelope)), code + _unheard(intruder, provider)
 
 
 def _others_commit(intruder: Intruder) -> Attack:
@@ -221,7 +221,7 @@ def _others_commit(intruder: Intruder) -> Attack:
     code = "wrong-signer" if sign == other else ("wrong-class" if is_stored else "not-stored")
     if is_stored and sign != other:
         code += " wrong-phase equivocation too-late"
-    return intruder.frame(wire.CommitSent(seal(DOMAIN, commit, sign))), code + _unheard(intruder, provider)
+    return intruder.frame(frames.CommitSent(seal(DOMAIN, commit, sign))), code + _unheard(intruder, provider)
 
 
 def _reveal(intruder: Intruder) -> Attack:
@@ -229,7 +229,7 @@ def _reveal(intruder: Intruder) -> Attack:
     known = lease.hash if lease is not None and intruder.random.random() < 0.8 else Hash32(b"\x09" * 32)
     provider = lease.provider if lease is not None else STRANGER.address
     reveal = Reveal(known, provider, ExitStatus(0), ZERO_HASH, Hash32(intruder.random.randbytes(32)))
-    return intruder.frame(wire.RevealSent(reveal)), "does-not-open wrong-phase unknown not-stored too-late"
+    return intruder.frame(frames.RevealSent(reveal)), "does-not-open wrong-phase unknown not-stored too-late"
 
 
 def _replay(intruder: Intruder) -> Attack:

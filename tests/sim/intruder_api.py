@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from quorate_protocol.envelope import Envelope, seal
-from quorate_protocol.messages import Order, Session, Stop, Voucher, Witness
-from quorate_protocol.order import Submission
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
+from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Amount, Bps, Hash32, Nonce, Price, Round, Small, UnixSeconds, VerifyTier
 from sim import workload
 from sim.client import Client

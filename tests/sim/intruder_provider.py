@@ -5,11 +5,11 @@ from dataclasses import replace
 from random import Random
 
 from quorate_node.core import events, phases
-from quorate_protocol import wire
-from quorate_protocol.eip712 import digest
-from quorate_protocol.envelope import Envelope, seal
+from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DAY
-from quorate_protocol.messages import Assignment, Commit, CommitEntry, CommitReceipt, CommitSet, Statement, Stop, Verdict
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.signed import Assignment, Commit, CommitEntry, CommitReceipt, CommitSet, Statement, Stop, Verdict
 from quorate_protocol.units import (
     ZERO_HASH,
     Amount,
@@ -34,13 +34,13 @@ STRANGER, STATEMENT = key("stranger"), key("statement")
 SOME = Hash32(b"\x0a" * 32)
 
 
-def _send(provider: Provider, frame: wire.Frame) -> Callable[[], object]:
-    data = wire.encode(frame)
+def _send(provider: Provider, frame: frames.Frame) -> Callable[[], object]:
+    data = frames.encode(frame)
     return lambda: provider.handle(data)
 
 
 def _garbage(world: World, provider: Provider, random: Random) -> Attack:
-    whole = wire.encode(wire.Ok())
+    whole = frames.encode(frames.Ok())
     data, code = random.choice(
         [
             (b"{", "malformed"),
@@ -54,7 +54,7 @@ def _garbage(world: World, provider: Provider, random: Random) -> Attack:
 
 
 def _not_for_providers(world: World, provider: Provider, random: Random) -> Attack:
-    return _send(provider, wire.Ok()), "unsupported"
+    return _send(provider, frames.Ok()), "unsupported"
 
 
 def _assignment(world: World, provider: Provider, random: Random) -> Attack:
@@ -77,7 +77,7 @@ def _assignment(world: World, provider: Provider, random: Random) -> Attack:
     envelope = seal(domain, message, sign)
     if random.random() < 0.1:
         envelope, codes = Envelope(good, Signature(bytes(65))), "bad-signature"
-    return _send(provider, wire.AssignmentSent(envelope, spec, ())), codes
+    return _send(provider, frames.AssignmentSent(envelope, spec, ())), codes
 
 
 def _bound(provider: Provider, random: Random) -> tuple[Hash32, Commit] | None:
@@ -109,7 +109,7 @@ def _commit_set(world: World, provider: Provider, random: Random) -> Attack:
     is_revealed = isinstance(provider.core.executions[lease].phase, phases.Revealed)
     if is_revealed and random.random() < 0.5:
         message, sign, codes = good, STATEMENT.sign, "equivocation"
-    return _send(provider, wire.CommitSetSent(lease, seal(DOMAIN, message, sign))), codes
+    return _send(provider, frames.CommitSetSent(lease, seal(DOMAIN, message, sign))), codes
 
 
 def _early_set(world: World, provider: Provider, random: Random) -> Attack:
@@ -118,14 +118,14 @@ def _early_set(world: World, provider: Provider, random: Random) -> Attack:
     if not early:
         return None
     message = CommitSet(SOME, Small(0), (), (), Round(1), SOME, Ppm(0), (), SOME, provider.now)
-    return _send(provider, wire.CommitSetSent(early[0], seal(DOMAIN, message, STATEMENT.sign))), "wrong-phase"
+    return _send(provider, frames.CommitSetSent(early[0], seal(DOMAIN, message, STATEMENT.sign))), "wrong-phase"
 
 
 def _verdict(world: World, provider: Provider, random: Random) -> Attack:
     bound = _bound(provider, random)
     lease = bound[0] if bound else SOME
     message = Verdict(SOME, Sequence(9), Label.QUORUM_2, Outcome.ACCEPTED, Small(1), (), (lease,), SOME, provider.now)
-    return _send(provider, wire.VerdictSent(lease, seal(DOMAIN, message, STRANGER.sign))), "wrong-signer unknown"
+    return _send(provider, frames.VerdictSent(lease, seal(DOMAIN, message, STRANGER.sign))), "wrong-signer unknown"
 
 
 def _statement(world: World, provider: Provider, random: Random) -> Attack:
@@ -143,14 +143,14 @@ def _statement(world: World, provider: Provider, random: Random) -> Attack:
         ]
     )
     envelope: Envelope[Statement] = seal(DOMAIN, message, sign)
-    return _send(provider, wire.StatementSent(envelope)), codes
+    return _send(provider, frames.StatementSent(envelope)), codes
 
 
 def _receipt(world: World, provider: Provider, random: Random) -> Attack:
     bound = _bound(provider, random)
     commit_hash = digest(DOMAIN, bound[1]) if bound else SOME
     envelope = seal(DOMAIN, CommitReceipt(commit_hash, provider.now), STRANGER.sign)
-    return _send(provider, wire.ReceiptSent(envelope)), "wrong-signer unknown"
+    return _send(provider, frames.ReceiptSent(envelope)), "wrong-signer unknown"
 
 
 def _stop(world: World, provider: Provider, random: Random) -> Attack:
@@ -158,7 +158,7 @@ def _stop(world: World, provider: Provider, random: Random) -> Attack:
     live = provider.core.live()
     stop = seal(DOMAIN, Stop(SOME, provider.now), STRANGER.sign)
     if not live:
-        return _send(provider, wire.StopSent(ZERO_HASH, stop)), "unknown"
+        return _send(provider, frames.StopSent(ZERO_HASH, stop)), "unknown"
     return lambda: provider.submit(events.StopArrived(live[0].hash, stop, STRANGER.address)), "not-yours"
 
 

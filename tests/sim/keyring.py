@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from quorate_runtime.crypto import KeySigner
+from quorate_runtime.keys.crypto import KeySigner
 from sim.parties import key
 
 APART = 16  # numbers of the role's keys: the n-th key of provider 3 is number 3 + 16 n

@@ -3,27 +3,18 @@
 import os
 from dataclasses import replace
 
-from quorate_coordinator.core import (
-    answers,
-    backing,
-    book,
-    chain_notes,
-    closing,
-    draws,
-    epochs,
-    faults,
-    held,
-    nonces,
-    orders,
-    placing,
-    queries,
-)
+from quorate_coordinator.core import assignment, chain_events, nonces, orders, queries
+from quorate_coordinator.core.audit import decline_rate, faults, verdicts
+from quorate_coordinator.core.audit import draw as draw_module
+from quorate_coordinator.core.holds import held_pay
+from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.money import epoch_cap, epochs
 from quorate_coordinator.core.state import Case, Client, Fault, Provider
-from quorate_coordinator.core.turn import Turn
-from quorate_protocol.hashing import hash_tuple
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.messages.views import SealedOutput
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Round, Seconds, UnixSeconds
-from quorate_protocol.views import SealedOutput
 from sim.mutants import Mutant, Patch, changed, only
 from sim.plan import CALM, Behaviour, ClockFault, JobPlan, Market, Plan, Release, Window
 
@@ -38,7 +29,7 @@ CASES = only(lambda plan: Behaviour.LIAR in plan.behaviours and len(plan.jobs) >
 
 
 def _anybody_may_sign(patch: Patch) -> None:
-    patch.setattr(book, "registered", lambda turn, owner, key: turn.state.providers[owner])
+    patch.setattr(offers, "registered", lambda turn, owner, key: turn.state.providers[owner])
 
 
 def _nonces_may_be_used_again(patch: Patch) -> None:
@@ -60,7 +51,7 @@ def _without_a_chain(plan: Plan) -> Plan | None:
 
 
 def _declined_draws_do_not_count(patch: Patch) -> None:
-    patch.setattr(answers, "declined", lambda turn, lease, reason: None)
+    patch.setattr(decline_rate, "declined", lambda turn, lease, reason: None)
 
 
 def _one_declines(plan: Plan) -> Plan | None:
@@ -83,18 +74,18 @@ def _too_few_owners_are_enough(patch: Patch) -> None:
 
 
 def _known_rounds_draw(patch: Patch) -> None:
-    patch.setattr(draws, "first_usable_round", lambda turn, named: draws.newest_round(turn))
+    patch.setattr(draw_module, "first_usable_round", lambda turn, named: draw_module.newest_round(turn))
 
 
 def _any_named_round_draws(patch: Patch) -> None:
-    patch.setattr(draws, "first_usable_round", lambda turn, named: max(Round(1), Round(named - 4)))
+    patch.setattr(draw_module, "first_usable_round", lambda turn, named: max(Round(1), Round(named - 4)))
 
 
 def _only_the_clock_tells_rounds(patch: Patch) -> None:
     def by_clock(turn):  # type: ignore[no-untyped-def]
         return Round(max(0, turn.at - turn.rules.beacon_genesis) // turn.rules.limits.beacon_period + 1)
 
-    patch.setattr(draws, "newest_round", by_clock)
+    patch.setattr(draw_module, "newest_round", by_clock)
 
 
 def _rotated_keys_are_forgotten(patch: Patch) -> None:
@@ -113,17 +104,17 @@ def _receipts_show_todays_key(patch: Patch) -> None:
 
 
 def _releases_are_not_heard(patch: Patch) -> None:
-    allocate = chain_notes._allocate
+    allocate = chain_events._allocate
 
     def deaf(turn, note):  # type: ignore[no-untyped-def]
         allocate(turn, replace(note, allocation=note.escrowed or note.allocation))
 
-    patch.setattr(chain_notes, "_allocate", deaf)
+    patch.setattr(chain_events, "_allocate", deaf)
 
 
 def _releases_take_what_is_owed(patch: Patch) -> None:
-    allocate = chain_notes._allocate
-    patch.setattr(chain_notes, "_allocate", lambda turn, note: allocate(turn, replace(note, escrowed=note.allocation)))
+    allocate = chain_events._allocate
+    patch.setattr(chain_events, "_allocate", lambda turn, note: allocate(turn, replace(note, escrowed=note.allocation)))
 
 
 def _vouchers_reach_what_leaves(patch: Patch) -> None:
@@ -131,7 +122,7 @@ def _vouchers_reach_what_leaves(patch: Patch) -> None:
 
 
 def _epochs_show_what_nobody_paid(patch: Patch) -> None:
-    patch.setattr(backing, "backed", lambda turn, leaves, vouchers: leaves)
+    patch.setattr(epoch_cap, "backed", lambda turn, leaves, vouchers: leaves)
 
 
 def _late_hand_in(plan: Plan) -> Plan | None:
@@ -148,42 +139,42 @@ def _overtaken(plan: Plan) -> Plan | None:
 
 
 def _later_batches_use_known_rounds(patch: Patch) -> None:
-    escalate = closing._escalate
+    escalate = verdicts._escalate
 
     def early(turn, job, count):  # type: ignore[no-untyped-def]
         escalate(turn, job, count)
         now = turn.state.jobs[job.id]
-        turn.put(now, phase=replace(now.phase, round=Round(draws.newest_round(turn) - 1)))
+        turn.put(now, phase=replace(now.phase, round=Round(draw_module.newest_round(turn) - 1)))
 
-    patch.setattr(closing, "_escalate", early)
+    patch.setattr(verdicts, "_escalate", early)
 
 
 def _disputes_go_on_at_once(patch: Patch) -> None:
-    escalate = closing._escalate
+    escalate = verdicts._escalate
 
     def soon(turn, job, count):  # type: ignore[no-untyped-def]
         escalate(turn, job, count)
         now = turn.state.jobs[job.id]
-        turn.put(now, phase=replace(now.phase, round=Round(draws.newest_round(turn) + 2)))
+        turn.put(now, phase=replace(now.phase, round=Round(draw_module.newest_round(turn) + 2)))
 
-    patch.setattr(closing, "_escalate", soon)
+    patch.setattr(verdicts, "_escalate", soon)
 
 
 def _empty_draws_are_drawn_anew(patch: Patch) -> None:
-    draw = draws._draw
+    draw = draw_module._draw
 
     def anew(turn, job, phase, beacon, rate):  # type: ignore[no-untyped-def]
         draw(turn, turn.put(job, beacons=(*job.beacons[:-1], beacon)) if phase.is_again else job, phase, beacon, rate)
 
-    patch.setattr(draws, "_draw", anew)
+    patch.setattr(draw_module, "_draw", anew)
 
 
 def _sets_are_dated_by_the_clock(patch: Patch) -> None:
-    patch.setattr(draws, "known_moment", lambda turn: turn.at)
+    patch.setattr(draw_module, "known_moment", lambda turn: turn.at)
 
 
 def _held_jobs_are_looked_at_when_it_suits(patch: Patch) -> None:
-    patch.setattr(held, "_closed_at", lambda job: job.batches[-1].commit_set.message.closed_at + 2)
+    patch.setattr(held_pay, "_closed_at", lambda job: job.batches[-1].commit_set.message.closed_at + 2)
 
 
 def _blinds_are_zero(patch: Patch) -> None:
@@ -192,7 +183,7 @@ def _blinds_are_zero(patch: Patch) -> None:
 
 
 def _auditors_have_more_time(patch: Patch) -> None:
-    assign_place = draws.assign_place
+    assign_place = draw_module.assign_place
 
     def longer(turn, job, place):  # type: ignore[no-untyped-def]
         rules = turn.rules
@@ -202,7 +193,7 @@ def _auditors_have_more_time(patch: Patch) -> None:
         finally:
             turn.rules = rules
 
-    patch.setattr(draws, "assign_place", longer)
+    patch.setattr(draw_module, "assign_place", longer)
 
 
 def _chance_is_not_in_the_journal(patch: Patch) -> None:
@@ -210,7 +201,7 @@ def _chance_is_not_in_the_journal(patch: Patch) -> None:
 
 
 def _free_slots_are_not_counted(patch: Patch) -> None:
-    patch.setattr(book, "free_slots", lambda *arguments: 1)
+    patch.setattr(offers, "free_slots", lambda *arguments: 1)
     patch.setattr("quorate_node.core.capacity.free", lambda *arguments: 1)
     patch.setattr("quorate_node.core.capacity.taken", lambda *arguments: 0)
 
@@ -221,22 +212,22 @@ def _batches_close_early(patch: Patch) -> None:
         members = [turn.state.leases[place.lease] for place in phase.places if place.lease]
         members = [lease for lease in members if type(lease.phase).__name__ == "Committed"]
         if members and phase.beacon is not None:
-            closing._sign_set(turn, job, phase, members)
+            verdicts._sign_set(turn, job, phase, members)
 
-    patch.setattr(closing, "close_if_complete", close)
+    patch.setattr(verdicts, "close_if_complete", close)
 
 
 def _stopped_jobs_are_compared(patch: Patch) -> None:
-    after = placing._after_commit
-    patch.setattr(placing, "_after_commit", lambda turn, job, lease: after(turn, replace(job, stop=None), lease))
+    after = assignment._after_commit
+    patch.setattr(assignment, "_after_commit", lambda turn, job, lease: after(turn, replace(job, stop=None), lease))
 
 
 def _jobs_wait_for_ever(patch: Patch) -> None:
-    patch.setattr(closing, "decide_if_open", lambda turn, job: None)
+    patch.setattr(verdicts, "decide_if_open", lambda turn, job: None)
 
 
 def _lapsed_places_stay_empty(patch: Patch) -> None:
-    patch.setattr(placing, "reopen", lambda turn, job, lease, retry_at: None)
+    patch.setattr(assignment, "reopen", lambda turn, job, lease, retry_at: None)
 
 
 def _cases_told_again_are_new(patch: Patch) -> None:
@@ -244,7 +235,7 @@ def _cases_told_again_are_new(patch: Patch) -> None:
         key = f"foreign-{note.case_id}-{turn.at}"
         turn.state.cases[key] = Case(key, note.accused, (), ())
 
-    patch.setattr(chain_notes, "_case_opened", opened)
+    patch.setattr(chain_events, "_case_opened", opened)
 
 
 def _the_accused_go_on(patch: Patch) -> None:
@@ -255,7 +246,7 @@ def _the_accused_go_on(patch: Patch) -> None:
         turn.state.providers[accused] = replace(turn.state.providers[accused], is_frozen=False)
 
     patch.setattr(faults, "open_case_if_due", without_freeze)
-    patch.setattr(chain_notes, "_freeze", lambda turn, owner, is_frozen: None)
+    patch.setattr(chain_events, "_freeze", lambda turn, owner, is_frozen: None)
 
 
 def _one_fault_is_named_twice(patch: Patch) -> None:
@@ -271,7 +262,7 @@ def _killed_runs_are_faults(patch: Patch) -> None:
 
 
 def _lapses_are_faults(patch: Patch) -> None:
-    reopen = placing.reopen
+    reopen = assignment.reopen
 
     def struck(turn, job, lease, retry_at):  # type: ignore[no-untyped-def]
         known = turn.state.faults.get(lease.provider) or ()
@@ -279,7 +270,7 @@ def _lapses_are_faults(patch: Patch) -> None:
         turn.state.faults[lease.provider] = (*known, fault)
         reopen(turn, job, lease, retry_at)
 
-    patch.setattr(placing, "reopen", struck)
+    patch.setattr(assignment, "reopen", struck)
 
 
 def _outputs_before_the_verdict(patch: Patch) -> None:
@@ -301,7 +292,7 @@ def _outputs_before_the_verdict(patch: Patch) -> None:
 
 
 def _late_witnesses(patch: Patch) -> None:
-    on_witness = placing.on_witness
+    on_witness = assignment.on_witness
 
     def taken(turn, event):  # type: ignore[no-untyped-def]
         try:
@@ -309,19 +300,19 @@ def _late_witnesses(patch: Patch) -> None:
         except Refused as refused:
             if refused.code.value != "too-late":
                 raise
-            turn.put(placing._job_of_commit(turn, event.witness.message.commit_hash), witness=event.witness)
+            turn.put(assignment._job_of_commit(turn, event.witness.message.commit_hash), witness=event.witness)
 
-    patch.setattr(placing, "on_witness", taken)
+    patch.setattr(assignment, "on_witness", taken)
 
 
 def _anybody_may_stop(patch: Patch) -> None:
-    on_stop = placing.on_stop
+    on_stop = assignment.on_stop
 
     def stopped(turn, event):  # type: ignore[no-untyped-def]
         job = turn.state.jobs.get(event.stop.message.job_id)
         on_stop(turn, event if job is None else replace(event, key=job.submission.session.message.session_key))
 
-    patch.setattr(placing, "on_stop", stopped)
+    patch.setattr(assignment, "on_stop", stopped)
 
 
 def _refused_epochs_are_forgotten(patch: Patch) -> None:
@@ -329,7 +320,7 @@ def _refused_epochs_are_forgotten(patch: Patch) -> None:
 
 
 def _held_jobs_are_not_looked_at(patch: Patch) -> None:
-    patch.setattr(held, "at_limit", lambda turn, job: None)
+    patch.setattr(held_pay, "at_limit", lambda turn, job: None)
 
 
 def _with_reorganisations(plan: Plan) -> Plan | None:

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
-from quorate_coordinator.core import closing, draws, epochs, held, ledger
-from quorate_protocol import settlement
+from quorate_coordinator.core.audit import draw, verdicts
+from quorate_coordinator.core.holds import held_pay
+from quorate_coordinator.core.money import epochs, ledger
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import settlement
 from quorate_protocol.units import Amount, Price, UnixSeconds
 from sim.mutants import Mutant, Patch, only
 from sim.plan import CALM, Behaviour, Market, Plan
@@ -48,14 +50,14 @@ def _silence_is_paid(patch: Patch) -> None:
     settle = ledger.settle
 
     def everybody(turn, job, paid):  # type: ignore[no-untyped-def]
-        settle(turn, job, closing.committed_leases(turn, job) if paid else paid)
+        settle(turn, job, verdicts.committed_leases(turn, job) if paid else paid)
 
     patch.setattr(ledger, "settle", everybody)
 
 
 def _two_results_are_the_clients_doing(patch: Patch) -> None:
-    unresolved = closing._unresolved
-    patch.setattr(closing, "_unresolved", lambda turn, job, members, is_clients_doing: unresolved(turn, job, members, True))
+    unresolved = verdicts._unresolved
+    patch.setattr(verdicts, "_unresolved", lambda turn, job, members, is_clients_doing: unresolved(turn, job, members, True))
 
 
 def _charges_beyond_the_reservation(patch: Patch) -> None:
@@ -75,22 +77,22 @@ def _pay_beyond_the_budget(patch: Patch) -> None:
 
 
 def _auditors_ask_what_they_like(patch: Patch) -> None:
-    patch.setattr(draws, "Price", lambda amount: Price(amount + 100_000))
+    patch.setattr(draw, "Price", lambda amount: Price(amount + 100_000))
 
 
 def _held_pay_is_final_early(patch: Patch) -> None:
-    queue = "quorate_coordinator.core.matching_queue.JobQueue.releasable"
+    queue = "quorate_coordinator.core.matching.job_queue.JobQueue.releasable"
     patch.setattr(queue, lambda jobs, at: [jobs._state.jobs[job_id] for job_id in jobs._state.held])
-    patch.setattr(held, "at_limit", _release_at_once)
+    patch.setattr(held_pay, "at_limit", _release_at_once)
 
 
 def _release_at_once(turn, job):  # type: ignore[no-untyped-def]
     del turn.state.held[job.id]
-    held._finish(turn, turn.put(job, phase=replace(job.phase, is_final=True)))
+    held_pay._finish(turn, turn.put(job, phase=replace(job.phase, is_final=True)))
 
 
 def _holds_are_short(patch: Patch) -> None:
-    accept = closing._accept
+    accept = verdicts._accept
 
     def shorter(turn, job, group, faulted):  # type: ignore[no-untyped-def]
         rules = turn.rules
@@ -100,12 +102,12 @@ def _holds_are_short(patch: Patch) -> None:
         finally:
             turn.rules = rules
 
-    patch.setattr(closing, "_accept", shorter)
-    patch.setattr(held, "at_limit", _release_at_once)
+    patch.setattr(verdicts, "_accept", shorter)
+    patch.setattr(held_pay, "at_limit", _release_at_once)
 
 
 def _refunds_are_not_given(patch: Patch) -> None:
-    gone = held.gone
+    gone = held_pay.gone
 
     def kept(turn, job, verdict):  # type: ignore[no-untyped-def]
         before = turn.state.clients[job.submission.order.message.client]
@@ -115,7 +117,7 @@ def _refunds_are_not_given(patch: Patch) -> None:
         turn.state.clients[before.account] = replace(after, refund=before.refund, refund_held=before.refund_held)
         turn.books(fund=Amount(turn.state.own.fund + taken))
 
-    patch.setattr(held, "gone", kept)
+    patch.setattr(held_pay, "gone", kept)
 
 
 def crowded(plan: Plan) -> Plan | None:
@@ -127,7 +129,7 @@ def crowded(plan: Plan) -> Plan | None:
 
 
 def _liars_keep_held_pay(patch: Patch) -> None:
-    patch.setattr(held, "_forfeit", lambda turn, job, primary, helpers: list(helpers))
+    patch.setattr(held_pay, "_forfeit", lambda turn, job, primary, helpers: list(helpers))
 
 
 def _final_before_covered(patch: Patch) -> None:

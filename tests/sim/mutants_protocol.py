@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from quorate_protocol import audit, eligible, lease, receipt, trust, verdict
-from quorate_protocol.commitment import result_digest
-from quorate_protocol.messages import Commit, Reveal
+from quorate_protocol.crypto.commitment import result_digest
+from quorate_protocol.messages import receipt
+from quorate_protocol.messages.signed import Commit, Reveal
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import audit, eligible, lease, trust, verdict
 from quorate_protocol.units import Hash32, Label, UnixSeconds
 from sim.mutants import Mutant, Patch, only
 from sim.plan import Behaviour, Market
@@ -135,7 +136,7 @@ def _another_draw(patch: Patch) -> None:
 
 
 def _same_owner_audits(patch: Patch) -> None:
-    patch.setattr("quorate_coordinator.core.draws.used_slots", lambda turn, job: [])
+    patch.setattr("quorate_coordinator.core.audit.draw.used_slots", lambda turn, job: [])
     patch.setattr(audit, "_same_party", lambda one, other: False)
 
 

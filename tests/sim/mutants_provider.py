@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from quorate_node.core import bidding, effects, events, execution, jury
+from quorate_node.core import bidding, effects, events, execution, jury_duty
 from quorate_node.core.phases import Committed, Revealed
-from quorate_node.core.provider import ProviderCore
+from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import Reconciled
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import UnixSeconds
@@ -26,7 +26,7 @@ def _reveals_before_the_set(patch: Patch) -> None:
         return moved, due
 
     patch.setattr(execution, "_enter", eager)
-    patch.setattr("quorate_protocol.lease._reveal", lambda held, reveal, at: (held, ()))
+    patch.setattr("quorate_protocol.rules.lease._reveal", lambda held, reveal, at: (held, ()))
 
 
 def _commit_sets_without(code: Code):  # type: ignore[no-untyped-def]
@@ -105,7 +105,7 @@ def _work_below_its_price(patch: Patch) -> None:
 
 
 def _ballots_open_while_others_vote(patch: Patch) -> None:
-    patch.setattr(jury, "ballot", lambda case_id, juror, salt, digests: digests[0])
+    patch.setattr(jury_duty, "ballot", lambda case_id, juror, salt, digests: digests[0])
 
 
 def _stops_are_ignored(patch: Patch) -> None:

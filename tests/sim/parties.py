@@ -2,13 +2,13 @@
 
 from functools import cache
 
-from quorate_protocol.classes import HostClass
-from quorate_protocol.eip712 import Domain
+from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Address, Round
-from quorate_runtime.bls import keygen, public_key, sign_round
-from quorate_runtime.crypto import KeySigner
+from quorate_runtime.beacon.bls import keygen, public_key, sign_round
+from quorate_runtime.keys.crypto import KeySigner
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 FOREIGN = Domain(1, Address(b"\x11" * 20))

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from quorate_protocol import wire
-from quorate_protocol.eip712 import digest
-from quorate_protocol.envelope import seal
-from quorate_protocol.messages import CommitEntry, CommitReceipt, CommitSet
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.signed import CommitEntry, CommitReceipt, CommitSet
 from quorate_protocol.units import Hash32, Ppm, Round, Small, UnixSeconds
 from sim.parties import DOMAIN, key
 
@@ -32,7 +32,7 @@ class Phantoms:
     committed: set[Hash32] = field(default_factory=set)
     declined: int = 0
 
-    def follow(self, frame: wire.AssignmentSent) -> None:
+    def follow(self, frame: frames.AssignmentSent) -> None:
         """Something real was assigned: perhaps it is assigned once more, to the same provider or to another."""
         random = self.daemon.random
         if self.daemon.plan.phantom_chance == 0 or random.random() >= self.daemon.plan.phantom_chance:
@@ -41,22 +41,22 @@ class Phantoms:
         until = UnixSeconds(self.daemon.now + self.daemon.plan.limits.accept_within)
         forged = replace(frame.assignment.message, assignment_id=Hash32(random.randbytes(32)), provider=owner, accept_by=until)
         self.leases[digest(DOMAIN, forged)] = owner
-        self._send(owner, wire.AssignmentSent(seal(DOMAIN, forged, key("statement").sign), frame.spec, frame.sources))
+        self._send(owner, frames.AssignmentSent(seal(DOMAIN, forged, key("statement").sign), frame.spec, frame.sources))
 
-    def take(self, frame: wire.Frame) -> bool:
+    def take(self, frame: frames.Frame) -> bool:
         """Whether a provider's frame is about one of these; then it was answered as if all were well."""
         match frame:
-            case wire.AcceptSent(accept):
+            case frames.AcceptSent(accept):
                 return accept.message.assignment_hash in self.leases
-            case wire.DeclineSent(decline):
+            case frames.DeclineSent(decline):
                 self.declined += decline.message.assignment_hash in self.leases
                 return decline.message.assignment_hash in self.leases
-            case wire.CommitSent(commit):
+            case frames.CommitSent(commit):
                 if commit.message.assignment_hash in self.leases:
                     self._take_commit(commit.message.assignment_hash, digest(DOMAIN, commit.message))
                     return True
                 return False
-            case wire.RevealSent(reveal):
+            case frames.RevealSent(reveal):
                 return reveal.assignment_hash in self.leases
             case _:
                 return False
@@ -66,14 +66,14 @@ class Phantoms:
             return
         self.committed.add(lease)
         owner, sign, now = self.leases[lease], key("statement").sign, self.daemon.now
-        self._send(owner, wire.ReceiptSent(seal(DOMAIN, CommitReceipt(commit_hash, now), sign)))
+        self._send(owner, frames.ReceiptSent(seal(DOMAIN, CommitReceipt(commit_hash, now), sign)))
         if self.daemon.random.random() < 0.5:
             some = Hash32(self.daemon.random.randbytes(32))
             entry = CommitEntry(lease, owner, commit_hash)  # type: ignore[arg-type]
             closed = CommitSet(some, Small(0), (entry,), (some,), Round(1), some, Ppm(0), (), some, now)
-            self._send(owner, wire.CommitSetSent(lease, seal(DOMAIN, closed, sign)))
+            self._send(owner, frames.CommitSetSent(lease, seal(DOMAIN, closed, sign)))
 
-    def _send(self, owner: bytes, frame: wire.Frame) -> None:
+    def _send(self, owner: bytes, frame: frames.Frame) -> None:
         name, handle = self.daemon.peers[owner]  # type: ignore[index]
-        data = wire.encode(frame)
+        data = frames.encode(frame)
         self.daemon.network.request("coordinator", name, lambda: handle(data), lambda answer: None, PATIENCE_SECONDS)

@@ -1,6 +1,6 @@
 """A daemon: a core, its disk, its outbox. It can die at any moment and comes back with what the disk holds, nothing else.
 
-The same order as `quorate_runtime.actor`: step, append event and effects, acknowledge, perform; and the same outbox: one after the
+The same order as `quorate_runtime.actor.actor`: step, append event and effects, acknowledge, perform; and the same outbox: one after the
 other within a lane, again and ever more slowly while the world fails. Here it is synchronous, so that a run is a pure function of
 its seed.
 """
@@ -14,8 +14,8 @@ from typing import Generic, Protocol, TypeVar
 from quorate_protocol.refusals import Refused
 from quorate_protocol.step import Core, Effect, Input, Outcome
 from quorate_protocol.units import Hash32, UnixSeconds
-from quorate_runtime.actor_codec import CanonicalCodec
-from quorate_runtime.outbox import RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS
+from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.actor.outbox import RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS
 from sim.clock import clock_of
 from sim.network import Silence
 from sim.plan import Plan

@@ -4,24 +4,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from quorate_node.core import effects, events, execution, jury
+from quorate_node.core import effects, events, execution, jury_duty
 from quorate_node.core.phases import Committed, Running
-from quorate_node.core.provider import ProviderCore
+from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
 from quorate_node.core.terms import Policy, Room, Terms
-from quorate_node.inbox import Inbox
-from quorate_protocol import wire
-from quorate_protocol.commitment import commitment, result_digest
-from quorate_protocol.envelope import seal
-from quorate_protocol.hashing import sha256
-from quorate_protocol.job import JobSpec
-from quorate_protocol.messages import Commit, Heartbeat, JuryReveal, JuryVote, Reveal
-from quorate_protocol.offer import WITHDRAWN, Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_node.messaging.frame_handler import Inbox
+from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.offer import WITHDRAWN, Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.messages.signed import Commit, Heartbeat, JuryReveal, JuryVote, Reveal
 from quorate_protocol.ports import Sandbox, TaskState
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, ExitStatus, Hash32, JobKind, Milliseconds, Price, Sequence, Small, UnixSeconds
-from quorate_runtime.actor_codec import CanonicalCodec
-from quorate_runtime.crypto import KeySigner, recover
+from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.keys.crypto import KeySigner, recover
 from sim import workload
 from sim.chain import Chain
 from sim.keyring import Keyring
@@ -66,7 +66,7 @@ class Provider(Process[events.Event, effects.Effect]):
         self.call: Callable[[bytes], object] = lambda data: None  # the coordinator's gate, set by the world
         self.upload: Callable[[Hash32, Hash32, Hash32], object] = lambda cid, salt, output: None
         self.under_old_keys: set[Hash32] = set()  # executions that were under way when the key was rotated
-        self.wiretap: list[wire.Frame] = []  # what a copier can see of others; shared, set by the world
+        self.wiretap: list[frames.Frame] = []  # what a copier can see of others; shared, set by the world
         self.peek: Callable[[Hash32], list[Hash32]] = lambda lease: []  # outputs of the same job that are open to somebody
         self.core: ProviderCore
         self._inbox = Inbox(None, self.coordinator, DOMAIN, recover)  # type: ignore[arg-type]  # only its `event` is used here
@@ -177,7 +177,7 @@ class Provider(Process[events.Event, effects.Effect]):
     def _beat(self) -> None:
         seq = Sequence(self.schedule.now_ms)
         beat = Heartbeat(self.owner, seq, self.core.free_slots(), self.clock.now)
-        self._send(wire.HeartbeatSent(seal(DOMAIN, beat, self.operator.sign)), lambda answer: None)
+        self._send(frames.HeartbeatSent(seal(DOMAIN, beat, self.operator.sign)), lambda answer: None)
 
     def _follow_chain(self) -> None:
         for event in self.chain.news_for(self.name):
@@ -196,12 +196,12 @@ class Provider(Process[events.Event, effects.Effect]):
         """One frame of the coordinator."""
         if not self.is_up or self.behaviour is Behaviour.DEAF:
             raise Silence
-        frame = wire.decode(data)
-        if isinstance(frame, wire.CommitSetSent) and frame.assignment_hash in {**self.copied, **self.borrowed}:
+        frame = frames.decode(data)
+        if isinstance(frame, frames.CommitSetSent) and frame.assignment_hash in {**self.copied, **self.borrowed}:
             self._reveal_copy(frame.assignment_hash, tries=10)
-            return wire.Ok()
+            return frames.Ok()
         self.submit(self._inbox.event(frame))
-        return wire.Ok()
+        return frames.Ok()
 
     # ------------------------------------------------------------------------------------------------------ effects
 
@@ -212,7 +212,7 @@ class Provider(Process[events.Event, effects.Effect]):
                 self._send_offer(effect, finish)
             case effects.SendVote() | effects.SendJuryReveal() | effects.Reexecute():
                 duty = self.core.jury.get(effect.case_id)
-                if duty is not None and any(due.key == effect.key for due in jury.duties(duty)):
+                if duty is not None and any(due.key == effect.key for due in jury_duty.duties(duty)):
                     self._court(effect, finish)
                 else:
                     finish(None)
@@ -249,13 +249,13 @@ class Provider(Process[events.Event, effects.Effect]):
     def _perform_lease(self, effect: effects.LeaseEffect, finish: Finish) -> None:
         match effect:
             case effects.SendAccept():
-                frame: wire.Frame = wire.AcceptSent(seal(DOMAIN, effect.accept, self._signer_of(effect.lease).sign))
+                frame: frames.Frame = frames.AcceptSent(seal(DOMAIN, effect.accept, self._signer_of(effect.lease).sign))
                 self._send(frame, self._answered(finish, events.AcceptDelivered(effect.lease)))
             case effects.SendDecline():
                 if self.clock.now > effect.give_up_at:
                     finish(None)
                     return
-                self._send(wire.DeclineSent(seal(DOMAIN, effect.decline, self._signer_of(effect.lease).sign)), self._answered(finish))
+                self._send(frames.DeclineSent(seal(DOMAIN, effect.decline, self._signer_of(effect.lease).sign)), self._answered(finish))
             case effects.Fetch():
                 self._fetch(effect, finish)
             case effects.StartTask():
@@ -316,8 +316,8 @@ class Provider(Process[events.Event, effects.Effect]):
 
     # ----------------------------------------------------------------------------------------------------- messages
 
-    def _send(self, frame: wire.Frame, answered: Callable[[Answer], None]) -> None:
-        data = wire.encode(frame)
+    def _send(self, frame: frames.Frame, answered: Callable[[Answer], None]) -> None:
+        data = frames.encode(frame)
         self.network.request(self.name, "coordinator", lambda: self.call(data), answered, SEND_SECONDS)
 
     def _send_offer(self, effect: effects.SendOffer, finish: Finish) -> None:
@@ -330,7 +330,7 @@ class Provider(Process[events.Event, effects.Effect]):
         offer = Offer(
             self.owner, effect.seq, expires, self.slots, hardware, "noop", Small(0), (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, ()
         )
-        frame = wire.OfferSent(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign)))
+        frame = frames.OfferSent(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign)))
         done = self._answered(finish)
         not_yet = (Code.NOT_REGISTERED,)
         self._send(frame, lambda answer: done(None if isinstance(answer, Refused) and answer.code in not_yet else answer))
@@ -346,13 +346,13 @@ class Provider(Process[events.Event, effects.Effect]):
             done(answer)
             if self.behaviour is Behaviour.EQUIVOCATOR:
                 other = replace(effect.commit, commitment=sha256(effect.commit.commitment))
-                self._send(wire.CommitSent(seal(DOMAIN, other, sign)), lambda _: None)
+                self._send(frames.CommitSent(seal(DOMAIN, other, sign)), lambda _: None)
 
-        self._send(wire.CommitSent(seal(DOMAIN, commit, sign)), answered)
+        self._send(frames.CommitSent(seal(DOMAIN, commit, sign)), answered)
 
     def _copied(self, mine: Commit) -> Commit:
         """Another's commitment over the own assignment: worthless, because the other's name is inside it. Or its name over the own."""
-        seen = [frame.commit.message for frame in self.wiretap if isinstance(frame, wire.CommitSent)]
+        seen = [frame.commit.message for frame in self.wiretap if isinstance(frame, frames.CommitSent)]
         others = [item for item in seen if item.class_id == mine.class_id and item.assignment_hash != mine.assignment_hash]
         if mine.assignment_hash in self.borrowed or (mine.assignment_hash not in self.copied and self.random.random() < 0.3):
             return self._in_anothers_name(mine)
@@ -376,19 +376,19 @@ class Provider(Process[events.Event, effects.Effect]):
             finish(None)
             return
         answered = self._answered(finish)
-        again = self.in_this_life(lambda: self._send(wire.RevealSent(effect.reveal), answered))
+        again = self.in_this_life(lambda: self._send(frames.RevealSent(effect.reveal), answered))
         self.schedule.after(self._late(0.4), again)
 
     def _reveal_copy(self, lease: Hash32, tries: int) -> None:
         """Opens a copied commitment with what the other opened it with, as soon as that can be seen; one in its name in its name."""
         if lease in self.borrowed:
-            self._send(wire.RevealSent(self.borrowed[lease]), lambda answer: None)
+            self._send(frames.RevealSent(self.borrowed[lease]), lambda answer: None)
             return
         model = self.copied[lease].assignment_hash
-        seen = [frame.reveal for frame in self.wiretap if isinstance(frame, wire.RevealSent) and frame.reveal.assignment_hash == model]
+        seen = [frame.reveal for frame in self.wiretap if isinstance(frame, frames.RevealSent) and frame.reveal.assignment_hash == model]
         if seen:
             name = self.random.choice([seen[0].provider, self.owner, self.owner])
-            self._send(wire.RevealSent(replace(seen[0], assignment_hash=lease, provider=name)), lambda answer: None)
+            self._send(frames.RevealSent(replace(seen[0], assignment_hash=lease, provider=name)), lambda answer: None)
         elif tries:
             self.schedule.after(0.5, self.in_this_life(lambda: self._reveal_copy(lease, tries - 1)))
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from quorate_protocol import job
 from quorate_protocol.cids import document_cid
-from quorate_protocol.commitment import result_digest
-from quorate_protocol.hashing import sha256
+from quorate_protocol.crypto.commitment import result_digest
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.messages import job_spec
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32, JobKind, Seconds
 
 EMPTY = sha256(b"the empty directory")
@@ -29,7 +29,7 @@ class Ran:
         return result_digest(self.status, self.output)
 
 
-def make_spec(random: Random, name: str, is_long: bool = False) -> job.JobSpec:
+def make_spec(random: Random, name: str, is_long: bool = False) -> job_spec.JobSpec:
     """A small job; its argv says what it does. A long one may run for minutes, and does not."""
     kind, duration = random.choice(KINDS), random.randint(4, 12)
     milliseconds = random.randint(200, 3_000)
@@ -38,17 +38,17 @@ def make_spec(random: Random, name: str, is_long: bool = False) -> job.JobSpec:
     if is_long and kind != "times-out":
         duration += 240
     argv = ("run", kind, str(milliseconds), name)
-    resources = job.Resources()
-    return job.JobSpec(JobKind.TASK, name, IMAGE, 10, argv, "", (), "/scratch", (), resources, Seconds(duration), job.Compare())
+    resources = job_spec.Resources()
+    return job_spec.JobSpec(JobKind.TASK, name, IMAGE, 10, argv, "", (), "/scratch", (), resources, Seconds(duration), job_spec.Compare())
 
 
-def kind_of(spec: job.JobSpec) -> str:
+def kind_of(spec: job_spec.JobSpec) -> str:
     """pure, fails, times-out, memory or random."""
     return spec.argv[1]
 
 
 @lru_cache(maxsize=4096)
-def truth(spec: job.JobSpec, who: str) -> Ran:
+def truth(spec: job_spec.JobSpec, who: str) -> Ran:
     """What an honest execution gives. Only a `random` program depends on who runs it."""
     kind, milliseconds = kind_of(spec), int(spec.argv[2])
     seen = sha256(b"output" + spec.encode())
@@ -65,6 +65,6 @@ def truth(spec: job.JobSpec, who: str) -> Ran:
             return Ran(ExitStatus(0), sha256(seen + who.encode()), milliseconds)
 
 
-def lie(spec: job.JobSpec, who: str) -> Hash32:
+def lie(spec: job_spec.JobSpec, who: str) -> Hash32:
     """The output of one who made it up."""
     return sha256(b"lie" + who.encode() + spec.encode())

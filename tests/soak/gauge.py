@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorate_protocol import codec
-from quorate_runtime import journal_files
+from quorate_protocol.codec import canonical
+from quorate_runtime.journal import journal_files
 
 MB = 1 << 20
 LOOKED_AT_BYTES_MAX = 32 * MB
@@ -104,7 +104,7 @@ def tables(journal: Path) -> dict[str, tuple[int, int]]:
     snapshot = journal_files.read_snapshot(journal)
     if snapshot is None or len(snapshot.payload) > LOOKED_AT_BYTES_MAX:
         return {}
-    tree = codec.parse(snapshot.payload[8:], len(snapshot.payload))
+    tree = canonical.parse(snapshot.payload[8:], len(snapshot.payload))
     assert isinstance(tree, dict), "a snapshot is an object of tables"
-    sizes = {name: (len(rows) if isinstance(rows, list) else 1, len(codec.canonical(rows))) for name, rows in tree.items()}
+    sizes = {name: (len(rows) if isinstance(rows, list) else 1, len(canonical.canonical(rows))) for name, rows in tree.items()}
     return dict(sorted(((name, size) for name, size in sizes.items() if size[0]), key=lambda item: -item[1][1]))

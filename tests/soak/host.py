@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from quorate_devnet.ready import write_ready
-from quorate_runtime import logs
+from quorate_devnet.processes.ready_file import write_ready
+from quorate_runtime.process import logs
 from soak.member import Place, run_member
 from soak.plan import provider_keys
 

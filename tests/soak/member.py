@@ -13,34 +13,34 @@ from pathlib import Path
 
 import aiohttp
 
-from quorate_content.store import ContentStore
+from quorate_content.store.content_store import ContentStore
 from quorate_contracts.deploy import Contracts
-from quorate_node import loops
-from quorate_node.adapters.hostclass import detect_hardware
-from quorate_node.adapters.noop import NoopExecutor
+from quorate_node import periodic
+from quorate_node.chain.jury_and_claims import Courtroom
+from quorate_node.chain.operator_sender import Purse
 from quorate_node.config import Config, ExecutorKind
-from quorate_node.coordinator import Coordinator, deployment_of, discover
 from quorate_node.core import effects, events
-from quorate_node.core.provider import ProviderCore
+from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
-from quorate_node.courtroom import Courtroom
 from quorate_node.daemon import ProviderDaemon, terms_of
-from quorate_node.herald import Advert, Herald
-from quorate_node.inbox import Inbox
-from quorate_node.keyring import Keyring
-from quorate_node.keys import ProviderKeys
-from quorate_node.performer import Performer
-from quorate_node.purse import Purse
-from quorate_node.workbench import Workbench
+from quorate_node.executors.host_class_probe import detect_hardware
+from quorate_node.executors.noop import NoopExecutor
+from quorate_node.jobs.effect_performer import Performer
+from quorate_node.jobs.job_runner import Workbench
+from quorate_node.keys.operator_keys import Keyring
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.messaging.announcements import Advert, Herald
+from quorate_node.messaging.coordinator_client import Coordinator, deployment_of, discover
+from quorate_node.messaging.frame_handler import Inbox
 from quorate_protocol.ports import Peers
 from quorate_protocol.units import Address
-from quorate_runtime.actor import Actor
-from quorate_runtime.actor_codec import CanonicalCodec
+from quorate_runtime.actor.actor import Actor
+from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.crypto import new_secret, recover
-from quorate_runtime.journal import Journal
-from quorate_runtime.peers_ws import WsDialer
+from quorate_runtime.journal.journal import Journal
+from quorate_runtime.keys.crypto import new_secret, recover
+from quorate_runtime.peers.websocket_peers import WsDialer
 from soak.plan import NOOP_MILLISECONDS, PRICE, SLOTS, WHOLE, listen_host
 
 CODEC: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
@@ -137,10 +137,10 @@ class _Member:
                 await self.actor.submit(events.Configured(self.core.terms))
             for event in found.happened:
                 await self.actor.submit(event)
-            group.create_task(loops.tick(self.core, self.actor, self.clock), name="ticks")
+            group.create_task(periodic.tick(self.core, self.actor, self.clock), name="ticks")
             group.create_task(self.dialer.run(), name="peer")
             while not self.dialer.connected():
                 await self.clock.sleep(0.1)
-            group.create_task(loops.beat(self.core, self.herald, self.clock), name="heartbeats")
-            group.create_task(loops.advertise(self.core, self.actor, self.clock), name="offers")
+            group.create_task(periodic.beat(self.core, self.herald, self.clock), name="heartbeats")
+            group.create_task(periodic.advertise(self.core, self.actor, self.clock), name="offers")
             connected()

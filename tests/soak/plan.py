@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_node.keys import ProviderKeys
-from quorate_protocol.hashing import hash_tuple
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.units import Price
-from quorate_runtime.crypto import KeySigner
+from quorate_runtime.keys.crypto import KeySigner
 
 PROVIDERS_MAX = 250  # each has a network (/24) of its own in 127.0.0.0/16
 PRICE = Price(3_600_000)

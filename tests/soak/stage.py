@@ -11,23 +11,24 @@ from pathlib import Path
 
 import aiohttp
 
-from quorate.profile import Profile, create_profile
+from quorate.client.profile import Profile, create_profile
 from quorate_contracts.deploy import Deployment
-from quorate_coordinator import keys as coordinator_keys
-from quorate_devnet import genesis, settings
+from quorate_coordinator import coordinator_keys
 from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.chain.ledger import CHAIN_ID
+from quorate_devnet.chain.evm_chain import CHAIN_ID
 from quorate_devnet.config import BONDS, CLIENT_DEPOSIT, PASSPHRASE
-from quorate_devnet.genesis import Funds, Newcomer
-from quorate_devnet.places import free_port
-from quorate_devnet.processes import Family
-from quorate_devnet.ready import write_private
-from quorate_node.adapters.hostclass import detect_cpu_class
+from quorate_devnet.ports import free_port
+from quorate_devnet.processes import process_settings
+from quorate_devnet.processes.children import Family
+from quorate_devnet.processes.ready_file import write_private
+from quorate_devnet.setup import genesis
+from quorate_devnet.setup.genesis import Funds, Newcomer
+from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import Hash32
 from quorate_runtime.chain import ChainClient, Rpc
-from quorate_runtime.keys import Keystore
+from quorate_runtime.keys.keystore import Keystore
 from soak.plan import SLOTS, Plan, listen_host, provider_keys
 
 READY_SECONDS = 120.0
@@ -81,7 +82,7 @@ class Stage:
     def _start(self, name: str) -> None:
         told = [str(self._ready(name).with_suffix(".settings"))]
         if name == "coordinator":
-            self.family.start(name, "quorate_devnet.run_coordinator", told)
+            self.family.start(name, "quorate_devnet.processes.run_coordinator", told)
         else:
             found = os.environ.get("PYTHONPATH", "")
             self.family.start(name, "soak.host", told, {"PYTHONPATH": f"{SOURCES}{os.pathsep}{found}" if found else str(SOURCES)})
@@ -98,11 +99,11 @@ class Stage:
         found = await self.family.ready("beacon", ready / "beacon.json", READY_SECONDS)
         self.chain_url = chain["url"]
         deployment = await self._genesis(found)
-        told = settings.CoordinatorSettings(
+        told = process_settings.CoordinatorSettings(
             str(self.coordinator_home), str(self.plan.folder / "password"), deployment, self.chain_url, found["url"],
             free_port("127.0.0.1"), str(self._ready("coordinator")),
         )  # fmt: skip
-        settings.write(ready / "coordinator.settings", told)
+        process_settings.write(ready / "coordinator.settings", told)
         await self.restart("coordinator")
         self.coordinator_url = json.loads(self._ready("coordinator").read_text())["url"]
         gate = asyncio.Semaphore(2)

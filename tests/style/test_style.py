@@ -34,7 +34,7 @@ TEXT_BYTES_MAX = 1 << 20
 TEXT_SUFFIXES_SKIPPED = {".png", ".tar", ".gz", ".car", ".whl", ".pyc"}
 
 # Standard library aside, the rules import keccak, and only where it is wrapped.
-KECCAK = {("sdk/quorate_protocol/hashing.py", "Crypto")}
+KECCAK = {("sdk/quorate_protocol/crypto/hashing.py", "Crypto")}
 
 
 def _files(folders: tuple[str, ...], *suffixes: str) -> list[Path]:

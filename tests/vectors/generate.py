@@ -10,17 +10,19 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from quorate_protocol import audit, codec, commitment, epoch
-from quorate_protocol.audit import StakeSlot
-from quorate_protocol.eip712 import Domain, digest, struct_hash, type_string
-from quorate_protocol.eligible import EligibleList
-from quorate_protocol.envelope import seal
-from quorate_protocol.epoch import Leaf
-from quorate_protocol.hashing import hash_list, hash_tuple, keccak256
-from quorate_protocol.merkle import Log, merkle_root, prove
-from quorate_protocol.messages import MESSAGE_TYPES
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto import commitment
+from quorate_protocol.crypto.eip712 import Domain, digest, struct_hash, type_string
+from quorate_protocol.crypto.hashing import hash_list, hash_tuple, keccak256
+from quorate_protocol.crypto.merkle import Log, merkle_root, prove
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.signed import MESSAGE_TYPES
+from quorate_protocol.rules import audit, epoch_tree
+from quorate_protocol.rules.audit import StakeSlot
+from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.rules.epoch_tree import Leaf
 from quorate_protocol.units import WIRE_TYPES, Address, Amount, BlockNumber, ExitStatus, Hash32, Ppm
-from quorate_runtime.crypto import KeySigner
+from quorate_runtime.keys.crypto import KeySigner
 
 FOLDER = Path(__file__).parent
 DOMAIN = Domain(31337, Address(bytes(range(20))))
@@ -60,7 +62,7 @@ def eip712_vectors() -> Json:
                 {
                     "type": name,
                     "typeString": type_string(kind),
-                    "body": codec.to_json(message),
+                    "body": canonical.to_json(message),
                     "structHash": _hex(struct_hash(message)),
                     "digest": _hex(digest(DOMAIN, message)),
                     "sig": _hex(seal(DOMAIN, message, signer.sign).sig),
@@ -144,7 +146,7 @@ def draw_vectors() -> Json:
         )  # fmt: skip
     lists = [EligibleList([slot for slot in eligible.values() if slot.index < length], length) for length in range(len(slots) + 1)]
     roots = [_hex(item.root) for item in lists]  # of the list's beginnings, with nobody at index 2
-    return {"slots": [codec.to_json(slot) for slot in slots], "eligibleRoots": roots, "primary": 0, "draws": cases}
+    return {"slots": [canonical.to_json(slot) for slot in slots], "eligibleRoots": roots, "primary": 0, "draws": cases}
 
 
 def epoch_vectors() -> Json:
@@ -155,13 +157,13 @@ def epoch_vectors() -> Json:
             Leaf(3 * number, _address(f"account/{number}"), Amount(10**6 * number + 1), Amount(number % 3 * 10), _hash(f"r/{number}"))
             for number in reversed(range(count))
         ]
-        root = epoch.build(leaves)
+        root = epoch_tree.build(leaves)
         proofs = []
         for leaf in leaves:
-            _, proof = epoch.prove(leaves, leaf.account)
-            assert epoch.root_of(leaf, proof) == root
-            proofs.append({"account": _hex(leaf.account), **codec.to_json(proof)})
-        trees.append({"leaves": [codec.to_json(leaf) for leaf in leaves], "root": codec.to_json(root), "proofs": proofs})
+            _, proof = epoch_tree.prove(leaves, leaf.account)
+            assert epoch_tree.root_of(leaf, proof) == root
+            proofs.append({"account": _hex(leaf.account), **canonical.to_json(proof)})
+        trees.append({"leaves": [canonical.to_json(leaf) for leaf in leaves], "root": canonical.to_json(root), "proofs": proofs})
     return {"trees": trees}
 
 

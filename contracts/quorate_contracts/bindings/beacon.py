@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorate_contracts.bindings.call import Call, Contract, Query
+from quorate_contracts.bindings.calls import Call, Contract, Query
 from quorate_protocol.ports import BeaconRound
 from quorate_protocol.units import Hash32, Round, UnixSeconds
-from quorate_runtime.bls import signature_words, words_bytes
+from quorate_runtime.beacon.bls import signature_words, words_bytes
 
 
 @dataclass(frozen=True, slots=True)

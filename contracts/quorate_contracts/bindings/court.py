@@ -5,11 +5,11 @@ from dataclasses import astuple, dataclass
 from enum import IntEnum
 from typing import ClassVar, NewType
 
-from quorate_contracts.bindings.call import Call, Contract, Query, words
-from quorate_protocol.envelope import Envelope
-from quorate_protocol.hashing import hash_tuple
+from quorate_contracts.bindings.calls import Call, Contract, Query, words
+from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, JURORS, Limits
-from quorate_protocol.messages import Assignment, Commit, JuryReveal, JuryVote, Order, Reveal, Session
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Assignment, Commit, JuryReveal, JuryVote, Order, Reveal, Session
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Nonce, Round, Seconds, UnixSeconds
 
 CaseId = NewType("CaseId", int)  # from 1

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
-from quorate_contracts.bindings.call import Call, Contract, Query, words
-from quorate_protocol.envelope import Envelope
-from quorate_protocol.epoch import Leaf, Node, Proof, prove
-from quorate_protocol.messages import Session, Voucher
-from quorate_protocol.settlement import signable
+from quorate_contracts.bindings.calls import Call, Contract, Query, words
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Session, Voucher
+from quorate_protocol.rules.epoch_tree import Leaf, Node, Proof, prove
+from quorate_protocol.rules.settlement import signable
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 
 VOUCHERS_MAX = 64

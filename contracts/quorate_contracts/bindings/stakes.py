@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorate_contracts.bindings.call import Call, Contract, Query
+from quorate_contracts.bindings.calls import Call, Contract, Query
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32, UnixSeconds
 
 OPEN_BLOCK = BlockNumber(2**32 - 1)  # until_block of a slot that is open

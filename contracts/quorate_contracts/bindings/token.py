@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorate_contracts.bindings.call import Call, Contract, Query, as_is
+from quorate_contracts.bindings.calls import Call, Contract, Query, as_is
 from quorate_protocol.units import Address, Amount
 
 UNLIMITED = 2**256 - 1

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from quorate_coordinator.core.state import State
-from quorate_coordinator.core.turn import Rules
-from quorate_coordinator.rates import Rates
-from quorate_protocol import envelope
-from quorate_protocol.bearer import read_token
-from quorate_protocol.messages import Session
+from quorate_coordinator.core.step_context import Rules
+from quorate_coordinator.rate_limits import Rates
+from quorate_protocol.crypto.bearer import read_token
+from quorate_protocol.messages import envelope
+from quorate_protocol.messages.signed import Session
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, UnixSeconds
-from quorate_runtime.crypto import recover, recover_again
+from quorate_runtime.keys.crypto import recover, recover_again
 
 CHARGED = web.RequestKey("charged", bool)
 

@@ -11,10 +11,10 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Any, get_args, get_origin, get_type_hints
 
-from quorate_coordinator.api.answers import Refusal
 from quorate_coordinator.api.operations import BYTES, CAR, JSON, OPERATIONS, RAW, Operation, Query
-from quorate_protocol.codec import SAFE_INTEGER, camel
-from quorate_protocol.envelope import Envelope
+from quorate_coordinator.api.responses import Refusal
+from quorate_protocol.codec.canonical import SAFE_INTEGER, camel
+from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.units import WIRE_TYPES
 
 Json = dict[str, Any]

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from quorate_coordinator.api.answers import Cases, Done, EpochsKept, Health, LeafProof, Offers, Runs, Stored
-from quorate_protocol.envelope import Envelope
-from quorate_protocol.messages import Session, Stop, Voucher, Witness
-from quorate_protocol.order import Submission
-from quorate_protocol.receipt import Receipt
-from quorate_protocol.views import AccountView, AckView, InfoView, PlanRequest, PlanView, ProviderView, RunView
+from quorate_coordinator.api.responses import Cases, Done, EpochsKept, Health, LeafProof, Offers, Runs, Stored
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.receipt import Receipt
+from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
+from quorate_protocol.messages.views import AccountView, AckView, InfoView, PlanRequest, PlanView, ProviderView, RunView
+from quorate_protocol.rules.orders import Submission
 
 TEXT = "text/plain"
 EVENTS = "text/event-stream"

@@ -8,37 +8,29 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from quorate_coordinator.adapters.history import History
-from quorate_coordinator.api.answers import (
-    Cases,
-    Done,
-    EpochsKept,
-    EpochView,
-    Health,
-    LeafProof,
-    Offers,
-    Runs,
-)
 from quorate_coordinator.api.auth import Auth, session_signer
 from quorate_coordinator.api.openapi import document
+from quorate_coordinator.api.responses import Cases, Done, EpochsKept, EpochView, Health, LeafProof, Offers, Runs
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import queries
-from quorate_coordinator.core.core import Coordinator
+from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Effect
-from quorate_protocol import codec, envelope
-from quorate_protocol import epoch as trees
-from quorate_protocol import order as orders
-from quorate_protocol.eip712 import digest
-from quorate_protocol.job import validate as validate_spec
+from quorate_coordinator.storage.run_reader import History
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages import Session, Stop, Voucher, Witness
+from quorate_protocol.messages import envelope
+from quorate_protocol.messages.job_spec import validate as validate_spec
+from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
+from quorate_protocol.messages.views import AckView, InfoView, PlanRequest
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.rules import epoch_tree as trees
+from quorate_protocol.rules import orders
 from quorate_protocol.units import Address, Hash32, UnixSeconds
-from quorate_protocol.views import AckView, InfoView, PlanRequest
-from quorate_runtime.actor import Actor
-from quorate_runtime.crypto import recover, recover_again
-from quorate_runtime.health import Problem
+from quorate_runtime.actor.actor import Actor
+from quorate_runtime.keys.crypto import recover, recover_again
+from quorate_runtime.process.health import Problem
 from quorate_runtime.version import version_number
 
 M = TypeVar("M")
@@ -118,7 +110,7 @@ class Api:
 
     async def post_plan(self, request: web.Request) -> web.Response:
         """PlanView of a PlanRequest."""
-        wanted = codec.from_json(PlanRequest, codec.parse(await request.read(), BODY_BYTES_MAX))
+        wanted = canonical.from_json(PlanRequest, canonical.parse(await request.read(), BODY_BYTES_MAX))
         validate_spec(wanted.spec)
         state, rules = self.core.state, self.core.rules
         asked = wanted.spec, wanted.max_price_per_hour, wanted.accept_unverified, wanted.host_class
@@ -139,7 +131,7 @@ class Api:
 
     async def post_order(self, request: web.Request) -> web.Response:
         """AckView of a Submission."""
-        submission = codec.from_json(orders.Submission, codec.parse(await request.read(), BODY_BYTES_MAX))
+        submission = canonical.from_json(orders.Submission, canonical.parse(await request.read(), BODY_BYTES_MAX))
         rules = self.core.rules
         orders.validate(submission, rules.domain, recover_again, rules.coordinator, self.now(), self.limits)
         self.auth.rates.account(submission.order.message.client)
@@ -203,7 +195,7 @@ class Api:
         if body is None:
             # It was stored before the job left the state, so it has had its time.
             raise Refused(Code.UNKNOWN, "receipt: kept for its time, and gone since; its client and its providers may have it")
-        content = codec.canonical({"body": codec.parse(body, len(body)), "cid": cid})
+        content = canonical.canonical({"body": canonical.parse(body, len(body)), "cid": cid})
         return web.Response(body=content, content_type="application/json")
 
     async def get_account(self, request: web.Request) -> web.Response:
@@ -241,7 +233,7 @@ class Api:
 
 def answer(view: object) -> web.Response:
     """A view as JSON."""
-    return web.Response(body=codec.encode(view), content_type="application/json")
+    return web.Response(body=canonical.encode(view), content_type="application/json")
 
 
 @cache
@@ -280,4 +272,4 @@ def _hex_of(text: str, size: int, field: str) -> bytes:
 
 async def read_envelope(request: web.Request, kind: type[M]) -> envelope.Envelope[M]:
     """An envelope of one message type from the body."""
-    return envelope.from_json(codec.parse(await request.read(), BODY_BYTES_MAX), kind)
+    return envelope.from_json(canonical.parse(await request.read(), BODY_BYTES_MAX), kind)

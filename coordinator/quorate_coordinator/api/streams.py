@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from quorate_coordinator.adapters.history import History
-from quorate_coordinator.adapters.logbook import LogBook
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.routes import job_id_of
-from quorate_protocol import codec
+from quorate_coordinator.storage.run_logs import LogBook
+from quorate_coordinator.storage.run_reader import History
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
-from quorate_protocol.views import JobEvent
-from quorate_runtime.http_answers import Busy
+from quorate_runtime.http.error_responses import Busy
 
 POLL_SECONDS = 0.2
 KEEPALIVE_POLLS = 50
@@ -111,7 +111,7 @@ class Streams:
             while not self.is_stopping():
                 fresh = events(after)
                 for event in fresh:
-                    line = b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.name.encode(), codec.encode(event))
+                    line = b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.name.encode(), canonical.encode(event))
                     await self._write(response, line)
                     after = event.seq
                 idle = 0 if fresh else idle + 1

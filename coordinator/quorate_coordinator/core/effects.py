@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from quorate_protocol import wire
-from quorate_protocol.envelope import Envelope
-from quorate_protocol.epoch import Node
-from quorate_protocol.messages import Assignment, Commit, Order, Reveal, Session, Voucher
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Assignment, Commit, Order, Reveal, Session, Voucher
+from quorate_protocol.rules.epoch_tree import Node
 from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
 
 
@@ -15,7 +15,7 @@ class Send:
 
     key: str
     peer: Address
-    frame: wire.Frame
+    frame: frames.Frame
     expires: UnixSeconds
 
     @property

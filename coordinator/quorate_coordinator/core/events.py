@@ -6,10 +6,10 @@ the state at that moment, so that replay decides the same.
 
 from dataclasses import dataclass
 
-from quorate_protocol.envelope import Envelope
-from quorate_protocol.messages import Accept, Commit, Decline, Heartbeat, Reveal, Session, Stop, Voucher, Witness
-from quorate_protocol.offer import OfferEnvelope
-from quorate_protocol.order import Submission
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.messages.signed import Accept, Commit, Decline, Heartbeat, Reveal, Session, Stop, Voucher, Witness
+from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Nonce, Round, UnixSeconds
 
 # ------------------------------------------------------------------------------------------------------- from providers

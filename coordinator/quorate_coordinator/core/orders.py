@@ -1,21 +1,22 @@
 """Orders in: funds, nonce, host class and rule; the Ack that freezes the frame of the draw."""
 
-from quorate_coordinator.core import book, frames
+from quorate_coordinator.core.audit import eligible_snapshots
 from quorate_coordinator.core.effects import StoreSpec
+from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import Client, Job, Matching
-from quorate_coordinator.core.turn import Turn
-from quorate_protocol import settlement
-from quorate_protocol.classes import determinism_class, job_class
-from quorate_protocol.commitment import secret_hash
-from quorate_protocol.envelope import Envelope
-from quorate_protocol.job import image_digest
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.codec.quick import replace
+from quorate_protocol.crypto.commitment import secret_hash
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
-from quorate_protocol.messages import Ack, Order, Session
-from quorate_protocol.order import Submission
-from quorate_protocol.quick import replace
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.messages.signed import Ack, Order, Session
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.trust import Trust
+from quorate_protocol.rules import settlement
+from quorate_protocol.rules.classes import determinism_class, job_class
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.trust import Trust
 from quorate_protocol.units import Address, Amount, Hash32, Label, Sequence, usd
 
 LIVE_JOBS_MAX = 100_000
@@ -115,11 +116,11 @@ def _check_funds(turn: Turn, submission: Submission, client: Client, worst: int)
 def choose_class(turn: Turn, submission: Submission) -> tuple[Hash32, Label]:
     """Host class and rule: the class with most owners among those with a fitting offer; too few owners are refused."""
     order, spec = submission.order.message, submission.spec
-    host_class = book.class_for(turn, order.host_class, spec, order.max_price_per_hour)
+    host_class = offers.class_for(turn, order.host_class, spec, order.max_price_per_hour)
     if host_class is None:
         _refuse_thin(turn, submission)
         raise Refused(Code.NO_OFFER, "order: no live offer has the resources at this maxPricePerHour and hostClass")
-    owners = len(book.owners_of(turn, host_class))
+    owners = len(offers.owners_of(turn, host_class))
     if owners >= OWNERS_MIN_ADAPTIVE and turn.rules.limits.name == "mainnet":
         return host_class, Label.ADAPTIVE
     if owners >= OWNERS_MIN_QUORUM:
@@ -134,16 +135,16 @@ def choose_class(turn: Turn, submission: Submission) -> tuple[Hash32, Label]:
 def _refuse_thin(turn: Turn, submission: Submission) -> None:
     """Says which class would fit, with its owners, when the order names none."""
     order = submission.order.message
-    thin = book.class_for(turn, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True)
+    thin = offers.class_for(turn, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True)
     if thin is not None:
-        limits, owners = turn.rules.limits, len(book.owners_of(turn, thin))
+        limits, owners = turn.rules.limits, len(offers.owners_of(turn, thin))
         wanted = f"hostClass any needs {limits.class_owners_min_any} owners of {limits.class_owner_age // 86_400} days"
         raise Refused(Code.TOO_FEW_OWNERS, f"order: {wanted}; 0x{thin.hex()} has {owners} in all: name it if these will do")
 
 
 def _new_job(turn: Turn, submission: Submission, job_id: Hash32, host_class: Hash32, rule: Label, worst: int) -> Job:
     eligible = turn.state.market.eligible(host_class, turn.at)
-    host = book.host_of(turn, host_class)
+    host = offers.host_of(turn, host_class)
     trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, host_class)
     secret = turn.derive("x")
     ack = Ack(
@@ -160,7 +161,7 @@ def _new_job(turn: Turn, submission: Submission, job_id: Hash32, host_class: Has
     )
     spec = submission.spec
     class_id = determinism_class(host_class, image_digest(spec.image), host.environment())
-    frames.hold(turn, host_class, eligible)
+    eligible_snapshots.hold(turn, host_class, eligible)
     return Job(job_id, submission, turn.at, turn.seal(ack), secret, host, class_id, eligible.length, Amount(worst), Matching(turn.at))
 
 

@@ -1,17 +1,18 @@
 """Read-only views over the state, for the API. Pure: (state, ...) -> view."""
 
-from quorate_coordinator.core import book
+from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import Client, Decided, Job, Provider, State
-from quorate_coordinator.core.turn import Rules, Turn
-from quorate_protocol import lease as leases
-from quorate_protocol import settlement
-from quorate_protocol.job import GIB, JobSpec
-from quorate_protocol.lease import Lease
+from quorate_coordinator.core.step_context import Rules, Turn
+from quorate_protocol.codec.quick import replace
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
-from quorate_protocol.offer import Offer
-from quorate_protocol.quick import replace
+from quorate_protocol.messages.job_spec import GIB, JobSpec
+from quorate_protocol.messages.offer import Offer
+from quorate_protocol.messages.views import AccountView, CaseView, ExecutionView, OfferView, PlanView, ProviderView, RunView, SealedOutput
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import lease as leases
+from quorate_protocol.rules import settlement
+from quorate_protocol.rules.lease import Lease
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
@@ -22,16 +23,6 @@ from quorate_protocol.units import (
     Price,
     UnixSeconds,
     usd,
-)
-from quorate_protocol.views import (
-    AccountView,
-    CaseView,
-    ExecutionView,
-    OfferView,
-    PlanView,
-    ProviderView,
-    RunView,
-    SealedOutput,
 )
 
 
@@ -164,15 +155,15 @@ def plan_view(
 ) -> PlanView:
     """What an order for this spec and host class would meet now; `nearest` says which limit to relax when nothing fits."""
     turn = Turn(state, rules, now, ZERO_HASH)
-    host_class = book.class_for(turn, named, spec, price_max)
+    host_class = offers.class_for(turn, named, spec, price_max)
     is_thin, limits = host_class is None and named == ZERO_HASH, rules.limits
     if is_thin:
-        host_class = book.class_for(turn, ZERO_HASH, spec, price_max, is_thin_too=True)
+        host_class = offers.class_for(turn, ZERO_HASH, spec, price_max, is_thin_too=True)
     if host_class is None:
         nearest = _nearest(turn, spec, price_max) if named == ZERO_HASH else f"no live offer of host class 0x{named.hex()} fits"
         return PlanView(named, Label.NONE, 0, 0, None, 0, Amount(0), rules.fee_bps, nearest)
-    owners = len(book.owners_of(turn, host_class))
-    found, lowest = book.offers_for(turn, host_class, spec, price_max)
+    owners = len(offers.owners_of(turn, host_class))
+    found, lowest = offers.offers_for(turn, host_class, spec, price_max)
     rule = Label.ADAPTIVE if owners >= OWNERS_MIN_ADAPTIVE and rules.limits.name == "mainnet" else Label.QUORUM_2
     nearest = ""
     if owners < OWNERS_MIN_QUORUM:
@@ -191,8 +182,8 @@ def _nearest(turn: Turn, spec: JobSpec, price_max: Price) -> str:
     if not live:
         return "no provider is alive"
     is_gpu = spec.resources.gpu is not None
-    fitting = [offer for offer in live if book.fits(offer, spec)]
-    prices = [book.price_of(slot) for offer in fitting for slot in offer.slots if slot.host.is_gpu == is_gpu and book.price_of(slot)]
+    fitting = [offer for offer in live if offers.fits(offer, spec)]
+    prices = [offers.price_of(slot) for offer in fitting for slot in offer.slots if slot.host.is_gpu == is_gpu and offers.price_of(slot)]
     if prices:
         return f"the cheapest offer that fits costs {usd(min(prices))} USD an hour, above {usd(price_max)}: raise max_price"
     return f"no live offer has the resources; {_biggest(live, spec)}: relax resources"

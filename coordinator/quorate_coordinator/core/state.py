@@ -4,22 +4,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core.effects import Evidence, PaidVoucher
-from quorate_coordinator.core.matching_index import MarketIndex
+from quorate_coordinator.core.matching.market_index import MarketIndex
 from quorate_coordinator.core.nonces import UsedNonces
-from quorate_coordinator.core.waiting import WaitingDocuments
-from quorate_protocol.audit import Drawn, StakeSlot
-from quorate_protocol.classes import HostClass
-from quorate_protocol.eligible import EligibleList
-from quorate_protocol.envelope import Envelope
-from quorate_protocol.epoch import Leaf
-from quorate_protocol.lease import Lease
-from quorate_protocol.merkle import Log
-from quorate_protocol.messages import Accept, Ack, CommitSet, Session, Stop, Verdict, Voucher, Witness
-from quorate_protocol.offer import Offer
-from quorate_protocol.order import Submission
-from quorate_protocol.settlement import NOTHING, Split
+from quorate_coordinator.core.records.document_cache import WaitingDocuments
+from quorate_protocol.crypto.merkle import Log
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.offer import Offer
+from quorate_protocol.messages.signed import Accept, Ack, CommitSet, Session, Stop, Verdict, Voucher, Witness
+from quorate_protocol.messages.views import JobEvent
+from quorate_protocol.rules.audit import Drawn, StakeSlot
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.rules.epoch_tree import Leaf
+from quorate_protocol.rules.lease import Lease
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.settlement import NOTHING, Split
+from quorate_protocol.rules.trust import Trust
+from quorate_protocol.rules.window import Window
 from quorate_protocol.tables import Table, Tables
-from quorate_protocol.trust import Trust
 from quorate_protocol.units import (
     Address,
     Amount,
@@ -33,8 +35,6 @@ from quorate_protocol.units import (
     Sequence,
     UnixSeconds,
 )
-from quorate_protocol.views import JobEvent
-from quorate_protocol.window import Window
 
 # ------------------------------------------------------------------------------------------------------------- providers
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorate_node.core.terms import Terms
-from quorate_protocol.job import JobSpec, is_image_cid, validate
-from quorate_protocol.messages import Assignment
+from quorate_protocol.messages.job_spec import JobSpec, is_image_cid, validate
+from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import DeclineReason

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from quorate_node.core.jury import Duty
+from quorate_node.core.jury_duty import Duty
 from quorate_node.core.phases import PREPARING, Execution, Running
 from quorate_node.core.terms import Terms
-from quorate_protocol.job import JobSpec
-from quorate_protocol.messages import FreeSlots
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.units import Hash32, Small, UnixSeconds
 
 RECENT_RUNS = 16

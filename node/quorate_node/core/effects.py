@@ -6,8 +6,8 @@ Messages are unsigned here; the shell signs them (RFC 6979, so the same message 
 
 from dataclasses import dataclass
 
-from quorate_protocol.job import JobSpec
-from quorate_protocol.messages import Accept, Commit, Decline, Reveal
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.signed import Accept, Commit, Decline, Reveal
 from quorate_protocol.units import (
     Address,
     Amount,

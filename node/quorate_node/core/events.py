@@ -6,16 +6,9 @@ Signed messages carry the key that signed (`signer`), recovered by the shell; wh
 from dataclasses import dataclass
 
 from quorate_node.core.terms import Terms
-from quorate_protocol.envelope import Envelope
-from quorate_protocol.job import JobSpec
-from quorate_protocol.messages import (
-    Assignment,
-    CommitReceipt,
-    CommitSet,
-    Statement,
-    Stop,
-    Verdict,
-)
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.signed import Assignment, CommitReceipt, CommitSet, Statement, Stop, Verdict
 from quorate_protocol.units import (
     Address,
     Amount,

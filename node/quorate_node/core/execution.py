@@ -30,21 +30,14 @@ from quorate_node.core.phases import (
     Uploading,
 )
 from quorate_node.core.terms import Terms
-from quorate_protocol.beacon import round_at, round_time
-from quorate_protocol.classes import determinism_class
-from quorate_protocol.commitment import commitment, result_digest
-from quorate_protocol.eip712 import digest
-from quorate_protocol.job import image_digest
+from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN, DAY
-from quorate_protocol.messages import (
-    Accept,
-    Commit,
-    CommitEntry,
-    CommitSet,
-    Decline,
-    Reveal,
-)
+from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.messages.signed import Accept, Commit, CommitEntry, CommitSet, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.beacon_rounds import round_at, round_time
+from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.units import ZERO_HASH, DeclineReason, Hash32, Round, Seconds, UnixSeconds
 
 KEEP_SECONDS = 7 * DAY  # ciphertext past the verdict (PROTOCOL §4); also the wait for a verdict that never comes

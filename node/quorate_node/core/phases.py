@@ -7,18 +7,9 @@ and the answer is decided in the step that takes the assignment.
 
 from dataclasses import dataclass, replace
 
-from quorate_protocol.envelope import Envelope
-from quorate_protocol.job import JobSpec
-from quorate_protocol.messages import (
-    Accept,
-    Assignment,
-    Commit,
-    CommitReceipt,
-    CommitSet,
-    Decline,
-    Reveal,
-    Verdict,
-)
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.signed import Accept, Assignment, Commit, CommitReceipt, CommitSet, Decline, Reveal, Verdict
 from quorate_protocol.units import (
     Address,
     ExitStatus,

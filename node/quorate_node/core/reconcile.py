@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from quorate_node.core import events
-from quorate_node.core.jury import Duty, Repeating
+from quorate_node.core.jury_duty import Duty, Repeating
 from quorate_node.core.phases import Collecting, Execution, Running, Sealing, Starting, Uploading
 from quorate_protocol.ports import TaskState
 from quorate_protocol.units import Address, Nonce

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from quorate_protocol.eip712 import Domain
+from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import Limits
-from quorate_protocol.offer import SlotOffer
+from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.ports import BeaconInfo, Sandbox
 from quorate_protocol.units import Address, Hash32, JobKind, Price, Small
 

@@ -7,10 +7,10 @@ import typer
 
 from quorate.cli import jobs, runs, setup
 from quorate.cli.context import Context, emit, from_environment, note
+from quorate.cli.os_errors import sentence_of
 from quorate.cli.plugins import PluginGroup, Version
-from quorate.cli.world import sentence_of
 from quorate.errors import QuorateError, RefusedError, UsageError
-from quorate.exits import ExitCode
+from quorate.exit_codes import ExitCode
 
 app = typer.Typer(
     cls=PluginGroup, help="Decentralised GPU compute: verified results, receipts that anyone can recheck.", no_args_is_help=True,

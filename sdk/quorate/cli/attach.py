@@ -8,16 +8,16 @@ from pathlib import Path
 
 import typer
 
-from quorate.cli import show
+from quorate.cli import rendering
 from quorate.cli.context import Context, emit, note
-from quorate.cli.text import one_line, plain
+from quorate.cli.terminal_text import one_line, plain
+from quorate.client.market import Plan
+from quorate.client.run import Run
+from quorate.client.transfer import Progress, no_progress
 from quorate.errors import NEXT, RefusedError
-from quorate.exits import ExitCode
-from quorate.host_class import name_of, owners_told
-from quorate.job import Job
-from quorate.market import Plan
-from quorate.run import Run
-from quorate.transfer import Progress, no_progress
+from quorate.exit_codes import ExitCode
+from quorate.job.host_class import name_of, owners_told
+from quorate.job.job import Job
 from quorate_protocol.refusals import MEANINGS, Code
 
 
@@ -54,16 +54,16 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
     view = plan.view
     if is_json:
         emit({
-            "spec": show.spec_json(plan.packed.spec), "specCid": plan.packed.spec.cid(), "uploadBytes": plan.upload_bytes,
+            "spec": rendering.spec_json(plan.packed.spec), "specCid": plan.packed.spec.cid(), "uploadBytes": plan.upload_bytes,
             "notStored": [{"field": item.field, "cid": item.cid} for item in plan.packed.not_stored],
-            "offers": view.offers, "owners": view.owners, "rule": show.rule_name(view.rule), "executionsPriced": view.executions_priced,
+            "offers": view.offers, "owners": view.owners, "rule": rendering.rule_name(view.rule), "executionsPriced": view.executions_priced,
             "feeBps": view.fee_bps, "cheapestMicroUsd": view.cheapest, "worstChargeMicroUsd": plan.worst_charge,
             "budgetMicroUsd": plan.budget, "nearest": view.nearest, "hostClass": f"0x{view.host_class.hex()}",
             "classOwners": None if plan.host_class is None else [f"0x{owner.hex()}" for owner in plan.host_class.owners],
         })  # fmt: skip
         return
     sums = plan.upload_bytes, plan.worst_charge, plan.budget
-    show.table(["PLAN", ""], show.plan_rows(plan.packed, view, *sums, job.accept_unwitnessed))
+    rendering.table(["PLAN", ""], rendering.plan_rows(plan.packed, view, *sums, job.accept_unwitnessed))
     show_owners(job, plan)
     if view.nearest:
         note(f"nothing fits: {_nearest(job, plan)}. Next: {_remedy(job, _lack(plan))}")
@@ -113,9 +113,9 @@ async def follow(context: Context, run: Run, destination: Path | None, is_json: 
             teller.cancel()
             await asyncio.gather(teller, return_exceptions=True)
     if is_json:
-        emit(show.result_json(result))
+        emit(rendering.result_json(result))
     else:
-        for line in show.result_lines(result):
+        for line in rendering.result_lines(result):
             typer.echo(line)
         logs = context.command(f"logs {run.id[:14]}")
         if not result.is_success:
@@ -128,4 +128,4 @@ async def follow(context: Context, run: Run, destination: Path | None, is_json: 
 
 async def _tell(run: Run) -> None:
     async for event in run.events():
-        note(show.event_line(event))
+        note(rendering.event_line(event))

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from quorate.cli.text import plain
+from quorate.cli.terminal_text import plain
 from quorate.errors import ProfileError
 
 if TYPE_CHECKING:
-    from quorate.market import Market
-    from quorate.profile import Profile
+    from quorate.client.market import Market
+    from quorate.client.profile import Profile
 
 T = TypeVar("T")
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on standard output.")]
@@ -47,13 +47,13 @@ class Context:
 
     def profile_home(self) -> Path:
         """The folder of the profile."""
-        from quorate.profile import default_home
+        from quorate.client.profile import default_home
 
         return self.home or default_home(self.environment)
 
     def profile(self) -> "Profile":
         """The opened profile: the devnet's, or the folder's with a passphrase from file, credential or prompt."""
-        from quorate.profile import open_profile, read_settings
+        from quorate.client.profile import open_profile, read_settings
 
         if self.devnet is not None:
             return self._devnet_profile(self.devnet)
@@ -63,7 +63,7 @@ class Context:
 
     def passphrase(self, prompt: str, is_new: bool = False) -> str:
         """From `--password-file`, a systemd credential, or the keyboard."""
-        from quorate_runtime.keys import KeystoreError, read_passphrase_file
+        from quorate_runtime.keys.keystore import KeystoreError, read_passphrase_file
 
         credentials = self.environment.get("CREDENTIALS_DIRECTORY")
         path = self.password_file
@@ -80,12 +80,12 @@ class Context:
 
     def market(self) -> "Market":
         """A market of the profile; sentences for the person go to standard error."""
-        from quorate.market import Market
+        from quorate.client.market import Market
 
         return Market(self.profile(), notice=note)
 
     def _devnet_profile(self, path: Path) -> "Profile":
-        from quorate.devnet_file import read_devnet
+        from quorate.client.devnet_file import read_devnet
 
         clients = read_devnet(path)
         chosen = [item for item in clients if item.name == self.client] if self.client else list(clients[:1])

@@ -11,7 +11,7 @@ import typer
 from quorate.cli import attach
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
 from quorate.errors import CancelledError, UsageError
-from quorate.job import Job
+from quorate.job.job import Job
 
 File = Annotated[Path, typer.Option("--file", "-f", help="The job file (YAML).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -20,7 +20,7 @@ Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as 
 
 def apply(ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = False, json: JsonFlag = False) -> None:
     """Shows what a job file would cost, asks, submits, and stays until the checked result is here."""
-    from quorate.jobfile import load_job
+    from quorate.job.jobfile import load_job
 
     if json and not yes:
         raise UsageError("--json asks nothing, so it needs --yes (see `quorate plan` first)")
@@ -65,7 +65,7 @@ def run(
 
 def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
     """Shows what a job file would meet and cost; uploads and signs nothing."""
-    from quorate.jobfile import load_job
+    from quorate.job.jobfile import load_job
 
     async def work() -> None:
         job = load_job(file)
@@ -77,10 +77,10 @@ def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
 
 def validate(file: File, json: JsonFlag = False) -> None:
     """Checks a job file and everything it names on this machine, without any network."""
-    from quorate.cli.show import spec_json
-    from quorate.jobfile import load_job
-    from quorate.packing import is_path, pack
-    from quorate.registry import parse_tagged
+    from quorate.cli.rendering import spec_json
+    from quorate.images.tag_resolution import parse_tagged
+    from quorate.job.jobfile import load_job
+    from quorate.job.packing import is_path, pack
 
     job = load_job(file)
     tagged = None if is_path(job.image) else parse_tagged(str(job.image))

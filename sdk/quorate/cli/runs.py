@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-from quorate.cli.text import decoded, plain
+from quorate.cli.terminal_text import decoded, plain
 
 NO_TEXT = (
     "no text is there: the program printed nothing, or it was lost, as what is printed while its provider's daemon is down, and all text of"
@@ -17,16 +17,16 @@ Name = Annotated[str, typer.Argument(metavar="RUN", help="Job id, at least 4 dig
 
 def ps(ctx: typer.Context, json: JsonFlag = False) -> None:
     """Lists your runs."""
-    from quorate.cli import show
-    from quorate_protocol import codec
+    from quorate.cli import rendering
+    from quorate_protocol.codec import canonical
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
             views = await market.runs()
         if json:
-            emit({"runs": [codec.to_json(view) for view in views]})
+            emit({"runs": [canonical.to_json(view) for view in views]})
         else:
-            show.table(show.RUN_COLUMNS, [show.run_row(view) for view in views])
+            rendering.table(rendering.RUN_COLUMNS, [rendering.run_row(view) for view in views])
 
     run_async(work())
 
@@ -38,7 +38,7 @@ def logs(
     json: JsonFlag = False,
 ) -> None:
     """Prints what the program wrote; never part of the result."""
-    from quorate.attendance import is_over
+    from quorate.client.background_settlement import is_over
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
@@ -66,25 +66,25 @@ def events(
     json: Annotated[bool, typer.Option("--json", help="Print each event as one JSON document on a line of its own.")] = False,
 ) -> None:
     """Prints a run's history, one event a line."""
-    from quorate.cli import show
+    from quorate.cli import rendering
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
             run = await market.run(name)
             async for event in run.events() if follow else run.history():
                 if json:
-                    emit(show.event_json(event))
+                    emit(rendering.event_json(event))
                 else:
-                    typer.echo(show.event_line(event))
+                    typer.echo(rendering.event_line(event))
 
     run_async(work())
 
 
 def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
     """Prints everything known of a run: terms, executions, verdict."""
-    from quorate.cli import show
-    from quorate.quantities import format_amount
-    from quorate_protocol import codec
+    from quorate.cli import rendering
+    from quorate.job.quantities import format_amount
+    from quorate_protocol.codec import canonical
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
@@ -92,23 +92,23 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
             view = await run.status()
             checked = market.entry(run.job_id).charged
         if json:
-            emit({"run": codec.to_json(view), "checkedChargeMicroUsd": checked})
+            emit({"run": canonical.to_json(view), "checkedChargeMicroUsd": checked})
             return
-        show.table(show.RUN_COLUMNS, [show.run_row(view)])
+        rendering.table(rendering.RUN_COLUMNS, [rendering.run_row(view)])
         typer.echo(f"job      {run.id}")
         seen = "not yet" if checked is None else format_amount(checked)
         typer.echo(f"budget   {format_amount(view.budget)}; charge as checked by this client: {seen}")
         typer.echo(f"receipt  {plain(view.receipt_cid or 'none yet')}")
         rows = [
             [
-                show.short(item.provider), item.role, str(item.batch), item.phase,
+                rendering.short(item.provider), item.role, str(item.batch), item.phase,
                 "" if item.agreed is None else "yes" if item.agreed else "NO",
                 "" if item.usage_ms is None else f"{item.usage_ms} ms",
                 "" if item.pay is None else format_amount(item.pay),
             ]
             for item in view.executions
         ]  # fmt: skip
-        show.table(["PROVIDER", "ROLE", "BATCH", "PHASE", "AGREED", "USAGE", "PAY"], rows)
+        rendering.table(["PROVIDER", "ROLE", "BATCH", "PHASE", "AGREED", "USAGE", "PAY"], rows)
 
     run_async(work())
 
@@ -137,7 +137,7 @@ def get(
 
 def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
     """Ends a run now; elapsed time is paid."""
-    from quorate.attendance import is_over
+    from quorate.client.background_settlement import is_over
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
@@ -157,7 +157,7 @@ def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
 
 def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
     """Prints what this profile spent, by its own books, and what it may still order."""
-    from quorate.quantities import format_amount
+    from quorate.job.quantities import format_amount
 
     async def work() -> None:
         async with context_of(ctx).market() as market:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-from quorate.cli.text import one_line
-from quorate.exits import MEANING, ExitCode
+from quorate.cli.terminal_text import one_line
+from quorate.exit_codes import MEANING, ExitCode
 
 if TYPE_CHECKING:
-    from quorate_protocol.offer import Offer
+    from quorate_protocol.messages.offer import Offer
 
 image_app = typer.Typer(help="Images without a registry.", no_args_is_help=True, add_completion=False)
 
@@ -24,20 +24,20 @@ def init(
     json: JsonFlag = False,
 ) -> None:
     """Makes a client profile: an account key, a session key and the coordinator to use."""
+    from quorate.client.profile import check_new, create_profile
     from quorate.errors import UsageError
-    from quorate.profile import check_new, create_profile
-    from quorate_contracts import trusted  # here, because it loads the contracts, which most commands need not wait for
+    from quorate_contracts import trusted_deployment  # here, because it loads the contracts, which most commands need not wait for
     from quorate_protocol.refusals import Refused
 
     context = context_of(ctx)
     home = context.profile_home()
     try:
-        known = trusted.read(deployment) if deployment else None
+        known = trusted_deployment.read(deployment) if deployment else None
     except Refused as refused:
         raise UsageError(f"--deployment: {refused.detail}") from refused
     check_new(home, coordinator, limits)  # nobody types a new passphrase twice to hear then that the URL is none
     passphrase = context.passphrase("New passphrase", is_new=True)
-    trusted.keep(home, known)  # first: a profile without it would believe whoever answers
+    trusted_deployment.keep(home, known)  # first: a profile without it would believe whoever answers
     profile = create_profile(home, coordinator, passphrase, limits)
     address = f"0x{profile.account.address.hex()}"
     if json:
@@ -55,10 +55,10 @@ def deposit(
     json: JsonFlag = False,
 ) -> None:
     """Deposits stablecoin and allocates it to the coordinator: three transactions, once for many jobs."""
-    from quorate.funding import fund
-    from quorate.market import Market
-    from quorate.pins import check_pins
-    from quorate.quantities import format_amount, parse_amount
+    from quorate.client.funding import fund
+    from quorate.client.market import Market
+    from quorate.job.quantities import format_amount, parse_amount
+    from quorate.trust.coordinator_identity import check_pins
     from quorate_runtime.clock import SystemClock
 
     wanted, purpose = parse_amount(amount, "amount"), again or f"deposit-{secrets.token_hex(6)}"
@@ -85,9 +85,9 @@ def offers(
     json: JsonFlag = False,
 ) -> None:
     """Lists live offers."""
-    from quorate.cli import show
-    from quorate.quantities import parse_price
-    from quorate_protocol import codec
+    from quorate.cli import rendering
+    from quorate.job.quantities import parse_price
+    from quorate_protocol.codec import canonical
 
     most = None if max_price is None else parse_price(max_price, "--max-price")
 
@@ -101,9 +101,9 @@ def offers(
             views = await market.offers()
         wanted = tuple(view for view in views if fits(view.offer))
         if json:
-            emit({"offers": [codec.to_json(view) for view in wanted]})
+            emit({"offers": [canonical.to_json(view) for view in wanted]})
         else:
-            show.table(show.OFFER_COLUMNS, show.offer_rows(wanted))
+            rendering.table(rendering.OFFER_COLUMNS, rendering.offer_rows(wanted))
             if not wanted:
                 note(f"none of {len(views)} offers fits these filters" if views else "no provider is on offer here now; try again later")
 
@@ -112,15 +112,15 @@ def offers(
 
 def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
     """Lists the host classes on offer: whose machines give the same bytes, and who decides there what is right."""
-    from quorate.cli import show
+    from quorate.cli import rendering
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
             rows = await market.classes()
         if json:
-            emit({"classes": [show.class_json(row) for row in rows]})
+            emit({"classes": [rendering.class_json(row) for row in rows]})
         else:
-            show.table(show.CLASS_COLUMNS, [show.class_row(row) for row in rows])
+            rendering.table(rendering.CLASS_COLUMNS, [rendering.class_row(row) for row in rows])
             if not rows:
                 note("no provider is on offer here now; try again later")
 
@@ -129,7 +129,7 @@ def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
 
 def verify(receipt: Annotated[Path, typer.Argument(help="A receipt file.")], json: JsonFlag = False) -> None:
     """Rechecks a receipt: signatures, hashes, draw and verdict. Asks nobody, so the chain is not checked."""
-    from quorate.verification import verify as recheck
+    from quorate.trust.receipt_verification import verify as recheck
 
     report = recheck(receipt)
     if json:
@@ -167,8 +167,8 @@ def image_build(
     """Makes a deterministic image out of this Python; it has no shell, so its commands are lists of words."""
     from quorate.errors import UsageError
     from quorate.images import build_python_image
-    from quorate.quantities import format_size
-    from quorate_content.tree import cid_of_path
+    from quorate.job.quantities import format_size
+    from quorate_content.dag.disk_tree import cid_of_path
     from quorate_protocol.refusals import Refused
 
     if not python:

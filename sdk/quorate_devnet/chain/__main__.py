@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 from quorate_devnet.chain.server import ChainConfig, running_chain
-from quorate_devnet.ready import write_ready
+from quorate_devnet.processes.ready_file import write_ready
 
 
 async def _run(config: ChainConfig, ready_file: Path | None) -> None:

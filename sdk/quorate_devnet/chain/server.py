@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from quorate_devnet.chain.accounts import BALANCE_WEI, FUNDED, dev_address
-from quorate_devnet.chain.errors import INVALID_REQUEST, PARSE_ERROR, SERVER_ERROR, RpcError
-from quorate_devnet.chain.forms import Json
-from quorate_devnet.chain.ledger import Ledger
-from quorate_devnet.chain.methods import Method, answer, control_methods, read_methods
-from quorate_protocol.codec import loads
+from quorate_devnet.chain.evm_chain import Ledger
+from quorate_devnet.chain.json_forms import Json
+from quorate_devnet.chain.rpc_errors import INVALID_REQUEST, PARSE_ERROR, SERVER_ERROR, RpcError
+from quorate_devnet.chain.rpc_methods import Method, answer, control_methods, read_methods
+from quorate_protocol.codec.canonical import loads
 
 REQUEST_BYTES_MAX = 2 << 20
 BATCH_MAX = 100

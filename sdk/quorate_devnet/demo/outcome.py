@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from quorate_contracts.bindings import events
-from quorate_devnet.demo.books import Gas, Sum
-from quorate_devnet.demo.watch import Sight
+from quorate_devnet.demo.accounting import Gas, Sum
+from quorate_devnet.demo.market_watch import Sight
+from quorate_protocol.messages.views import RunView
 from quorate_protocol.units import Address, Outcome
-from quorate_protocol.views import RunView
 
 
 @dataclass(frozen=True, slots=True)

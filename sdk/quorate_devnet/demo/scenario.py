@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate.errors import UsageError
-from quorate.job import Job
-from quorate_content.tree import cid_of_path
+from quorate.job.job import Job
+from quorate_content.dag.disk_tree import cid_of_path
 
 MAX_PRICE = "4.50"  # USD per slot-hour: above every offer of the devnet
 MAX_DURATION = "60s"

@@ -8,10 +8,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from quorate_devnet.demo.market_watch import Sight
 from quorate_devnet.demo.outcome import Ending, is_accepted
-from quorate_devnet.demo.watch import Sight
+from quorate_protocol.messages.views import RunView
 from quorate_protocol.units import Address, usd
-from quorate_protocol.views import RunView
 
 MILESTONES_SHOWN = 14
 

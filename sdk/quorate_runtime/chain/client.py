@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
-from quorate_runtime.chain.answers import Answer, classify
+from quorate_runtime.chain.node_errors import Answer, classify
 from quorate_runtime.chain.revert import is_revert, revert_reason
 from quorate_runtime.chain.rpc import Rpc, RpcFailure
 from quorate_runtime.chain.types import BlockHead, Fees, Json, RawLog, Receipt, head_from, integer, log_from, member, octets, receipt_from

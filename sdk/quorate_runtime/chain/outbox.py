@@ -11,11 +11,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_protocol import codec
+from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain.types import Receipt
-from quorate_runtime.sqlite_whole import SMALL_CACHE, check_whole, make_whole, trouble
+from quorate_runtime.sqlite.durable import SMALL_CACHE, check_whole, make_whole, trouble
 
 RECEIPT_BYTES_MAX = 32 << 20
 UNSETTLED_MAX = 256
@@ -122,7 +122,7 @@ class Outbox:
         with self._using():
             self._db.execute(
                 "UPDATE sends SET receipt=?, reason=? WHERE domain=? AND account=? AND purpose=?",
-                (codec.encode(receipt), reason, *self._key, purpose),
+                (canonical.encode(receipt), reason, *self._key, purpose),
             )
 
     def reopen(self, purpose: str) -> None:
@@ -186,7 +186,7 @@ class Outbox:
             (*self._key, nonce),
         )
         attempts = tuple(Attempt(Hash32(h), raw, int(fee), int(tip), bool(taken)) for h, raw, fee, tip, taken in rows)
-        done = None if receipt is None else codec.decode(Receipt, receipt, RECEIPT_BYTES_MAX)
+        done = None if receipt is None else canonical.decode(Receipt, receipt, RECEIPT_BYTES_MAX)
         return Entry(purpose, nonce, None if to is None else Address(to), data, int(value), gas, attempts, done, reason)
 
 

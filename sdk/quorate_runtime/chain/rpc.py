@@ -5,10 +5,10 @@ import itertools
 
 import aiohttp
 
-from quorate_protocol.codec import loads
+from quorate_protocol.codec.canonical import loads
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain.types import Json
-from quorate_runtime.sessions import read_bounded
+from quorate_runtime.http.client_sessions import read_bounded
 
 ANSWER_BYTES_MAX = 32 << 20
 READ_TRIES = 3

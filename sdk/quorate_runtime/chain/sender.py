@@ -14,14 +14,14 @@ from pathlib import Path
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber
-from quorate_runtime.chain.answers import Answer, classify
 from quorate_runtime.chain.client import FEE_CAP_GWEI, GWEI, TIP_LEAST_WEI, ChainClient
+from quorate_runtime.chain.node_errors import Answer, classify
 from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
 from quorate_runtime.chain.revert import revert_reason
 from quorate_runtime.chain.rpc import RpcFailure
 from quorate_runtime.chain.transactions import Transaction, sign
 from quorate_runtime.chain.types import Fees, Receipt
-from quorate_runtime.crash import crash_point
+from quorate_runtime.process.crash_points import crash_point
 
 GAP_PURPOSE = "nonce-gap/"
 GAPS_MAX = 16

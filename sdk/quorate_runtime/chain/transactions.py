@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from quorate_protocol.hashing import keccak256
+from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.ports import Signer
 from quorate_protocol.units import Address, Hash32
 

@@ -24,8 +24,8 @@ import market
 import ours
 import table
 
-from needs import missing
 from quorate.images import build_python_image
+from support.requirements import missing
 
 Figures = dict[str, float]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import drive
 
-from executor_support import make_executor, python_task
 from quorate_protocol.ports import Executor
+from support.executors.executor_cases import make_executor, python_task
 
 CODE = "pass"
 

@@ -1,0 +1,55 @@
+"""The deployment that a user trusts, from a file: what a coordinator names at first contact must be it."""
+
+from pathlib import Path
+
+from quorate_contracts.deploy import Deployment, decode, encode
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.views import InfoView
+from quorate_protocol.refusals import Code, Refused
+
+FILE = "deployment.json"  # in the home of a provider or client
+FILE_BYTES_MAX = 1 << 20
+
+
+def read(path: Path) -> Deployment:
+    """A deployment.json, or the deployment in a devnet.json. Refused(MALFORMED) names the file and what is wrong with it."""
+    try:
+        with path.open("rb") as file:
+            tree = canonical.parse(file.read(FILE_BYTES_MAX + 1), FILE_BYTES_MAX)
+        made: Deployment = canonical.from_json(Deployment, tree["deployment"] if isinstance(tree, dict) and "deployment" in tree else tree)
+    except OSError as error:
+        raise Refused(Code.MALFORMED, f"{path}: {error.strerror}; it is the deployment.json of a market that you trust") from error
+    except Refused as refused:
+        raise Refused(Code.MALFORMED, f"{path} describes no deployment: {refused.detail}") from refused
+    return made
+
+
+def keep(home: Path, deployment: Deployment | None) -> None:
+    """From now on only this one is taken by whoever lives in `home`; None changes nothing."""
+    if deployment is None:
+        return
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = home / (FILE + ".part")
+    part.write_bytes(encode(deployment))
+    part.replace(home / FILE)
+
+
+def strange(home: Path, info: InfoView) -> str:
+    """ "" when a coordinator names the deployment that `home` trusts, or it trusts none by a file; else what is wrong, and the remedy."""
+    path = home / FILE
+    try:
+        known = decode(path.read_bytes())
+    except FileNotFoundError:
+        return ""  # not re-raised: what is named at first contact is taken
+    except (OSError, Refused) as error:
+        return f"{path} cannot be read ({error}): put the deployment.json that you trust in its place"
+    named: dict[str, object] = {**info.contracts, "chain": info.chain_id, "limits": info.limits}
+    named |= {"beacon": (info.beacon.public_key, info.beacon.period, info.beacon.genesis_time)}
+    wanted: dict[str, object] = {name: address for address, name in known.names().items()}
+    wanted |= {"chain": known.chain_id, "limits": known.limits}
+    wanted |= {"beacon": (known.beacon_key, known.beacon_period, known.beacon_genesis)}
+    others = [name for name, value in wanted.items() if named.get(name) != value]
+    if not others:
+        return ""
+    told = f"the coordinator 0x{info.coordinator.hex()} names another {', '.join(others)} than {path}"
+    return f"{told}: nothing is deposited, staked or signed there. If you trust another deployment by now, put its deployment.json there"

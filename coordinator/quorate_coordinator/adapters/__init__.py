@@ -1,1 +1,0 @@
-"""Adapters: chain, beacon, peers, engine of effects. Everything here awaits and decides nothing."""

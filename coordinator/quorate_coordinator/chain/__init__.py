@@ -1,0 +1,1 @@
+"""The coordinator on chain: registration, log follower, claims, cases, beacon rounds."""

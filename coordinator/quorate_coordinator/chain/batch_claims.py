@@ -1,0 +1,88 @@
+"""Claims for everybody at once: every so many epochs the coordinator brings all final credit of the newest final one to its owners.
+
+Anybody may claim for anybody, and neighbours in the tree need no proofs of their own, so this takes a third of the gas of claims
+one by one. Whoever wants its money sooner claims for itself. What was claimed is on the chain: this task remembers nothing.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quorate_contracts.bindings.epochs import LEAVES_MAX
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.chain.registration import ask
+from quorate_coordinator.core.state import State
+from quorate_protocol.limits import Limits
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.rules.epoch_tree import Leaf
+from quorate_protocol.units import Address
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.sender import Sender, Unfunded
+
+log = logging.getLogger(__name__)
+SEND_SECONDS = 60.0
+POLL_SECONDS_MAX = 60.0
+OF_ALL = ("amount", "early", "stale", "proof", "sums", "pool")  # reasons of our own contracts, which no half of a part would not have
+
+
+@dataclass(slots=True)
+class Paymaster:
+    """One task."""
+
+    client: ChainClient
+    contracts: Contracts
+    coordinator: Address
+    state: State
+    sender: Sender
+    limits: Limits
+    clock: Clock
+    paid: int = 0  # periods of `claim_every_epochs` that are done with
+
+    async def run(self) -> None:
+        """Forever."""
+        while True:
+            try:
+                await self.look()
+            except (Refused, Unavailable) as error:
+                # The chain is away, or somebody claimed in between: the next look sees what is left.
+                log.info("claims wait: %s", error)
+            await self.clock.sleep(min(POLL_SECONDS_MAX, max(1.0, self.limits.epoch_every / 4)))
+
+    async def look(self) -> int:
+        """Claims when a new period has a final epoch; the gas that it took."""
+        final = await ask(self.client, self.contracts.epochs.newest_final(self.coordinator))
+        period = final.number // self.limits.claim_every_epochs
+        record = self.state.epochs.get(final.number)
+        if period <= self.paid or record is None or record.root != final.root:
+            return 0
+        spent = 0
+        for start in range(0, len(record.leaves), LEAVES_MAX):
+            spent += await self._claim(final.number, record.leaves, start, LEAVES_MAX)
+        self.paid = period
+        log.info("claims of epoch %d: %d accounts, %d gas", final.number, len(record.leaves), spent)
+        return spent
+
+    async def _claim(self, number: int, leaves: Sequence[Leaf], start: int, size: int) -> int:
+        """A part of an epoch; by halves where the token does not pay one of it (a list of its issuer), so that the others are paid."""
+        if start >= len(leaves):
+            return 0
+        call = self.contracts.epochs.claim_part(self.coordinator, number, leaves, start, size)
+        try:
+            await self.client.call(call.to, call.data)
+        except Refused as refused:
+            if refused.detail in OF_ALL or size == 1:
+                # Nobody of this part has anything coming (all claimed for themselves), or the one that is left cannot be paid.
+                log.info("claims of epoch %d, %d from %d on: %s", number, size, start, refused)
+                return 0
+            half = size // 2
+            return await self._claim(number, leaves, start, half) + await self._claim(number, leaves, start + half, half)
+        try:
+            purpose = f"claims-{number}-{start}-{size}"
+            return (await self.sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)).gas_used
+        except Unfunded:
+            raise  # that we have no gas says nothing about what others have coming
+        except Refused as refused:
+            # Somebody claimed in between: what is left is left to the next period, or to its owners.
+            log.info("claims of epoch %d, %d from %d on: %s", number, size, start, refused)
+            return 0

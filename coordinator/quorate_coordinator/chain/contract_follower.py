@@ -1,0 +1,125 @@
+"""Follows the contracts and tells the core what is. Allocations are read as they stand, so that repeating a note is harmless."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+
+from quorate_contracts.bindings import events as logs
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.chain.queries import RETRY_SECONDS, allocation_of, backers, everything
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.effects import Effect
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, BlockNumber, Nonce, UnixSeconds
+from quorate_runtime.actor.actor import Actor
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.follower import Checkpoint, Cursor, LogBatch, LogFollower, Reorganised
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ChainWatch:
+    """One task: follows from where the core's state stands."""
+
+    client: ChainClient
+    contracts: Contracts
+    coordinator: Address
+    core: Coordinator
+    actor: Actor[ev.Event, Effect]
+    clock: Clock
+    witness: Callable[[float], None] = lambda seconds: None  # hears the time of each block that appears while it is followed
+
+    async def run(self) -> None:
+        """Forever."""
+        first: BlockNumber | None = None  # it may be as old as can be
+        trail = tuple(Checkpoint(number, digest) for number, digest in self.core.state.blocks.items())
+        start = BlockNumber(self.contracts.deployment.start_block)
+        addresses = tuple(self.contracts.deployment.names())
+        depth = self.core.rules.limits.chain_depth
+        follower = LogFollower(self.client, self.clock, addresses, cursor=Cursor(trail), start=start, depth=depth, poll_seconds=0.3)
+        async for item in follower.batches():
+            if isinstance(item, Reorganised):
+                await self._until_taken(partial(self._reorganised, item), f"what stands after block {item.kept}")
+            else:
+                first = item.head.number if first is None else first
+                if item.head.number > first:
+                    self.witness(item.head.time)
+                await self._until_taken(partial(self._batch, item), f"blocks {item.first} to {item.last.number}")
+
+    async def _until_taken(self, take: Callable[[], Awaitable[None]], what: str) -> None:
+        """A node that is out of order, or answers nonsense, is asked again: nothing is skipped, and nothing ends for it."""
+        while True:
+            try:
+                await take()
+            except (Refused, Unavailable) as error:
+                log.warning("%s: waits for the chain: %s", what, error)
+                await self.clock.sleep(error.retry_after if isinstance(error, Unavailable) else RETRY_SECONDS)
+            else:
+                return
+
+    async def _reorganised(self, notice: Reorganised) -> None:
+        await self.actor.submit(ev.ChainReorganised(notice.kept or BlockNumber(0)))
+        asked = await everything(self.client, self.contracts, self.coordinator, backers(self.core.state))
+        await self.actor.submit(asked)
+
+    async def _batch(self, batch: LogBatch) -> None:
+        notes: list[ev.ChainNote] = []
+        changed: dict[Address, None] = {}
+        for entry in batch.logs:
+            event = self.contracts.event(entry.address, entry.topics, entry.data)
+            if isinstance(event, logs.Allocated | logs.ReleaseRequested | logs.Released) and event.coordinator == self.coordinator:
+                changed[event.client] = None
+            note = note_of(event, self.coordinator) if event is not None else None
+            if isinstance(event, logs.KeyRotated):
+                note = await self._rotation(event)
+            if note is not None:
+                notes.append(note)
+        at = await self._newest_deep(batch.last.number) if changed else batch.last.number
+        for client in changed:
+            notes.append(await allocation_of(self.client, self.contracts, client, self.coordinator, at))
+        await self.actor.submit(ev.ChainAdvanced(batch.last.number, batch.last.hash, UnixSeconds(batch.last.time), tuple(notes)))
+
+    async def _newest_deep(self, least: BlockNumber) -> BlockNumber:
+        """The newest block that nothing takes back any more, by its number: a node that is behind refuses it, where it would answer
+        "latest" with what stood before the logs. An old block would not do either: nodes forget what stood there.
+        """
+        head = await self.client.head()
+        return max(least, BlockNumber(head.number - self.core.rules.limits.chain_depth + 1))
+
+    async def _rotation(self, event: logs.KeyRotated) -> ev.KeyRotated:
+        """The event does not say since when; the registry does."""
+        query = self.contracts.stakes.key_range(event.account, event.key)
+        since, _ = query.decode(await self.client.call(query.to, query.data))
+        return ev.KeyRotated(event.account, event.key, since)
+
+
+def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
+    """What a contract event means to this coordinator; None when nothing."""
+    match event:
+        case logs.Registered():
+            return ev.ProviderRegistered(event.account, event.index, event.operator_key, event.payout, event.network)
+        case logs.CoordinatorRegistered() | logs.ClientEnrolled():
+            return ev.AccountIndexed(event.account, event.index)
+        case logs.PayoutChanged():
+            return ev.PayoutChanged(event.account, event.payout)
+        case logs.SlotOpened():
+            return ev.SlotOpened(event.host_class, event.place, event.account, event.from_block)
+        case logs.SlotClosed():
+            return ev.SlotClosed(event.host_class, event.place, event.until_block)
+        case logs.Slashed():
+            return ev.ProviderSlashed(event.account, event.amount, event.out_block)
+        case logs.EpochPosted() if event.coordinator == coordinator:
+            return ev.EpochPosted(event.epoch, event.root)
+        case logs.CaseOpened():
+            named = tuple(item for item in event.assignment_hashes if item != bytes(32))
+            return ev.CaseOpened(Nonce(event.case_id), event.accused, named)
+        case logs.JuryDrawn():
+            return ev.JuryDrawn(Nonce(event.case_id), event.jurors)
+        case logs.Decided():
+            return ev.CaseDecided(Nonce(event.case_id), event.convicted, event.slashed)
+        case _:
+            return None

@@ -1,0 +1,109 @@
+"""Moves cases along on chain: proves the beacon round, draws the jury, passes deadlines, opens the accused's reveals.
+
+Anybody may do this; the coordinator does it for the cases it opened. Every transaction has a purpose, so a restart repeats none.
+"""
+
+import logging
+from dataclasses import dataclass, field
+
+from quorate_contracts.bindings.calls import Call
+from quorate_contracts.bindings.court import Case as ChainCase
+from quorate_contracts.bindings.court import CaseId, Phase
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.state import Case
+from quorate_protocol.limits import BY_NAME
+from quorate_protocol.ports import Beacon, Clock
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Round
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.sender import Sender, Unfunded
+
+log = logging.getLogger(__name__)
+POLL_SECONDS = 1.0
+SEND_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class CourtKeeper:
+    """One task."""
+
+    client: ChainClient
+    contracts: Contracts
+    core: Coordinator
+    sender: Sender
+    beacon: Beacon
+    clock: Clock
+    withdrawn: set[CaseId] = field(default_factory=set)
+
+    async def run(self) -> None:
+        """Forever."""
+        while True:
+            await self.look()
+            await self.clock.sleep(POLL_SECONDS)
+
+    async def look(self) -> None:
+        """Once, at every case of ours: one step of each at most."""
+        for case in list(self.core.state.cases.values()):
+            if case.case_id is not None and case.is_convicted is not None and case.executions:
+                await self._withdraw_once(CaseId(case.case_id))
+            elif case.case_id is not None and case.executions:
+                try:
+                    await self._move(case, CaseId(case.case_id))
+                except Unfunded as error:
+                    log.warning("case %d: the posting key needs coins for gas: %s", case.case_id, error)  # not re-raised: until it has some
+                except Refused as refused:
+                    # Somebody else was faster, or it is too early by the block's clock: the next look decides.
+                    log.info("case %d: %s", case.case_id, refused)
+                except Unavailable as error:
+                    log.warning("case %d waits for the chain: %s", case.case_id, error)
+
+    async def _withdraw_once(self, number: CaseId) -> None:
+        """Takes the bond and the costs back that the court owes the accuser."""
+        if number in self.withdrawn:
+            return
+        account = self.sender.address
+        query = self.contracts.court.credit_of(account)
+        try:
+            if query.decode(await self.client.call(query.to, query.data)):
+                await self._send(f"case-{number}-withdraw", self.contracts.court.withdraw(account))
+            self.withdrawn.add(number)
+        except (Refused, Unavailable) as error:
+            # Two cases decided at once share one credit: the next look finds nothing left.
+            log.info("case %d: %s", number, error)
+
+    async def _move(self, case: Case, number: CaseId) -> None:
+        query = self.contracts.court.case(number)
+        state = query.decode(await self.client.call(query.to, query.data))
+        now = (await self.client.head()).time
+        match state.phase:
+            case Phase.DRAWING:
+                await self._draw(number, state, now)
+            case Phase.VOTING if now > state.deadline:
+                await self._send(f"case-{number}-advance-{state.deadline}", self.contracts.court.advance(number))
+            case Phase.REVEALING | Phase.DECIDING if state.phase is Phase.DECIDING or now > state.deadline:
+                # A juror that voted and does not reveal holds nobody up: the others' answers decide.
+                await self._send(f"case-{number}-decide", self.contracts.court.decide(number, [item.reveal for item in case.executions]))
+            case _:
+                pass
+
+    async def _draw(self, number: CaseId, state: ChainCase, now: int) -> None:
+        found = await self.beacon.round(state.round)
+        if found is None:
+            # A first round that never appears would burn our bond: only a redraw is given up, and those who voted go on.
+            if state.is_redrawn and now > self._missing_from(state.round):
+                await self._send(f"case-{number}-advance-round-{state.round}", self.contracts.court.advance(number))
+            return
+        proven = self.contracts.beacon.randomness(state.round)
+        if proven.decode(await self.client.call(proven.to, proven.data)) == bytes(32):
+            await self._send(f"beacon-{state.round}", self.contracts.beacon.submit(found))
+        await self._send(f"case-{number}-draw-{state.round}", self.contracts.court.draw_jury(number))
+
+    def _missing_from(self, number: Round) -> int:
+        """Until when the court waits for a round (seconds)."""
+        deployment = self.contracts.deployment
+        info = deployment.beacon_info()
+        return info.genesis_time + (number - 1) * info.period + BY_NAME[deployment.limits].jury_beacon_missing
+
+    async def _send(self, purpose: str, call: Call) -> None:
+        await self.sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)

@@ -1,0 +1,55 @@
+"""What stands on the chain, asked: of what a reorganisation took away no log tells, and a node may keep a log back."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from quorate_contracts.bindings.calls import Query
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.chain.registration import ask
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.state import State
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, Amount
+from quorate_runtime.chain.client import BlockId, ChainClient
+
+T = TypeVar("T")
+RETRY_SECONDS = 2.0
+
+
+async def newest_epoch(chain: ChainClient, contracts: Contracts, coordinator: Address) -> ev.NewestEpoch:
+    """Our newest posting."""
+    number = await view(chain, contracts.epochs.newest(coordinator))
+    if number >= 1 << 32:
+        raise Unavailable(f"the chain node says that epoch {hex(number)[:40]} is the newest", RETRY_SECONDS)
+    return ev.NewestEpoch(number, (await view(chain, contracts.epochs.epoch(coordinator, number))).root)
+
+
+async def allocation_of(
+    chain: ChainClient, contracts: Contracts, client: Address, coordinator: Address, block: BlockId = "latest"
+) -> ev.AllocationChanged:
+    """What a client has allocated, and what its vouchers have charged. `Unavailable` when the node answers nonsense."""
+    held = await view(chain, contracts.escrow.allocation(client, coordinator), block)
+    free = max(0, held.allocated - held.releasing)
+    if held.allocated >= 2**128 or held.charged > held.allocated or held.release_at >= 2**64:
+        said = f"allocated {hex(held.allocated)[:40]}, charged {hex(held.charged)[:40]}, releasing at {hex(held.release_at)[:40]}"
+        raise Unavailable(f"the chain node says of 0x{client.hex()}: {said}", RETRY_SECONDS)
+    return ev.AllocationChanged(client, Amount(free), Amount(held.allocated), held.release_at, Amount(held.charged))
+
+
+async def everything(chain: ChainClient, contracts: Contracts, coordinator: Address, clients: Iterable[Address]) -> ev.ChainAsked:
+    """All that an epoch rests on. As many questions as clients, so only for after a reorganisation or a refused posting."""
+    allocations = [await allocation_of(chain, contracts, client, coordinator) for client in clients]
+    return ev.ChainAsked((*allocations, await newest_epoch(chain, contracts, coordinator)))
+
+
+def backers(state: State) -> list[Address]:
+    """Clients whose money an epoch may count on."""
+    return [client.account for client in state.clients.values() if client.escrowed or client.posted]
+
+
+async def view(chain: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
+    """What never reverts: a node that says so has trouble of its own, and nobody is to take it for a posting that was refused."""
+    try:
+        return await ask(chain, query, block)
+    except Refused as refused:
+        raise Unavailable(f"the chain node: {refused}", RETRY_SECONDS) from refused

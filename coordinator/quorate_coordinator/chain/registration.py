@@ -1,0 +1,51 @@
+"""Registers the coordinator on chain, once: bond, statement key, posting key."""
+
+import logging
+from typing import TypeVar
+
+from quorate_contracts.bindings.calls import Call, Query
+from quorate_contracts.chain_check import check_chain
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.coordinator_keys import CoordinatorKeys
+from quorate_protocol.limits import BY_NAME
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, usd
+from quorate_runtime.chain.client import BlockId, ChainClient
+from quorate_runtime.chain.sender import Sender
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+SEND_SECONDS = 60.0
+
+
+async def ask(client: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
+    """Answers a binding's query at a block."""
+    return query.decode(await client.call(query.to, query.data, block=block))
+
+
+async def ensure_registered(client: ChainClient, contracts: Contracts, keys: CoordinatorKeys, sender: Sender) -> None:
+    """Registers unless that stands already. Refused names the money or key that is missing."""
+    await check_chain(client, contracts.deployment)
+    stakes, account = contracts.stakes, keys.account.address
+    if await ask(client, stakes.index_of(account)):
+        await _check_keys(client, contracts, account, keys)
+        return
+    bond = BY_NAME[contracts.deployment.limits].coordinator_bond
+    held = await ask(client, contracts.token.balance_of(account))
+    if held < bond:
+        detail = f"coordinator 0x{account.hex()} needs a bond of {usd(bond)} USD and has {usd(held)}; send it the difference and some gas"
+        raise Refused(Code.NOT_REGISTERED, detail)
+    await _send(sender, "register-approve", contracts.token.approve(contracts.deployment.stakes, bond))
+    await _send(sender, "register", stakes.register_coordinator(keys.statement.address, keys.posting.address))
+    log.info("registered as coordinator 0x%s", account.hex())
+
+
+async def _check_keys(client: ChainClient, contracts: Contracts, account: Address, keys: CoordinatorKeys) -> None:
+    statement = await ask(client, contracts.stakes.operator_key(account))
+    posting = await ask(client, contracts.stakes.posting_key(account))
+    if statement != keys.statement.address or posting != keys.posting.address:
+        raise Refused(Code.WRONG_SIGNER, "the chain knows other statement or posting keys for this coordinator; rotate them or use those")
+
+
+async def _send(sender: Sender, purpose: str, call: Call) -> None:
+    await sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)

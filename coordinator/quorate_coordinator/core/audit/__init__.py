@@ -1,0 +1,1 @@
+"""Audits: draws, batches, verdicts, faults."""

@@ -1,0 +1,52 @@
+"""How a provider answers what the beacon draws it for (PROTOCOL §4): who declines too much of it would choose what it audits (I9).
+
+Not counted: what keeps its place, and what its offer did not promise, for the draw looks at the host class alone.
+"""
+
+from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.state import Job, Provider, Running
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.codec.quick import replace
+from quorate_protocol.rules.lease import Lease
+from quorate_protocol.units import DeclineReason
+
+DRAWS_KEPT = 20
+DRAWS_LEAST = 5  # fewer say nothing
+DECLINED_SHARE = 5  # over a fifth is too much
+_NOT_ITS_DOING = (DeclineReason.INPUT_UNAVAILABLE, DeclineReason.BAD_KEY)
+
+
+def accepted(turn: Turn, lease: Lease) -> None:
+    """It took one."""
+    if _is_drawn(turn.state.jobs[lease.job_id], lease):
+        _count(turn, lease, has_declined=False)
+
+
+def declined(turn: Turn, lease: Lease, reason: DeclineReason) -> None:
+    """It declined one outright: of the last draws more than a fifth, and its offer goes until it offers anew."""
+    job, provider = turn.state.jobs[lease.job_id], turn.state.providers[lease.provider]
+    if _is_drawn(job, lease) and reason not in _NOT_ITS_DOING and _was_promised(provider, job, lease):
+        _count(turn, lease, has_declined=True)
+
+
+def _count(turn: Turn, lease: Lease, has_declined: bool) -> None:
+    owner = lease.provider
+    answers = (*(turn.state.answers.get(owner) or ()), has_declined)[-DRAWS_KEPT:]
+    if len(answers) >= DRAWS_LEAST and DECLINED_SHARE * sum(answers) > len(answers):
+        turn.state.providers[owner] = replace(turn.state.providers[owner], offer=None)
+        answers = ()
+    turn.state.answers[owner] = answers
+
+
+def _is_drawn(job: Job, lease: Lease) -> bool:
+    phase = job.phase
+    return isinstance(phase, Running) and any(place.lease == lease.hash and place.attempt >= 0 for place in phase.places)
+
+
+def _was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
+    """Whether its offer is for such a job at such a price."""
+    offer, assignment = provider.offer, lease.assignment.message
+    slot = offers.slot_offer(offer, assignment.host_class) if offer is not None else None
+    if offer is None or slot is None or assignment.price_per_hour < offers.price_of(slot):
+        return False
+    return offers.fits(offer, job.submission.spec)

@@ -1,0 +1,1 @@
+"""Held pay and the windows that release it."""

@@ -1,0 +1,81 @@
+"""Held jobs become final once their provider has served W further ones (PROTOCOL §5 Holding); `held` knows the other ways."""
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.orders import trust_class_of
+from quorate_coordinator.core.state import Hold, Job, Median, State, Windows
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.rules.lease import Lease
+from quorate_protocol.rules.window import Window, after_job, window_jobs
+from quorate_protocol.units import PPM_ONE, Address, Hash32, Price, UnixSeconds, VerifyTier
+
+MEDIAN_SECONDS = 600  # a class's median price is looked up so often; it is of all its offers
+
+
+def advance(turn: Turn, job: Job, primary: Lease) -> None:
+    """A primary's accepted job counts for its held ones of the class; `hold` of the same job comes after it."""
+    trust_class, order = trust_class_of(job), job.submission.order.message
+    known = turn.state.windows.get(primary.provider) or Windows()
+    window = known.by_class.get(trust_class) or Window()
+    median = _median(turn, job.ack.message.host_class)
+    # Shares are counted over stretches of one length, whatever tiers the clients choose: an order of another would end the stretch.
+    length = window_jobs(VerifyTier.STANDARD, turn.rules.limits)
+    further = after_job(window, order.client, primary.assignment.message.price_per_hour, median, length)
+    turn.state.windows[primary.provider] = Windows({**known.by_class, trust_class: further})
+
+
+def hold(turn: Turn, job: Job, primary: Lease) -> None:
+    """Holds a job: its moment stands in its phase, its window here."""
+    trust_class = trust_class_of(job)
+    progress = turn.state.windows[primary.provider].by_class[trust_class].progress_ppm
+    length = window_jobs(job.submission.order.message.verify_tier, turn.rules.limits)
+    turn.state.held[job.id] = Hold(primary.provider, trust_class, progress + length * PPM_ONE)
+
+
+def _median(turn: Turn, host_class: Hash32) -> Price:
+    """Stored, not only remembered: what it was at some moment decides, in a replay too."""
+    known = turn.state.medians.get(host_class)
+    if known is None or turn.at >= known.until:
+        known = turn.state.medians[host_class] = Median(offers.median_price(turn, host_class), UnixSeconds(turn.at + MEDIAN_SECONDS))
+    return known.price
+
+
+class Passing:
+    """Held jobs by what ends their windows: derived from the tables `held` and `windows`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._changed, self._moved = state.held.follow(), state.windows.follow()
+        self._heaps: dict[tuple[Address, Hash32], list[tuple[int, Hash32]]] = {}
+
+    def over(self, most: int) -> Iterator[Job]:
+        """Those whose providers have come far enough, at most `most`; the caller takes each out of `held`."""
+        for job_id in sorted(self._changed):
+            found = self._state.held.get(job_id)
+            if found is not None:
+                heappush(self._heaps.setdefault((found.owner, found.trust_class), []), (found.ends_at, job_id))
+                self._moved.add(found.owner)
+        self._changed.clear()
+        for owner in sorted(self._moved):
+            for trust_class, window in (self._state.windows.get(owner) or Windows()).by_class.items():
+                for job_id in self._pop(owner, trust_class, window.progress_ppm):
+                    if not most:
+                        self._changed.add(job_id)
+                        continue
+                    most -= 1
+                    yield self._state.jobs[job_id]
+        self._moved.clear()
+
+    def _pop(self, owner: Address, trust_class: Hash32, progress: int) -> list[Hash32]:
+        heap = self._heaps.get((owner, trust_class), [])
+        popped = []
+        while heap and (heap[0][0] <= progress or heap[0][1] not in self._state.held):
+            ends_at, job_id = heappop(heap)
+            found = self._state.held.get(job_id)
+            if found is not None and found.ends_at == ends_at:
+                popped.append(job_id)
+        if not heap:
+            self._heaps.pop((owner, trust_class), None)
+        return list(dict.fromkeys(popped))

@@ -1,0 +1,1 @@
+"""Matching: offers, columns, queue."""

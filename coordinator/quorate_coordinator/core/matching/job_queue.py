@@ -1,0 +1,399 @@
+"""Who waits for what, and until when: derived from the state's tables, so that no step looks at jobs that have nothing to do.
+
+Jobs that wait for a primary stand in lanes (one for each client and need); the client with the fewest executions running comes
+first, and of its lanes the one whose oldest job is oldest. A lane for whose need nobody was found is parked until somebody may
+meet it again. Jobs that wait for a round stand under that round, every other wait under the second in which it ends.
+
+Nothing here may decide by how it came about: what is chosen follows from the tables alone, or a replay would choose otherwise.
+"""
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Generic, NamedTuple, TypeVar
+
+from quorate_coordinator.core.audit.verdicts import CLOSINGS_MAX
+from quorate_coordinator.core.matching.columns import Needs
+from quorate_coordinator.core.matching.needs import needs_of
+from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Matching, Revealing, Running, State
+from quorate_protocol.limits import Limits
+from quorate_protocol.rules import lease as leases
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, UnixSeconds
+
+K = TypeVar("K")
+P = TypeVar("P", bound=tuple[object, ...])
+LEASES_WATCHED = 16  # of a job, the newest: more are never open at once
+LaneKey = tuple[Address, Hash32, Needs, Price, Hash32]
+"""Client, host class, needs, price, and the job itself where it stands alone because some have refused it."""
+
+
+class Ranking(Generic[K, P]):
+    """Keys by rank, lowest first; a rank may change or go at any time. Ranks name their key, so no two are equal."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[K, P] = {}
+        self._heap: list[tuple[P, K]] = []  # with entries that are out of date
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def set(self, key: K, rank: P | None) -> None:
+        """Ranks a key anew; None takes it out."""
+        if rank is None:
+            self._ranks.pop(key, None)
+        elif self._ranks.get(key) != rank:
+            self._ranks[key] = rank
+            heappush(self._heap, (rank, key))
+            if len(self._heap) > 2 * len(self._ranks) + 64:
+                self._heap = [(rank, key) for key, rank in self._ranks.items()]
+                heapify(self._heap)
+
+    def first(self) -> tuple[P, K] | None:
+        """The lowest."""
+        while self._heap:
+            rank, key = self._heap[0]
+            if self._ranks.get(key) == rank:
+                return rank, key
+            heappop(self._heap)
+        return None
+
+    def take_until(self, at: int) -> list[K]:
+        """Takes out the keys whose rank begins with at most `at`, in order."""
+        taken = []
+        while (first := self.first()) is not None and first[0][0] <= at:  # type: ignore[operator]
+            taken.append(first[1])
+            del self._ranks[first[1]]
+        return taken
+
+
+@dataclass(slots=True)
+class _Lane:
+    key: LaneKey
+    jobs: Ranking[Hash32, tuple[UnixSeconds, Hash32]] = field(default_factory=Ranking)
+    is_parked: bool = False
+
+
+@dataclass(slots=True)
+class _Account:
+    """A client with executions that run or jobs that may be placed; any other has none."""
+
+    running: int = 0
+    lanes: Ranking[LaneKey, tuple[UnixSeconds, Hash32]] = field(default_factory=Ranking)
+
+
+class _Stand(NamedTuple):
+    """Where a live job stands: in the market from a second on, or at a round."""
+
+    not_before: UnixSeconds | None
+    refused_by: tuple[Address, ...]
+    round: Round | None
+
+
+NOWHERE = _Stand(None, (), None)
+
+
+class JobQueue:
+    """Live jobs by what they wait for."""
+
+    def __init__(self, state: State, limits: Limits) -> None:
+        self._state, self._market, self._limits = state, state.market, limits
+        self._changed = (state.jobs.follow(), state.live.follow(), state.held.follow())
+        self._changed_leases = state.leases.follow()
+        self._stands: dict[Hash32, _Stand] = {}
+        self._lane_of: dict[Hash32, LaneKey] = {}
+        self._lanes: dict[LaneKey, _Lane] = {}
+        self._parked: dict[Hash32, dict[Needs, list[tuple[Price, LaneKey]]]] = {}
+        self._accounts: dict[Address, _Account] = {}
+        self._ready: Ranking[Address, tuple[int, UnixSeconds, Hash32]] = Ranking()
+        self._later: Ranking[Hash32, tuple[UnixSeconds, UnixSeconds, Hash32]] = Ranking()
+        self._due: Ranking[Hash32, tuple[int, Hash32]] = Ranking()
+        self._holds: Ranking[Hash32, tuple[UnixSeconds, Hash32]] = Ranking()
+        self._rounds: dict[Round, set[Hash32]] = {}
+        self._occupying: dict[Hash32, Address] = {}  # lease -> client
+        self._kept: dict[Hash32, tuple[Address, ...]] = {}  # job -> providers that it has a place with and no slot yet
+        self._keeping: dict[Address, set[Hash32]] = {}
+
+    def refresh(self) -> None:
+        """Takes what the tables say now."""
+        if self._changed_leases:
+            for digest in _drained(self._changed_leases):
+                self._derive_lease(digest)
+        jobs, live, held = self._changed
+        if jobs or live or held:
+            job_ids = jobs | live | held
+            for changed in self._changed:
+                changed.clear()
+            for job_id in job_ids:
+                self._derive(job_id)
+
+    # ---- what there is to do
+
+    def rounds(self) -> list[Round]:
+        """Beacon rounds that jobs wait for."""
+        self.refresh()
+        return sorted(self._rounds)
+
+    def awaiting(self, number: Round) -> list[Job]:
+        """Jobs that wait for a round, oldest first."""
+        self.refresh()
+        return self._oldest_first(self._rounds.get(number, ()))
+
+    def due(self, at: UnixSeconds) -> list[Job]:
+        """Live jobs with a deadline that may be over, oldest first."""
+        self.refresh()
+        found = self._due.take_until(at)
+        # Whatever comes of it, they are ranked again: a deadline may lead to nothing and be due for ever.
+        self._changed[0].update(found)
+        return self._oldest_first(found)
+
+    def releasable(self, at: UnixSeconds) -> list[Job]:
+        """Held jobs whose hold is over."""
+        self.refresh()
+        found = self._holds.take_until(at)
+        self._changed[0].update(found)
+        return [self._state.jobs[job_id] for job_id in found]
+
+    def kept_for(self, owner: Address) -> Job | None:
+        """The job whose drawn execution waits for a slot of just this provider; of several the one that `next` would take."""
+        self.refresh()
+        found = [self._state.jobs[job_id] for job_id in self._keeping.get(owner, ())]
+        return min(found, key=self._rank_of, default=None)
+
+    def _rank_of(self, job: Job) -> tuple[int, UnixSeconds, Hash32]:
+        account = self._accounts.get(job.submission.order.message.client)
+        return account.running if account else 0, job.created_at, job.id
+
+    def _oldest_first(self, found: "set[Hash32] | tuple[()] | list[Hash32]") -> list[Job]:
+        return sorted((self._state.jobs[job_id] for job_id in found), key=lambda job: (job.created_at, job.id))
+
+    # ---- who is next
+
+    def next(self, at: UnixSeconds) -> Job | None:
+        """The job that is to be placed next, of those for whom somebody may be there."""
+        self.refresh()
+        self._market.refresh()
+        self._revive()
+        for job_id in self._later.take_until(at):
+            self._enter_lane(self._state.jobs[job_id])
+        first = self._ready.first()
+        return self._state.jobs[first[0][2]] if first is not None else None
+
+    def park(self, job: Job) -> bool:
+        """Nobody was found for a job's lane; False when that cannot be remembered, and the lane must be set aside."""
+        lane = self._lanes[self._lane_of[job.id]]
+        _, host_class, needs, price, _ = lane.key
+        bucket = self._market.bucket(host_class)
+        if bucket is None or not bucket.fail(needs, price):
+            return False
+        lane.is_parked = True
+        insort(self._parked.setdefault(host_class, {}).setdefault(needs, []), (price, lane.key))
+        self._rank(lane)
+        return True
+
+    def set_aside(self, job: Job) -> None:
+        """Takes a job out of its lane until `put_back`."""
+        self._leave_lane(job.id)
+
+    def set_lane_aside(self, job: Job) -> list[Hash32]:
+        """Takes a job's whole lane out; returns its jobs for `put_back`."""
+        lane = self._lanes[self._lane_of[job.id]]
+        found = []
+        while (first := lane.jobs.first()) is not None:
+            found.append(first[1])
+            self._leave_lane(first[1])
+        return found
+
+    def put_back(self, job_ids: list[Hash32]) -> None:
+        """They wait as before."""
+        for job_id in job_ids:
+            self._stands.pop(job_id, None)
+            self._changed[0].add(job_id)
+
+    def _revive(self) -> None:
+        """Lanes for whose needs and price somebody may be there again."""
+        for host_class in list(self._parked):
+            bucket = self._market.bucket(host_class)
+            assert bucket is not None, "a class once seen keeps its bucket"
+            for needs, price in bucket.hopeful().items():
+                waiting = self._parked[host_class].get(needs, [])
+                position = bisect_left(waiting, price, key=lambda item: item[0])
+                for _, key in waiting[position:]:
+                    self._lanes[key].is_parked = False
+                    self._rank(self._lanes[key])
+                del waiting[position:]
+                self._tidy(host_class, needs)
+
+    def _tidy(self, host_class: Hash32, needs: Needs) -> None:
+        by_needs = self._parked[host_class]
+        if needs in by_needs and not by_needs[needs]:
+            del by_needs[needs]
+            self._market.buckets[host_class].forget(needs)
+        if not by_needs:
+            del self._parked[host_class]
+
+    # ---- derivation
+
+    def _derive_lease(self, digest: Hash32) -> None:
+        lease = self._state.leases.get(digest)
+        client = self._occupying.pop(digest, None)
+        if client is not None:
+            self._count(client, -1)
+        if lease is None:
+            return
+        self._changed[0].add(lease.job_id)
+        if lease.occupies_slot:
+            client = self._state.jobs[lease.job_id].submission.order.message.client
+            self._occupying[digest] = client
+            self._count(client, 1)
+
+    def _count(self, client: Address, change: int) -> None:
+        account = self._account(client)
+        account.running += change
+        self._rank_account(client, account)
+
+    def _derive(self, job_id: Hash32) -> None:
+        job = self._state.jobs.get(job_id)
+        is_live = job is not None and job_id in self._state.live
+        is_held = job is not None and job_id in self._state.held and isinstance(job.phase, Decided)
+        self._holds.set(job_id, (job.phase.hold_until, job_id) if is_held and isinstance(job.phase, Decided) else None)  # type: ignore[union-attr]
+        due = deadline_of(self._state, job, self._limits) if is_live and job is not None else None
+        self._due.set(job_id, None if due is None else (due, job_id))
+        self._derive_kept(job_id, _waiting_for(job) if is_live and job is not None else ())
+        stand = _stand_of(job) if is_live and job is not None else NOWHERE
+        before = self._stands.get(job_id, NOWHERE)
+        if stand == before:
+            return
+        self._leave(job_id, before)
+        if stand == NOWHERE:
+            self._stands.pop(job_id, None)
+            return
+        assert job is not None
+        self._stands[job_id] = stand
+        if stand.not_before is not None:
+            self._later.set(job_id, (stand.not_before, job.created_at, job_id))
+        if stand.round is not None:
+            self._rounds.setdefault(stand.round, set()).add(job_id)
+
+    def _derive_kept(self, job_id: Hash32, owners: tuple[Address, ...]) -> None:
+        before = self._kept.get(job_id, ())
+        if owners == before:
+            return
+        for owner in before:
+            self._keeping[owner].discard(job_id)
+            if not self._keeping[owner]:
+                del self._keeping[owner]
+        for owner in owners:
+            self._keeping.setdefault(owner, set()).add(job_id)
+        if owners:
+            self._kept[job_id] = owners
+        else:
+            del self._kept[job_id]
+
+    def _leave(self, job_id: Hash32, stand: _Stand) -> None:
+        self._later.set(job_id, None)
+        self._leave_lane(job_id)
+        if stand.round is not None:
+            waiting = self._rounds[stand.round]
+            waiting.discard(job_id)
+            if not waiting:
+                del self._rounds[stand.round]
+
+    # ---- lanes
+
+    def _enter_lane(self, job: Job) -> None:
+        order = job.submission.order.message
+        alone = job.id if job.refused_by else ZERO_HASH
+        key = (order.client, job.ack.message.host_class, needs_of(job.submission.spec), order.max_price_per_hour, alone)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key)
+        lane.jobs.set(job.id, (job.created_at, job.id))
+        self._lane_of[job.id] = key
+        self._rank(lane)
+
+    def _leave_lane(self, job_id: Hash32) -> None:
+        key = self._lane_of.pop(job_id, None)
+        if key is None:
+            return
+        lane = self._lanes[key]
+        lane.jobs.set(job_id, None)
+        self._rank(lane)
+        if not len(lane.jobs):
+            del self._lanes[key]
+            if lane.is_parked:
+                self._forget_parked(key)
+
+    def _forget_parked(self, key: LaneKey) -> None:
+        _, host_class, needs, price, _ = key
+        waiting = self._parked[host_class][needs]
+        del waiting[bisect_left(waiting, (price, key))]
+        self._tidy(host_class, needs)
+
+    def _account(self, client: Address) -> _Account:
+        account = self._accounts.get(client)
+        if account is None:
+            account = self._accounts[client] = _Account()
+        return account
+
+    def _rank(self, lane: _Lane) -> None:
+        client = lane.key[0]
+        account = self._account(client)
+        first = lane.jobs.first()
+        account.lanes.set(lane.key, None if lane.is_parked or first is None else first[0])
+        self._rank_account(client, account)
+
+    def _rank_account(self, client: Address, account: _Account) -> None:
+        best = account.lanes.first()
+        self._ready.set(client, None if best is None else (account.running, *best[0]))
+        if best is None and not account.running:
+            # It says nothing any more that a new one would not: whoever comes with a new key for every job leaves nothing here.
+            del self._accounts[client]
+
+
+def _drained(changed: set[Hash32]) -> tuple[Hash32, ...]:
+    """What is in it; emptied whole, because a set that was large once is slow to pop from for good."""
+    found = tuple(changed)
+    changed.clear()
+    return found
+
+
+def _waiting_for(job: Job) -> tuple[Address, ...]:
+    if not isinstance(job.phase, Running):
+        return ()
+    return tuple(dict.fromkeys(place.slot.owner for place in job.phase.places if place.lease is None))
+
+
+def _stand_of(job: Job) -> _Stand:
+    match job.phase:
+        case Matching(not_before):
+            return _Stand(not_before, job.refused_by, None)
+        case AwaitingRound(round=number):
+            return _Stand(None, (), number)
+        case _:
+            return NOWHERE
+
+
+def deadline_of(state: State, job: Job, limits: Limits) -> int | None:
+    """The first second in which time alone may change a job; later ones follow from what it changes."""
+    found: list[int] = []
+    for digest in job.leases[-LEASES_WATCHED:]:
+        lease = state.leases[digest]
+        match lease.phase:
+            case leases.Assigned():
+                found.append(lease.assignment.message.accept_by + 1)
+            case leases.Accepted(_, commit_by):
+                found.append(commit_by + 1)
+            case leases.Closed(_, reveal_by):
+                found.append(reveal_by + 1)
+            case _:
+                pass
+    match job.phase:
+        case Matching():
+            found.append(job.submission.order.message.expiry)
+        case Running(places=places):
+            found += [place.retry_at for place in places if place.lease is None]
+        case Revealing(batch) if batch.closings < CLOSINGS_MAX:
+            found.append(batch.commit_set.message.closed_at + limits.beacon_period + 2)
+        case _:
+            pass
+    return min(found, default=None)

@@ -1,0 +1,297 @@
+"""The market in columns, derived from the state's tables: never written by anybody else, never part of a snapshot.
+
+Every write to a table that matters here leaves its key behind (`Table.follow`); before a search those rows are derived anew. So
+a step that was refused, a restore and a replay all end with the index that the tables give.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from quorate_coordinator.core.matching import columns
+from quorate_coordinator.core.matching.columns import Bucket, Row
+from quorate_protocol.crypto.merkle import merkle_root
+from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
+
+if TYPE_CHECKING:
+    from quorate_coordinator.core.state import HostList, Provider, State
+
+MEMORY_LIMIT, COUNT_LIMIT = (1 << 62), (1 << 15) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Staked:
+    """Owners with an active slot; holds for this list from one block to before another."""
+
+    hosts: "HostList | None"
+    first: int
+    after: int
+    owners: frozenset[Address]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An `EligibleList`, while nothing of what it was made of has changed."""
+
+    staked: _Staked
+    version: int
+    first: int
+    until: int
+    eligible: EligibleList
+
+
+NOBODY_STAKED = _Staked(None, 0, 0, frozenset())
+IDLE_MAX = 64  # classes that nobody offers any more; one provider may name sixteen others with every offer
+IDLE_LOOKS = 32
+CLASS_SETS_MAX = 4096
+LISTS_MAX = 32
+LISTS_SLOTS_MAX = 1 << 20  # places in all lists that are kept for their proofs
+
+
+def price_of(slot: SlotOffer) -> Price:
+    """The price that tasks pay: on-demand, else spot."""
+    return slot.on_demand or slot.spot
+
+
+def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
+    """An offer's slots in one host class."""
+    return next((slot for slot in offer.slots if slot.host.id() == host_class), None)
+
+
+def free_slots(state: "State", provider: "Provider", host_class: Hash32) -> int:
+    """Run slots of the class without a lease of ours. What others took, the provider says by Decline."""
+    slot = slot_offer(provider.offer, host_class) if provider.offer else None
+    if slot is None:
+        return 0
+    return max(0, slot.count - _held_in(state, state.occupied.get(provider.owner) or (), host_class))
+
+
+def _held_in(state: "State", held: tuple[Hash32, ...], host_class: Hash32) -> int:
+    return sum(1 for lease in held if state.leases[lease].assignment.message.host_class == host_class)
+
+
+def _is_free(state: "State", owner: Address, count: int, host_class: Hash32) -> bool:
+    """Whether one of so many run slots is free; leases are looked at only when there are enough to fill them."""
+    held = state.occupied.get(owner) or ()
+    return count > len(held) or count > _held_in(state, held, host_class)
+
+
+def _is_of_the_market(before: "Provider", after: "Provider") -> bool:
+    """Whether a change of a provider may change its rows: most are of its money."""
+    is_same = before.offer is after.offer and before.alive_until == after.alive_until and before.is_frozen == after.is_frozen
+    return not is_same or before.index != after.index or before.owner != after.owner
+
+
+class MarketIndex:
+    """Buckets by host class, with what orders need to know of a class."""
+
+    def __init__(self, state: "State") -> None:
+        self._state = state
+        self.buckets: dict[Hash32, Bucket] = {}
+        self.hosts: dict[Hash32, HostClass] = {}
+        self._classes: dict[Address, tuple[Hash32, ...]] = {}  # where a provider has rows
+        self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
+        self._left: deque[Hash32] = deque()  # classes that somebody left, the oldest first
+        self._staked: dict[Hash32, _Staked] = {}
+        self._kept: dict[Hash32, _Kept] = {}
+        self._lists: dict[Hash32, EligibleList] = {}  # by root, the one used last at the end
+        self._trust_roots: dict[Hash32, Hash32] = {}
+        self._block = BlockNumber(0)
+        self._changed = (state.providers.follow(_is_of_the_market), state.trust.follow())
+        self._changed_occupied = state.occupied.follow()
+        self._changed_hosts, self._changed_trust = state.hosts.follow(), state.trust.follow()
+
+    def refresh(self) -> None:
+        """Takes what the tables say now."""
+        for changed in self._changed:
+            if changed:
+                for owner in _drained(changed):
+                    self._derive(owner)
+        if self._changed_occupied:
+            for owner in _drained(self._changed_occupied):
+                self._derive_free(owner)
+        block = self._state.own.block
+        if self._changed_hosts or block != self._block:
+            self._changed_hosts.clear()
+            self._block = block
+            for host_class, bucket in self.buckets.items():
+                if bucket.has_failed():
+                    self.staked(host_class)
+
+    def bucket(self, host_class: Hash32) -> Bucket | None:
+        """A class's rows, with the feature STAKED as the chain has it."""
+        self.refresh()
+        bucket = self.buckets.get(host_class)
+        if bucket is not None:
+            bucket.has_staked = bool(self.staked(host_class))
+        return bucket
+
+    # ---- rows
+
+    def _derive(self, owner: Address) -> None:
+        provider = self._state.providers.get(owner)
+        offer = provider.offer if provider is not None else None
+        before = self._classes.get(owner, ())
+        if provider is None or offer is None:
+            now: tuple[Hash32, ...] = ()
+        else:
+            now = tuple(slot.host.id() for slot in offer.slots)
+            for slot, host_class in zip(offer.slots, now, strict=True):
+                bucket = self.buckets.get(host_class)
+                if bucket is None:
+                    bucket = self.buckets[host_class] = Bucket()
+                    self.hosts[host_class] = slot.host
+                bucket.put(owner, self._row(bucket, provider, offer, slot, host_class))
+        if before != now:
+            for host_class in before:
+                if host_class not in now:
+                    self.buckets[host_class].remove(owner)
+                    self._left.append(host_class)
+            if len(self._class_sets) >= CLASS_SETS_MAX:
+                self._class_sets.clear()
+            self._classes[owner] = self._class_sets.setdefault(now, now)  # one tuple for all that offer the same
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        """Classes that were left and that nobody has come back to. One for which somebody waits is looked at again."""
+        for _ in range(min(len(self._left) - IDLE_MAX, IDLE_LOOKS)):
+            host_class = self._left.popleft()
+            bucket = self.buckets.get(host_class)
+            if bucket is None:
+                continue
+            if bucket.is_idle():
+                del self.buckets[host_class], self.hosts[host_class]
+                self._kept.pop(host_class, None)
+                self._staked.pop(host_class, None)
+            elif not len(bucket):
+                self._left.append(host_class)
+
+    def _derive_free(self, owner: Address) -> None:
+        """Of what a claim or its end changes only this."""
+        provider = self._state.providers.get(owner)
+        if provider is None or provider.offer is None:
+            return
+        for slot, host_class in zip(provider.offer.slots, self._classes[owner], strict=True):
+            self.buckets[host_class].set_free(owner, _is_free(self._state, owner, slot.count, host_class))
+
+    def _row(self, bucket: Bucket, provider: "Provider", offer: Offer, slot: SlotOffer, host_class: Hash32) -> Row:
+        owner, price, hardware = provider.owner, price_of(slot), offer.hardware
+        bits = _kind_bits(offer.kinds)
+        if price > 0:
+            bits |= columns.PRICED
+        if _is_free(self._state, owner, slot.count, host_class):
+            bits |= columns.FREE
+        if owner in self._staked.get(host_class, NOBODY_STAKED).owners:
+            bits |= columns.STAKED
+        if offer.cached:
+            bits |= columns.CACHING
+        trusts = self._state.trust.get(owner)
+        if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
+            bits |= columns.STRUCK
+        until = 0 if provider.is_frozen else min(provider.alive_until, offer.expires)
+        memory, cores = max(0, min(hardware.memory_bytes, MEMORY_LIMIT)), max(0, min(hardware.cores, COUNT_LIMIT))
+        key = columns.key_of(price, provider.index)
+        if not hardware.gpus:
+            return Row(key, bits, until, memory, cores)
+        model, vram, mixed = _gpus_of(bucket, hardware)
+        bits |= columns.MIXED if mixed else 0
+        return Row(key, bits, until, memory, cores, vram, min(len(hardware.gpus), COUNT_LIMIT), model, mixed)
+
+    # ---- what the chain and the record say of a class
+
+    def staked(self, host_class: Hash32) -> frozenset[Address]:
+        """Distinct owners with an active slot in a class."""
+        block, hosts = self._state.own.block, self._state.hosts.get(host_class)
+        known = self._staked.get(host_class)
+        if known is not None and known.hosts is hosts and known.first <= block < known.after:
+            return known.owners
+        slots = hosts.slots if hosts is not None else ()
+        owners = frozenset(slot.owner for slot in slots if slot.is_active(block))
+        turns = [edge for slot in slots for edge in (slot.active_from, slot.active_until) if edge > block]
+        self._staked[host_class] = _Staked(hosts, block, min(turns, default=1 << 62), owners)
+        before = known.owners if known is not None else frozenset()
+        bucket = self.buckets.get(host_class)
+        if bucket is not None and before != owners:
+            if bool(before) != bool(owners):
+                bucket.forget_failures()
+            for owner in before ^ owners:
+                if owner in bucket:
+                    self._derive(owner)
+        return owners
+
+    def eligible(self, host_class: Hash32, at: UnixSeconds) -> EligibleList:
+        """The frame of a draw (PROTOCOL §5): slots active on chain whose owner is alive and offers the class."""
+        bucket = self.bucket(host_class)
+        self.staked(host_class)
+        staked = self._staked[host_class]
+        kept = self._kept.get(host_class)
+        version = bucket.version if bucket is not None else 0
+        if kept is not None and kept.staked is staked and kept.version == version and kept.first <= at < kept.until:
+            return kept.eligible
+        living, until = bucket.living(at) if bucket is not None else (set[Address](), 1 << 62)
+        every = staked.hosts.slots if staked.hosts is not None else ()
+        slots = tuple(slot for slot in every if slot.owner in living and slot.is_active(self._state.own.block))
+        eligible = kept.eligible if kept is not None else EligibleList((), 0)
+        if (slots, len(every)) != (eligible.slots, eligible.length):
+            eligible = self._keep_list(EligibleList(slots, len(every), eligible))
+        self._kept[host_class] = _Kept(staked, version, at, until, eligible)
+        return eligible
+
+    def list_of(self, root: Hash32) -> EligibleList:
+        """The list with this root, which jobs draw from; kept, because neighbouring jobs draw from one."""
+        found = self._lists.pop(root, None)
+        if found is not None:
+            self._lists[root] = found  # the newest now
+            return found
+        frame = self._state.frames[root]
+        slots = self._state.rosters[frame.roster].slots
+        return self._keep_list(EligibleList(frame.slots_in(slots), len(slots)))
+
+    def _keep_list(self, made: EligibleList) -> EligibleList:
+        self._lists[made.root] = made
+        while len(self._lists) > max(1, min(LISTS_MAX, LISTS_SLOTS_MAX // (made.length + 1))):
+            del self._lists[next(iter(self._lists))]
+        return made
+
+    def trust_root(self, trust_class: Hash32) -> Hash32:
+        """`Ack.stateRoot`: Merkle root over the trust of everybody in one job class."""
+        if self._changed_trust:
+            self._changed_trust.clear()
+            self._trust_roots.clear()
+        root = self._trust_roots.get(trust_class)
+        if root is None:
+            found = ((owner, trusts.by_class.get(trust_class)) for owner, trusts in self._state.trust.items())
+            root = merkle_root(frozenset(trust.leaf(owner, trust_class) for owner, trust in found if trust is not None))
+            self._trust_roots[trust_class] = root
+        return root
+
+
+@lru_cache(maxsize=256)
+def _kind_bits(kinds: tuple[JobKind, ...]) -> int:
+    bits = columns.PRESENT
+    for kind in kinds:
+        bits |= 1 << columns.KIND_BIT + kind
+    return bits
+
+
+def _drained(changed: set[Address]) -> tuple[Address, ...]:
+    """What is in it; emptied whole, because a set that was large once is slow to pop from for good."""
+    owners = tuple(changed)
+    changed.clear()
+    return owners
+
+
+def _gpus_of(bucket: Bucket, hardware: Hardware) -> tuple[int, int, tuple[tuple[str, int], ...]]:
+    """(model's number, VRAM, ()) of GPUs that are all alike, else (0, the largest VRAM, (model, VRAM) of each)."""
+    first = hardware.gpus[0]
+    if len(hardware.gpus) > 1:
+        gpus = tuple((gpu.model.lower(), max(0, min(gpu.vram_bytes, MEMORY_LIMIT))) for gpu in hardware.gpus)
+        if len(set(gpus)) > 1:
+            return 0, max(size for _, size in gpus), gpus
+    name, vram = first.model.lower(), max(0, min(first.vram_bytes, MEMORY_LIMIT))
+    model = bucket.model_number(name)
+    return (model, vram, ()) if model else (0, vram, ((name, vram),) * len(hardware.gpus))

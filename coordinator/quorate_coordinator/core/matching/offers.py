@@ -1,0 +1,262 @@
+"""The order book: live offers, their free slots, and which provider a primary goes to.
+
+Never in SQL: the offers stand in columns (`matching`), derived from the state (`matching_index`).
+"""
+
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from quorate_coordinator.core.events import HeartbeatReceived, OfferReceived
+from quorate_coordinator.core.matching import columns, market_index
+from quorate_coordinator.core.matching.columns import Bucket, Needs, Positions
+from quorate_coordinator.core.matching.needs import busy_or_not, needs_of, staked
+from quorate_coordinator.core.state import HostList, Job, Provider
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.cids import cid_parts
+from quorate_protocol.codec.quick import quicken, replace
+from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.messages import job_spec as job_rules
+from quorate_protocol.messages.offer import Offer, SlotOffer
+from quorate_protocol.messages.signed import Heartbeat
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Price, UnixSeconds
+
+CANDIDATES_MAX = 64  # cheapest that fit and are scored: within 0.1 % of the best score of all (measured at 10^6 offers)
+JITTER_PPM = 10_000  # prices within a hundredth are as good as equal
+STRIKE_PPM = 50_000  # a strike of the last 90 days weighs as much as a twentieth of the price
+CACHED_PPM = 50_000  # having the image or an input saves its fetch
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A provider that fits, with its price in this class."""
+
+    provider: Provider
+    price: Price
+
+
+quicken(Candidate)
+
+
+def on_offer(turn: Turn, event: OfferReceived) -> None:
+    """Takes a newer offer of a registered provider, signed by its operator key."""
+    offer = event.offer.offer
+    provider = registered(turn, offer.provider, event.key)
+    known = provider.offer
+    if known is not None and offer.seq <= known.seq:
+        if offer == known:
+            return
+        raise Refused(Code.STALE, f"offer: seq {offer.seq} is not above {known.seq}")
+    turn.state.providers[provider.owner] = replace(provider, offer=offer, alive_until=_alive(turn))
+
+
+def on_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
+    """Keeps a provider alive."""
+    beat: Heartbeat = event.heartbeat.message
+    provider = registered(turn, beat.provider, event.key)
+    if abs(turn.at - beat.time) > 60:
+        raise Refused(Code.STALE, "heartbeat: its time is more than 60 s off; set the clock")
+    if beat.seq <= provider.heartbeat_seq:
+        raise Refused(Code.STALE, f"heartbeat: seq {beat.seq} is not above {provider.heartbeat_seq}")
+    turn.state.providers[provider.owner] = replace(_unbarred(turn, provider), heartbeat_seq=beat.seq, alive_until=_alive(turn))
+
+
+def _unbarred(turn: Turn, provider: Provider) -> Provider:
+    """A bar ends with its time, unless a case has been opened meanwhile."""
+    if not provider.barred_until or turn.at < provider.barred_until:
+        return provider
+    is_accused = any(case.accused == provider.owner and case.is_convicted is None for case in turn.state.cases.values())
+    return replace(provider, is_frozen=is_accused, barred_until=UnixSeconds(0))
+
+
+def _alive(turn: Turn) -> UnixSeconds:
+    return UnixSeconds(turn.at + turn.rules.limits.heartbeat_alive)
+
+
+def registered(turn: Turn, owner: Address, key: Address) -> Provider:
+    """The registered provider whose operator key `key` is."""
+    provider = turn.state.providers.get(owner)
+    if provider is None:
+        raise Refused(Code.NOT_REGISTERED, f"provider 0x{owner.hex()}: register in Stakes first")
+    if key != provider.operator_key:
+        raise Refused(Code.WRONG_SIGNER, f"signed by 0x{key.hex()}, not by the operator key of 0x{owner.hex()}")
+    return provider
+
+
+def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
+    """An offer's slots in one host class."""
+    return market_index.slot_offer(offer, host_class)
+
+
+def price_of(slot: SlotOffer) -> Price:
+    """The price that tasks pay: on-demand, else spot."""
+    return market_index.price_of(slot)
+
+
+def free_slots(turn: Turn, provider: Provider, host_class: Hash32) -> int:
+    """Run slots of the class without a lease of ours. What others took, the provider says by Decline."""
+    return market_index.free_slots(turn.state, provider, host_class)
+
+
+def owners_of(turn: Turn, host_class: Hash32) -> frozenset[Address]:
+    """Distinct staked owners of a class, active now."""
+    return turn.state.market.staked(host_class)
+
+
+# ---------------------------------------------------------------------------------------------------------- who runs it
+
+
+def choose(turn: Turn, job: Job, wanted: int = 1) -> list[Candidate]:
+    """The best free providers for a job now, best first, no two of one owner or network; fewer than `wanted` when there are no more.
+
+    Of the 64 cheapest that fit, the best score: price × (1 + jitter + strikes − cached). The jitter is one that nobody can foresee.
+    """
+    host_class, order = job.ack.message.host_class, job.submission.order.message
+    bucket = turn.state.market.bucket(host_class)
+    if bucket is None:
+        return []
+    needs = needs_of(job.submission.spec)
+    if bucket.has_staked:
+        needs = staked(needs)
+    chance = int.from_bytes(hash_tuple(turn.random, job.id)[:8], "big")
+    found = bucket.cheapest(needs, order.max_price_per_hour, turn.at, chance & columns.SPREAD_MASK, CANDIDATES_MAX, job.refused_by)
+    if not found.size:
+        return []
+    scores = bucket.prices_at(found) * _weights(turn, job, bucket, found, chance)
+    if wanted == 1:
+        return [_candidate(turn, bucket, int(found[scores.argmin()]))]
+    return _distinct(turn, bucket, found[scores.argsort(kind="stable")].tolist(), wanted)
+
+
+def _candidate(turn: Turn, bucket: Bucket, position: int) -> Candidate:
+    owner, price = bucket.row_of(position)
+    return Candidate(turn.state.providers[owner], Price(price))
+
+
+def _distinct(turn: Turn, bucket: Bucket, ranked: list[int], wanted: int) -> list[Candidate]:
+    chosen: list[Candidate] = []
+    networks: set[Hash32] = set()
+    for position in ranked:
+        one = _candidate(turn, bucket, position)
+        if one.provider.network not in networks:
+            networks.add(one.provider.network)
+            chosen.append(one)
+            if len(chosen) == wanted:
+                break
+    return chosen
+
+
+def _weights(turn: Turn, job: Job, bucket: Bucket, found: Positions, chance: int) -> Positions:
+    """What each one's price is multiplied by, in ppm."""
+    mixed = bucket.numbers_at(found)
+    mixed += np.uint64(chance)
+    mixed *= _MIX_1
+    mixed ^= mixed >> _SHIFT_29
+    mixed *= _MIX_2
+    mixed >>= _SHIFT_32
+    mixed %= _JITTER
+    mixed += _ONE
+    weights: Positions = mixed.view(np.int64)  # far below 2^63
+    remarkable = (bucket.bits_at(found) & _REMARKABLE).nonzero()[0]
+    if remarkable.size:
+        wanted = frozenset(_digests_of(job.submission.spec))
+        for index, owner in zip(remarkable.tolist(), bucket.owners_at(found[remarkable]), strict=True):
+            weights[index] += _record_of(turn, owner, wanted)
+    return weights
+
+
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # SplitMix64's
+_SHIFT_29, _SHIFT_32 = np.uint64(29), np.uint64(32)
+_JITTER, _ONE = np.uint64(JITTER_PPM), np.uint64(PPM_ONE)
+_REMARKABLE = np.uint64(columns.STRUCK | columns.CACHING)
+
+
+def _record_of(turn: Turn, owner: Address, wanted: frozenset[Hash32]) -> int:
+    trusts, offer = turn.state.trust.get(owner), turn.state.providers[owner].offer
+    strikes = sum(trust.live_strikes(turn.at) for trust in trusts.by_class.values()) if trusts is not None else 0
+    has_cached = offer is not None and not wanted.isdisjoint(offer.cached)
+    return STRIKE_PPM * min(strikes, 10) - CACHED_PPM * has_cached
+
+
+def _digests_of(spec: job_rules.JobSpec) -> list[Hash32]:
+    return [job_rules.image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)]
+
+
+# ------------------------------------------------------------------------------------------------------ which class fits
+
+
+def fits(offer: Offer, spec: job_rules.JobSpec) -> bool:
+    """Whether the machine can hold the job at all."""
+    resources = spec.resources
+    if spec.sandbox not in ("", offer.sandbox):
+        return False
+    if spec.kind not in offer.kinds or resources.memory_bytes > offer.hardware.memory_bytes:
+        return False
+    if resources.gpu is not None:
+        big = [gpu for gpu in offer.hardware.gpus if gpu.vram_bytes >= resources.gpu.vram_bytes_min]
+        named = [gpu for gpu in big if not resources.gpu.model or gpu.model.lower() == resources.gpu.model.lower()]
+        return len(named) >= resources.gpu.count
+    return resources.cpu_millis <= offer.hardware.cores * 1000
+
+
+def class_for(turn: Turn, wanted: Hash32, spec: job_rules.JobSpec, price_max: Price, is_thin_too: bool = False) -> Hash32 | None:
+    """Of the host classes in which a live offer fits, busy or not, the one with most owners. Who names none gets no thin one: whoever owns
+    most of a class decides what is right there, and may have made it up.
+    """
+    market, is_gpu = turn.state.market, spec.resources.gpu is not None
+    market.refresh()
+    named = [wanted] if wanted != ZERO_HASH else list(market.buckets)
+    known = [host_class for host_class in named if host_class in market.buckets and market.hosts[host_class].is_gpu == is_gpu]
+    needs = busy_or_not(needs_of(spec))
+    for host_class in sorted(known, key=lambda item: (-len(owners_of(turn, item)), item)):
+        if wanted == ZERO_HASH and not is_thin_too and not _is_of_many(turn, host_class):
+            continue
+        bucket = market.bucket(host_class)
+        if bucket is not None and bucket.first(needs, price_max, turn.at).size:
+            return host_class
+    return None
+
+
+def _is_of_many(turn: Turn, host_class: Hash32) -> bool:
+    """Whether enough owners have been there for long enough (PROTOCOL §2, Job class)."""
+    limits, since = turn.rules.limits, turn.state.hosts.get(host_class, HostList()).since
+    old = (owner for owner in owners_of(turn, host_class) if max(0, turn.at - since.get(owner, turn.at)) >= limits.class_owner_age)
+    return sum(1 for _ in islice(old, limits.class_owners_min_any)) >= limits.class_owners_min_any
+
+
+def offers_for(turn: Turn, host_class: Hash32, spec: job_rules.JobSpec, price_max: Price) -> tuple[int, Price | None]:
+    """(live offers of a class that fit, busy or not; the lowest price among them)."""
+    bucket = turn.state.market.bucket(host_class)
+    if bucket is None:
+        return 0, None
+    needs = busy_or_not(needs_of(spec))
+    first = bucket.prices_at(bucket.first(needs, price_max, turn.at)).tolist()
+    return bucket.count(needs, price_max, turn.at), Price(first[0]) if first else None
+
+
+def median_price(turn: Turn, host_class: Hash32) -> Price:
+    """Of a class's live offers, busy or not; 0 when there are none."""
+    bucket, needs = turn.state.market.bucket(host_class), Needs(columns.PRESENT | columns.PRICED, 0, 0)
+    count = bucket.count(needs, columns.PRICE_LIMIT, turn.at) if bucket is not None else 0
+    if bucket is None or not count:
+        return Price(0)
+    lower_half = bucket.prices_at(bucket.cheapest(needs, columns.PRICE_LIMIT, turn.at, 0, (count + 1) // 2))
+    return Price(int(lower_half.max()))
+
+
+_ANYBODY = Needs(columns.PRESENT, 0, 0)
+
+
+def host_of(turn: Turn, host_class: Hash32) -> HostClass:
+    """The class as its cheapest live offer describes it."""
+    bucket = turn.state.market.bucket(host_class)
+    found = bucket.owners_at(bucket.first(_ANYBODY, columns.PRICE_LIMIT, turn.at)) if bucket else []
+    for owner in found:
+        offer = turn.state.providers[owner].offer
+        slot = slot_offer(offer, host_class) if offer is not None else None
+        if slot is not None:
+            return slot.host
+    raise Refused(Code.NO_OFFER, "order: no offer of this host class")

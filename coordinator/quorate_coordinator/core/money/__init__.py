@@ -1,0 +1,1 @@
+"""Money: ledger, epochs, what the chain covers."""

@@ -1,0 +1,68 @@
+"""What of the credits the chain has money for (PROTOCOL §6). It refuses an epoch whole whose final credits are above what vouchers brought
+in, or all credits above what is allocated: one client's fault would keep everybody's money. So an epoch shows no more than that.
+
+There is less when a voucher is not on the chain yet (an epoch has room for fifty), and when it never will be: the coordinator or its
+chain was away until a client had its deposit back. What is missing is shown as held, not as final: of the coordinator's own fee first, then
+of the audit fund, and only what is left of everybody, in parts equal to what is new of each. Nothing of this is remembered: the state keeps
+what everybody is owed, each epoch looks anew, and fees and vouchers that come later fill the gap.
+"""
+
+from collections.abc import Sequence
+
+from quorate_coordinator.core.effects import PaidVoucher
+from quorate_coordinator.core.money.ledger import chain_time
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.codec.quick import replace
+from quorate_protocol.rules.epoch_tree import Leaf
+from quorate_protocol.units import Amount
+
+FUND = 0  # index of the audit fund's leaf
+
+
+def backed(turn: Turn, leaves: tuple[Leaf, ...], vouchers: Sequence[PaidVoucher]) -> tuple[Leaf, ...]:
+    """The leaves as far as there is money, once these vouchers are on the chain too. Linear in accounts."""
+    covered = {item.voucher.message.client: item.voucher.message.cumulative for item in vouchers}
+    now, margin = chain_time(turn), turn.rules.limits.voucher_margin
+    charged = allocated = 0
+    for client in turn.state.clients.values():
+        paid = max(client.posted, covered.get(client.account, 0))
+        charged += paid
+        allocated += max(paid, client.reach(now, margin))
+    first = (turn.state.indices.get(turn.rules.coordinator), FUND)
+    before = _shown(turn)
+    news = {leaf.index: max(0, leaf.final - before.get(leaf.index, 0)) for leaf in leaves}
+    finals = _cuts(news, sum(leaf.final for leaf in leaves) - charged, first)
+    leaves = tuple(_moved(leaf, finals.get(leaf.index, 0)) for leaf in leaves)
+    owed = sum(leaf.final + leaf.held for leaf in leaves)
+    helds = _cuts({leaf.index: leaf.held for leaf in leaves}, owed - allocated, first)
+    return tuple(replace(leaf, held=Amount(leaf.held - helds[leaf.index])) if helds.get(leaf.index) else leaf for leaf in leaves)
+
+
+def _shown(turn: Turn) -> dict[int, int]:
+    """Final credits by index in the newest epoch on the chain: none of them ever falls."""
+    posted = [record for record in turn.state.epochs.values() if record.is_posted]
+    return {leaf.index: leaf.final for leaf in max(posted, key=lambda record: record.number).leaves} if posted else {}
+
+
+def _cuts(parts: dict[int, int], missing: int, first: Sequence[int | None]) -> dict[int, int]:
+    """How much of each part goes, so that in all `missing` does: whole parts of `first`, then of the others in proportion.
+
+    Rounded so that the sum is exact: each gets what the running total grows by.
+    """
+    cuts: dict[int, int] = {}
+    for index in first:
+        if missing > 0 and index in parts:
+            cuts[index] = min(parts[index], missing)
+            missing -= cuts[index]
+    others = {index: part for index, part in parts.items() if index not in first and part}
+    total, seen, gone = sum(others.values()), 0, 0
+    missing = min(missing, total)
+    for index, part in others.items() if missing > 0 else ():
+        seen += part
+        cuts[index] = missing * seen // total - gone
+        gone += cuts[index]
+    return cuts
+
+
+def _moved(leaf: Leaf, amount: int) -> Leaf:
+    return replace(leaf, final=Amount(leaf.final - amount), held=Amount(leaf.held + amount)) if amount else leaf

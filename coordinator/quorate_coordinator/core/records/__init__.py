@@ -1,0 +1,1 @@
+"""Receipts and runs that leave the state."""

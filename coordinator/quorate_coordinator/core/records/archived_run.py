@@ -1,0 +1,62 @@
+"""What is kept of a run that has left the state: all that its client, its providers and strangers may ask for."""
+
+from dataclasses import dataclass
+
+from quorate_coordinator.core import queries
+from quorate_coordinator.core.state import Job, State
+from quorate_protocol.codec.quick import quicken
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Ack
+from quorate_protocol.messages.views import JobEvent, RunView
+from quorate_protocol.rules import lease as leases
+from quorate_protocol.rules.lease import Lease
+from quorate_protocol.units import Address, Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLease:
+    """One assignment of it; `output` is the digest of the ciphertext that it committed to."""
+
+    hash: Hash32
+    provider: Address
+    output: Hash32 | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRun:
+    """A run that is over. `run` as its client sees it; `session_key` may say what the client may."""
+
+    run: RunView
+    ack: Envelope[Ack]
+    session_key: Address
+    leases: tuple[ArchivedLease, ...]
+    lines: tuple[JobEvent, ...]
+
+    @property
+    def last_line(self) -> int:
+        """Sequence number of its newest line."""
+        return self.lines[-1].seq if self.lines else 0
+
+    def view(self, is_client: bool) -> RunView:
+        """As the same run was shown while it was in the state."""
+        return self.run if is_client else queries.for_strangers(self.run)
+
+
+quicken(ArchivedRun)
+
+
+def archived(state: State, job: Job) -> ArchivedRun:
+    """A job that is over, as the state has it."""
+    kept = tuple(
+        ArchivedLease(lease.hash, lease.provider, committed_output(lease)) for lease in (state.leases[digest] for digest in job.leases)
+    )
+    session_key = job.submission.session.message.session_key
+    return ArchivedRun(queries.run_view(state, job, True), job.ack, session_key, kept, state.events.get(job.id) or ())
+
+
+def committed_output(lease: Lease) -> Hash32 | None:
+    """Digest of the ciphertext that a lease is bound to."""
+    phase = lease.phase
+    if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent):
+        return phase.commit.message.encrypted_output
+    return None

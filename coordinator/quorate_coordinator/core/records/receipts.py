@@ -1,0 +1,111 @@
+"""Builds the receipt of a decided job from what the state holds, when the verdict falls and again when it is stored.
+
+Nothing of it changes between the two: what a verdict rests on is over. So the effect need not carry the document (0007); mostly the
+two lie milliseconds apart, and what was made waits in memory.
+"""
+
+from collections.abc import Callable, Iterator
+
+from quorate_coordinator.core.effects import StoreReceipt, StoreSpec
+from quorate_coordinator.core.state import Batch, Decided, Job, State
+from quorate_coordinator.core.step_context import Rules, Turn
+from quorate_protocol.cids import RAW, cid_text, document_cid
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.receipt import BeaconEvidence, ExecutionEvidence, Party, Receipt, TakenFromChain
+from quorate_protocol.messages.signed import Verdict
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import audit
+from quorate_protocol.rules import lease as leases
+from quorate_protocol.rules.lease import Lease
+from quorate_protocol.units import Hash32
+
+
+def publish(turn: Turn, job: Job) -> Job:
+    """Has the receipt of a job that was decided now stored, and notes its CID."""
+    assert isinstance(job.phase, Decided)
+    verdict = job.phase.verdict
+    data = build(turn.state, turn.rules, job, verdict).encode()
+    cid = document_cid(data)
+    turn.state.receipts.put(cid, data)
+    turn.emit(StoreReceipt(f"receipt-doc-{cid}", job.id, verdict.message.seq, cid))
+    return turn.put(job, receipt_cid=cid)
+
+
+def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> bytes | None:
+    """What the effect stores. None when the job has left the state: its documents were stored before that.
+
+    Refused when a later verdict has replaced this one and took along what the first rested on: its own receipt is what counts.
+    """
+    job = state.jobs.get(effect.job_id)
+    if job is None:
+        return None
+    if isinstance(effect, StoreSpec):
+        return job.submission.spec.encode()
+    for verdict in (job.phase.verdict if isinstance(job.phase, Decided) else None, job.held_verdict):
+        if verdict is not None and verdict.message.seq == effect.verdict_seq:
+            waiting = state.receipts.take(effect.cid)
+            data = waiting or build(state, rules, job, verdict).encode()
+            if waiting is not None or document_cid(data) == effect.cid:
+                return data
+    raise Refused(Code.WRONG_PHASE, f"receipt: job 0x{job.id.hex()} has another verdict by now")
+
+
+def build(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> Receipt:
+    """The receipt of one verdict on a job; the same bytes for as long as the state has the job."""
+    batches = job.batches[: verdict.message.batches]
+    executions = tuple(_execution(state, state.leases[digest]) for batch in batches for digest in batch.members)
+    slots = (slot for batch in batches for slot in batch.slots)
+    parties = tuple(
+        Party(slot.owner, item.operator_key, slot.payout, slot.network) for slot, item in zip(slots, executions, strict=True)
+    )
+    rounds = {batch.commit_set.message.beacon_round for batch in batches}
+    eligible = state.eligible(job)
+    return Receipt(
+        chain_id=rules.domain.chain_id,
+        stakes=rules.domain.verifying_contract,
+        beacon_key=rules.beacon_key,
+        timing=rules.timing,
+        coordinator_key=rules.statement_key,
+        spec=job.submission.spec,
+        session=job.submission.session,
+        order=job.submission.order,
+        ack=job.ack,
+        batches=tuple(batch.commit_set for batch in batches),
+        beacons=tuple(BeaconEvidence(item.round, item.signature) for item in job.beacons if item.round in rounds),
+        executions=executions,
+        witness=job.witness,
+        stop=job.stop,
+        verdict=verdict,
+        slots=eligible.show(index for batch in batches for index in _touched(job, batch)),
+        taken_from_chain=TakenFromChain(job.ack.message.slot_block, job.list_length, parties),
+    )
+
+
+def _touched(job: Job, batch: Batch) -> Iterator[int]:
+    """Indices of the list that a batch's draw met, up to the last one taken."""
+    message = batch.commit_set.message
+    for beacon in job.beacons:
+        if message.slots and beacon.round == message.beacon_round:
+            seed = audit.seed(beacon.randomness, message.job_id, message.secret, message.batch)
+            yield from audit.touched(seed, message.slots, job.list_length)
+
+
+def _execution(state: State, lease: Lease) -> ExecutionEvidence:
+    phase = lease.phase
+    assert isinstance(phase, leases.Revealed | leases.Silent)
+    accept = state.accepts[lease.hash]
+    reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
+    key = state.providers[lease.provider].key_at(lease.assignment.message.accept_by)
+    return ExecutionEvidence(lease.index, lease.assignment, accept, phase.commit, reveal, key)
+
+
+def job_documents(state: State, rules: Rules, job_id: Hash32) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """(CID, what writes it) of spec and receipt of a job that is over: both are stored before it leaves the state."""
+    job = state.jobs.get(job_id)
+    if job is None:
+        return
+    spec = job.submission.spec
+    yield cid_text(RAW, job.submission.order.message.spec_hash), spec.encode
+    if isinstance(job.phase, Decided) and job.receipt_cid is not None:
+        verdict = job.phase.verdict
+        yield job.receipt_cid, lambda: build(state, rules, job, verdict).encode()

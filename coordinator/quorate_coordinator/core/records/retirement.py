@@ -1,0 +1,113 @@
+"""Jobs leave the state when nothing can need them any more (docs/decisions/0005); `archive` keeps what their clients may ask for.
+
+A job is over when it has ended, or when its verdict is final and its pay released. It stays as long as a court may hear of one of
+its executions. Then an effect writes it into the archive, durably, and only after that an event takes its rows out of the state:
+whoever looks finds it in one of the two, in both for a moment, and a crash in between repeats the writing, which changes nothing.
+"""
+
+from heapq import heapify, heappop, heappush
+
+from quorate_coordinator.core.audit import eligible_snapshots, faults
+from quorate_coordinator.core.effects import ArchiveRuns
+from quorate_coordinator.core.events import RunsArchived
+from quorate_coordinator.core.state import Decided, Ended, Job, State
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.units import Hash32, UnixSeconds
+
+BATCH_MAX = 64  # runs in one effect, written in one transaction
+PER_TICK_MAX = 2048
+LOOK_AGAIN_SECONDS = 30
+ARCHIVED = "archived"
+
+
+class Leaving:
+    """Jobs that are over, by the moment from which they may go: derived from the table `finished`."""
+
+    def __init__(self, state: State) -> None:
+        self._finished, self._changed = state.finished, state.finished.follow()
+        self._heap: list[tuple[UnixSeconds, Hash32]] = []  # with entries that are out of date
+
+    def is_due(self, at: int | None) -> bool:
+        """Whether somebody may go at a moment; None: ever."""
+        first = self._first()
+        return first is not None and (at is None or first[0] <= at)
+
+    def take(self, at: UnixSeconds, most: int) -> list[Hash32]:
+        """Those whose moment has come, in order of their moments; the caller writes to the rows of all of them."""
+        found: list[Hash32] = []
+        while len(found) < most and (first := self._first()) is not None and first[0] <= at:
+            found.append(heappop(self._heap)[1])
+        return found
+
+    def _first(self) -> tuple[UnixSeconds, Hash32] | None:
+        if self._changed:
+            for job_id in self._changed:
+                if job_id in self._finished:
+                    heappush(self._heap, (self._finished[job_id], job_id))
+            self._changed.clear()
+            if len(self._heap) > 2 * len(self._finished) + 64:
+                self._heap = [(at, job_id) for job_id, at in self._finished.items()]
+                heapify(self._heap)
+        while self._heap and self._finished.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0] if self._heap else None
+
+
+def archive_due(turn: Turn, leaving: Leaving) -> None:
+    """Has those written down that nothing needs any more; the others are looked at again later."""
+    found = []
+    named = faults.in_court(turn)
+    for job_id in dict.fromkeys(leaving.take(turn.at, PER_TICK_MAX)):
+        until = _needed_until(turn, turn.state.jobs[job_id], named)
+        if until > turn.at:
+            turn.state.finished[job_id] = until
+        else:
+            del turn.state.finished[job_id]
+            found.append(job_id)
+    for start in range(0, len(found), BATCH_MAX):
+        batch = tuple(found[start : start + BATCH_MAX])
+        turn.emit(ArchiveRuns(f"archive-{batch[0].hex()}-{turn.at}", batch))
+
+
+def on_archived(turn: Turn, event: RunsArchived) -> None:
+    """They are in the archive for good: their rows go. Told again, nothing happens."""
+    named = faults.in_court(turn)
+    for job_id in event.jobs:
+        job = turn.state.jobs.get(job_id)
+        if job is None or not is_over(job):
+            continue
+        until = _needed_until(turn, job, named)
+        if until > turn.at:
+            turn.state.finished[job_id] = until
+        else:
+            _forget(turn, job)
+
+
+def is_over(job: Job) -> bool:
+    """Whether nothing can change about a job: neither its result nor its money."""
+    return isinstance(job.phase, Ended) or (isinstance(job.phase, Decided) and job.phase.is_final and job.is_released)
+
+
+def _needed_until(turn: Turn, job: Job, named: frozenset[Hash32]) -> UnixSeconds:
+    """When it may go: not while a case names it, nor while one may be opened over it."""
+    if job.id in named:
+        return UnixSeconds(turn.at + LOOK_AGAIN_SECONDS)
+    return max(turn.at, faults.heard_until(turn, job))
+
+
+def _forget(turn: Turn, job: Job) -> None:
+    state = turn.state
+    for digest in job.leases:
+        lease = state.leases[digest]
+        held = state.occupied.get(lease.provider) or ()
+        if digest in held:
+            state.occupied[lease.provider] = tuple(item for item in held if item != digest)
+        del state.leases[digest]
+        state.accepts.pop(digest, None)
+    for commit_hash in job.commits:
+        state.commits.pop(commit_hash, None)
+    eligible_snapshots.let_go(turn, job.ack.message.eligible_root)
+    state.events.pop(job.id, None)
+    state.finished.pop(job.id, None)
+    del state.jobs[job.id]
+    turn.count(ARCHIVED)

@@ -1,0 +1,119 @@
+"""One step's context: the state in its transaction, the moment, the step's random value, and what it has decided so far."""
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TypeVar
+
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.state import LINES, ONLY, Books, Job, State
+from quorate_protocol.codec.quick import replace, with_changes
+from quorate_protocol.crypto import eip712
+from quorate_protocol.crypto.hashing import hash_tuple, keccak256
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages.envelope import Envelope, Sign, seal
+from quorate_protocol.messages.signed import Commit, Message
+from quorate_protocol.messages.views import JobEvent
+from quorate_protocol.rules.beacon_rounds import Timing
+from quorate_protocol.units import Address, Bps, Hash32, Sequence, UnixSeconds
+
+M = TypeVar("M", bound=Message)
+EVENTS_PER_JOB_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What does not change while the coordinator runs. `sign` is deterministic, so replay signs the same bytes."""
+
+    domain: eip712.Domain
+    coordinator: Address
+    statement_key: Address
+    sign: Sign
+    limits: Limits
+    fee_bps: Bps
+    beacon_genesis: int
+    beacon_key: bytes
+    sources: tuple[str, ...]  # gateway base URLs given to providers
+
+    @property
+    def timing(self) -> Timing:
+        """By which rounds later batches are drawn."""
+        limits = self.limits
+        return Timing(self.beacon_genesis, limits.beacon_period, limits.reveal_within, limits.max_hold)
+
+    def secret(self) -> Hash32:
+        """A key of this coordinator's for values that nobody may foresee: known to whoever holds the statement key."""
+        return _secret(self.statement_key, self.sign)
+
+
+@lru_cache(maxsize=16)
+def _secret(_: Address, sign: Sign) -> Hash32:
+    """Kept, because it costs a signature."""
+    return keccak256(sign(hash_tuple("quorate-derive/2")))
+
+
+@dataclass(slots=True)
+class Turn:
+    """What the functions of one step share. Only this step writes to it."""
+
+    state: State
+    rules: Rules
+    at: UnixSeconds
+    random: Hash32
+    effects: list[Effect] = field(default_factory=list)
+    draws: int = 0
+
+    def emit(self, effect: Effect) -> None:
+        """Adds an effect."""
+        self.effects.append(effect)
+
+    def seal(self, message: M) -> Envelope[M]:
+        """Signs as the coordinator."""
+        return seal(self.rules.domain, message, self.rules.sign)
+
+    def digest(self, message: Message) -> Hash32:
+        """EIP-712 digest in this deployment's domain."""
+        return eip712.digest(self.rules.domain, message)
+
+    def derive(self, label: str) -> Hash32:
+        """A fresh secret value of this step, from its journaled randomness and the signing key: the journal alone foretells nothing."""
+        self.draws += 1
+        return hash_tuple(self.rules.secret(), self.random, label, self.draws)
+
+    def books(self, **changes: object) -> Books:
+        """Changes the row of books."""
+        books = with_changes(self.state.own, changes)
+        self.state.books[ONLY] = books
+        return books
+
+    def put(self, job: Job, **changes: object) -> Job:
+        """Stores a job, changed."""
+        changed = with_changes(job, changes) if changes else job
+        self.state.jobs[job.id] = changed
+        return changed
+
+    def note(self, job: Job, name: str, text: str, commit: Envelope[Commit] | None = None) -> None:
+        """Adds a line to a job's history, which its client follows."""
+        event = JobEvent(Sequence(self.count(LINES)), self.at, job.id, name, text, commit)
+        self.state.events[job.id] = _with(self.state.events.get(job.id) or (), event, EVENTS_PER_JOB_MAX)
+
+    def count(self, name: str) -> int:
+        """Counts one more; the count."""
+        counted = (self.state.counters.get(name) or 0) + 1
+        self.state.counters[name] = counted
+        return counted
+
+    def set_live(self, job: Job, is_live: bool) -> None:
+        """Counts a job among those under way, or no longer; once."""
+        if (job.id in self.state.live) == is_live:
+            return
+        if is_live:
+            self.state.live[job.id] = True
+        else:
+            del self.state.live[job.id]
+        client = self.state.clients[job.submission.order.message.client]
+        self.state.clients[client.account] = replace(client, under_way=client.under_way + (1 if is_live else -1))
+
+
+def _with(log: tuple[JobEvent, ...], event: JobEvent, most: int) -> tuple[JobEvent, ...]:
+    """A log with one more line. A full one loses its oldest quarter at once, so that it is not copied twice each time."""
+    return (*log, event) if len(log) < most else (*log[-most * 3 // 4 :], event)

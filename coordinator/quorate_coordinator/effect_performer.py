@@ -1,0 +1,126 @@
+"""Performs the core's effects: frames to providers, documents into the store, transactions to the chain."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from quorate_contracts.bindings.calls import Call
+from quorate_contracts.bindings.court import CaseExecution, case_bond
+from quorate_contracts.bindings.epochs import SignedVoucher
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.chain.queries import backers, everything, newest_epoch, view
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import ArchiveRuns, Effect, Evidence, OpenCase, PostEpoch, Send, StoreReceipt, StoreSpec
+from quorate_coordinator.core.state import State
+from quorate_coordinator.storage.documents import Documents
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages import frames
+from quorate_protocol.ports import Clock, Peers
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, Amount, Seconds, usd
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.sender import Sender, Unfunded
+
+log = logging.getLogger(__name__)
+ANSWER_WITHIN = Seconds(3)
+SEND_SECONDS = 60.0
+FUNDS_SECONDS = 15.0
+RECONNECT_LOOKS = 8
+RECONNECT_LOOK_SECONDS = 0.25
+
+
+@dataclass(slots=True)
+class Performer:
+    """One method an effect; Unavailable is retried by the outbox, Refused ends the effect."""
+
+    coordinator: Address
+    contracts: Contracts
+    client: ChainClient
+    limits: Limits
+    peers: Peers
+    documents: Documents
+    sender: Sender
+    clock: Clock
+    archivist: Callable[[ArchiveRuns], Awaitable[None]]
+    submit: Callable[[ev.Event], Awaitable[object]]
+    state: State
+
+    async def __call__(self, effect: Effect) -> None:
+        """Performs one effect; harmless to repeat."""
+        match effect:
+            case Send():
+                await self._send(effect)
+            case StoreSpec() | StoreReceipt():
+                await self.documents.perform(effect)
+            case PostEpoch():
+                await self._post(effect)
+            case OpenCase():
+                await self._open_case(effect)
+            case ArchiveRuns():
+                await self.archivist(effect)
+
+    async def _send(self, effect: Send) -> None:
+        # A provider that comes back within the retry's growing pause is served at once, not at the end of the pause.
+        for _ in range(RECONNECT_LOOKS):
+            if effect.peer in self.peers.connected():
+                break
+            await self.clock.sleep(RECONNECT_LOOK_SECONDS)
+        try:
+            await self.peers.request(effect.peer, frames.encode(effect.frame), ANSWER_WITHIN)
+        except Unavailable as error:
+            if self.clock.now() > effect.expires:
+                # Too late to matter: the lease's own deadline has judged it, and newer messages replace older ones.
+                log.info("%s dropped: %s", effect.key, error)
+                return
+            raise Unavailable(str(error), 0.3) from error
+
+    async def _post(self, effect: PostEpoch) -> None:
+        epochs = self.contracts.epochs
+        vouchers = [SignedVoucher(item.session, item.voucher) for item in effect.vouchers]
+        # A session that the chain has proven once need not be shown and checked again: 7,000 gas a voucher.
+        clients = [item.voucher.message.client for item in effect.vouchers]
+        known = {client: await view(self.client, epochs.session(self.coordinator, client)) for client in clients}
+        call = epochs.post(self.coordinator, effect.number, effect.root, vouchers, known)
+        try:
+            await self._transact(effect.key, call)
+        except Refused:
+            # What is known here differs from what stands there: before the next is built, all that it rests on is asked for.
+            await self.submit(await everything(self.client, self.contracts, self.coordinator, backers(self.state)))
+            raise
+        # Its log may be kept back; who waits for it would wait with everybody's money.
+        await self.submit(ev.ChainAsked((await newest_epoch(self.client, self.contracts, self.coordinator),)))
+
+    async def _open_case(self, effect: OpenCase) -> None:
+        executions = [_execution(item) for item in effect.executions]
+        bond = case_bond(executions, self.limits)
+        if not await self.sender.known(effect.key):
+            await self._must_hold(bond, executions)
+        await self._transact(f"{effect.key}-approve", self.contracts.token.approve(self.contracts.deployment.court, bond))
+        await self._transact(effect.key, self.contracts.court.open_case(executions))
+
+    async def _must_hold(self, bond: Amount, executions: Sequence[CaseExecution]) -> None:
+        """`Unavailable` while our key lacks a case's bond, until the court hears the case no more: then let it say so."""
+        held = await view(self.client, self.contracts.token.balance_of(self.sender.address))
+        if held >= bond:
+            return
+        heard_until = min(item.assignment.message.accept_by + item.assignment.message.max_duration for item in executions)
+        if (await self.client.head()).time <= heard_until + self.limits.case_evidence_age:
+            told = f"the posting key 0x{self.sender.address.hex()} needs {usd(bond)} USD for the bond of a case, and has {usd(held)}"
+            raise Unavailable(told, FUNDS_SECONDS)
+
+    async def _transact(self, purpose: str, call: Call) -> None:
+        try:
+            receipt = await self.sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)
+        except Unfunded as error:
+            # A case must not be given up because our own key ran dry.
+            raise Unavailable(f"the posting key 0x{self.sender.address.hex()} needs coins for gas: {error}", FUNDS_SECONDS) from error
+        log.info("%s: %d gas", purpose, receipt.gas_used)
+
+
+def purpose_of(effect: Effect, refused: Refused) -> tuple[str, str] | None:
+    """(purpose, reason) when the core must hear that the chain refused something."""
+    return (effect.key, refused.detail or str(refused)) if isinstance(effect, PostEpoch | OpenCase) else None
+
+
+def _execution(item: Evidence) -> CaseExecution:
+    return CaseExecution(item.session, item.order, item.index, item.blind, item.assignment, item.commit)

@@ -1,0 +1,1 @@
+"""Frames from connected providers."""

@@ -1,0 +1,154 @@
+"""Everything that comes from providers: decoded, verified, and only then an event.
+
+Signatures are checked here against the message's own text; the core decides whether that key may say it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorate_content.content_limits import Bounds
+from quorate_content.sealed import check_sealed
+from quorate_content.store.content_store import ContentStore
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.providers.frame_limits import Tolerance
+from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_logs import LogBook
+from quorate_protocol.crypto.commitment import check_opens
+from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages import frames
+from quorate_protocol.messages import offer as offers
+from quorate_protocol.messages.envelope import AnyEnvelope, Envelope, signer
+from quorate_protocol.messages.job_spec import Resources
+from quorate_protocol.messages.signed import Commit, Reveal, Statement
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import lease as leases
+from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_runtime.actor.actor import Actor
+from quorate_runtime.keys.crypto import recover
+
+OVERHEAD_BYTES = 1 << 20
+ENTRY_BYTES = 512  # of one entry beside its file's own bytes: names of up to 255, CIDs, and where it stands in the CAR
+
+
+def ciphertext_most(resources: Resources) -> int:
+    """Bytes that the ciphertext of an output within these limits stays far below, however small and many its files are (I3)."""
+    entries = min(resources.output_inodes, Bounds().entries_max)
+    return 2 * (resources.output_bytes + OVERHEAD_BYTES + entries * ENTRY_BYTES)
+
+
+@dataclass(slots=True)
+class Gate:
+    """Handler of provider frames (`ports.Handler`)."""
+
+    domain: Domain
+    limits: Limits
+    core: Coordinator
+    actor: Actor[ev.Event, Effect]
+    store: ContentStore
+    clock: Clock
+    logs: LogBook
+    outputs: Outputs
+    tolerance: Tolerance
+    on_older: Callable[[str], None] = lambda what: None  # hears that we have signed what is not in our state
+
+    async def __call__(self, sender: str, data: bytes) -> bytes:
+        """One frame in, Ok out; Refused travels back as the port's error. `Unavailable` when this peer has to slow down."""
+        self.tolerance.check(sender)
+        try:
+            await self._take(sender, frames.decode(data))
+        except Refused:
+            self.tolerance.offended(sender)
+            raise
+        return frames.encode(frames.Ok())
+
+    async def _take(self, sender: str, frame: frames.Frame) -> None:
+        match frame:
+            case frames.LogsSent(assignment_hash, text):
+                self._logs(sender, assignment_hash, text)
+            case frames.RevealSent(reveal):
+                await self._reveal(reveal)
+            case frames.CommitSent(commit):
+                await self._commit(commit)
+            case frames.StatementSent(statement):
+                self.tolerance.unasked(sender)
+                self._statement(statement)
+            case frames.OfferSent() | frames.HeartbeatSent():
+                self.tolerance.unasked(sender)
+                await self.actor.submit(self._event(frame))
+            case _:
+                await self.actor.submit(self._event(frame))
+
+    def _event(self, frame: frames.Frame) -> ev.Event:
+        match frame:
+            case frames.OfferSent(offer):
+                now = UnixSeconds(int(self.clock.now()))
+                return ev.OfferReceived(offer, offers.validate(offer, self.domain, recover, now, self.limits.offer_ttl))
+            case frames.HeartbeatSent(heartbeat):
+                return ev.HeartbeatReceived(heartbeat, self._signer(heartbeat))
+            case frames.AcceptSent(accept):
+                return ev.AcceptReceived(accept, self._signer(accept))
+            case frames.DeclineSent(decline):
+                return ev.DeclineReceived(decline, self._signer(decline))
+            case _:
+                raise Refused(Code.UNSUPPORTED, f"{type(frame).__name__} is not sent to a coordinator")
+
+    def _signer(self, envelope: AnyEnvelope) -> Address:
+        return signer(self.domain, envelope, recover)
+
+    def _statement(self, statement: Envelope[Statement]) -> None:
+        """One of ours, shown by the provider that it is for. Nobody else can sign one: whoever does not know it has lost it."""
+        if self._signer(statement) != self.core.rules.statement_key:
+            raise Refused(Code.WRONG_SIGNER, "statement: not signed by this coordinator's statement key")
+        provider = self.core.state.providers.get(statement.message.provider)
+        known = provider.statement_seq if provider is not None else 0
+        if statement.message.seq > known:
+            who = f"0x{statement.message.provider.hex()}"
+            self.on_older(f"provider {who} has shown its statement {statement.message.seq}, and the journal knows {known}")
+
+    async def _commit(self, commit: Envelope[Commit]) -> None:
+        message, key = commit.message, self._signer(commit)
+        is_stored = await self.store.resolve(message.encrypted_output) is not None
+        self.outputs.claim(message.encrypted_output, message.assignment_hash)
+        try:
+            await self.actor.submit(ev.CommitReceived(commit, key, is_stored))
+        except Refused:
+            self.outputs.give_up(message.encrypted_output, message.assignment_hash)
+            raise
+
+    async def _reveal(self, reveal: Reveal) -> None:
+        """Opens the stored ciphertext before the core hears of it; cheap checks come first, so that strangers cost little."""
+        lease = self.core.state.leases.get(reveal.assignment_hash)
+        if lease is None:
+            raise Refused(Code.UNKNOWN, f"assignment 0x{reveal.assignment_hash.hex()}")
+        if isinstance(lease.phase, leases.Closed):
+            check_opens(lease.phase.commit.message, reveal)
+            await self._check_output(lease, lease.phase.commit.message.encrypted_output, reveal)
+        await self.actor.submit(ev.RevealReceived(reveal, has_opened=True))
+
+    async def _check_output(self, lease: leases.Lease, ciphertext: Hash32, reveal: Reveal) -> None:
+        cid = await self.store.resolve(ciphertext)
+        if cid is None:
+            raise Refused(Code.NOT_STORED, "reveal: its ciphertext is not in the staging store")
+        bound = ciphertext_most(self.core.state.jobs[lease.job_id].submission.spec.resources)
+        async with await self.store.lease(cid) as held:
+            await asyncio.to_thread(check_sealed, held.path, reveal.salt, reveal.output_digest, bound)
+
+    def _logs(self, sender: str, assignment_hash: Hash32, text: str) -> None:
+        lease = self.core.state.leases.get(assignment_hash)
+        if lease is None or "0x" + lease.provider.hex() != sender.lower():
+            raise Refused(Code.NOT_YOURS, "logs: not of an assignment of this provider")
+        if len(text) > frames.LOG_TEXT_MAX:
+            raise Refused(Code.OVERSIZE, f"logs: at most {frames.LOG_TEXT_MAX} characters a frame")
+        self.tolerance.logged(sender, len(text))
+        job = self.core.state.jobs[lease.job_id]
+        # Only the first execution's lines are streamed: an auditor's would only repeat them.
+        if lease.batch == 0 and job.leases and all(item == lease.hash or self._gave_up(item) for item in job.leases[: lease.index]):
+            self.logs.add(job.submission.order.message.client, job.id, text)
+
+    def _gave_up(self, digest: Hash32) -> bool:
+        return isinstance(self.core.state.leases[digest].phase, leases.Declined | leases.Lapsed | leases.Stopped)

@@ -1,0 +1,1 @@
+"""SQL tables for people, projected from the state."""

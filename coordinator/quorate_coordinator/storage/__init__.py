@@ -1,0 +1,1 @@
+"""The coordinator's files: archive, documents, staging store, run logs."""

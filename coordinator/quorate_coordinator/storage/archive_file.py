@@ -1,0 +1,147 @@
+"""The archive on disk: one SQLite file that only this process writes. Nothing in it can be made anew, so it is never emptied.
+
+A file of a newer program ends the start with a sentence. While it cannot be read, runs that are over wait in the state, and whoever
+asks for one that has left it is told to come again; jobs go on.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from quorate_coordinator.core.records.archived_run import ArchivedRun
+from quorate_coordinator.storage.archive import RUNS_PER_LOOK, Place, Readers, Row, place_of, readers_of, row_of
+from quorate_protocol.codec import canonical, text_writer
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Address, Hash32
+from quorate_runtime.sqlite.optional import LargeFile
+
+WRITING = "does not take finished runs"
+TABLES = """
+CREATE TABLE runs (
+    job_id BLOB PRIMARY KEY, client BLOB NOT NULL, created_at INTEGER NOT NULL, last_line INTEGER NOT NULL, shown TEXT NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE INDEX runs_by_age ON runs (client, created_at, last_line);
+CREATE INDEX runs_by_client_line ON runs (client, last_line);
+CREATE INDEX runs_by_line ON runs (last_line);
+CREATE TABLE outputs (digest BLOB PRIMARY KEY, lease BLOB NOT NULL, provider BLOB NOT NULL, client BLOB NOT NULL) WITHOUT ROWID;
+"""
+# From when on a run counts its days; those that are there already begin now. `left`: outputs of runs that have gone.
+TABLES_2 = """
+ALTER TABLE runs ADD COLUMN over_at INTEGER NOT NULL DEFAULT 0;
+UPDATE runs SET over_at = CAST(strftime('%s', 'now') AS INTEGER);
+CREATE INDEX runs_by_end ON runs (over_at, job_id);
+CREATE TABLE left_outputs (digest BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE gone (only INTEGER PRIMARY KEY CHECK (only = 1), runs INTEGER NOT NULL);
+INSERT INTO gone VALUES (1, 0);
+"""
+
+
+class FileArchive:
+    """`RunArchive` in a file."""
+
+    def __init__(self, path: Path, gone: str = "") -> None:
+        """Opens or makes it, at once or as soon as that can be; `gone` as in `LargeFile`. `FileNewer` when it is a newer program's."""
+        self.file = LargeFile(path, (TABLES, TABLES_2), gone)
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be used, for people."""
+        return self.file.problem
+
+    def keep(self, runs: Sequence[ArchivedRun]) -> None:
+        """As `RunArchive`. `Unavailable` while the disk does not take it."""
+        rows = [_columns(run) for run in runs]
+        outputs = [(digest, item.lease, item.provider, item.client) for run in runs for digest, item in readers_of(run)]
+        with self.file.writing(WRITING) as writer:
+            writer.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            # The first keeps it: whoever names another's output while the archive is away does not get it by being archived later.
+            writer.executemany("INSERT OR IGNORE INTO outputs VALUES (?, ?, ?, ?)", outputs)
+
+    def run(self, job_id: Hash32) -> ArchivedRun | None:
+        """As `RunArchive`."""
+        return next(iter(self._runs("WHERE job_id = ?", job_id)), None)
+
+    def runs_of(self, client: Address, limit: int) -> list[ArchivedRun]:
+        """As `RunArchive`."""
+        return self._runs("WHERE client = ? ORDER BY created_at DESC, last_line DESC LIMIT ?", client, limit)
+
+    def runs_after(self, client: Address, line: int) -> list[ArchivedRun]:
+        """As `RunArchive`."""
+        return self._runs("WHERE client = ? AND last_line > ? ORDER BY last_line DESC LIMIT ?", client, line, RUNS_PER_LOOK)
+
+    def newest_line(self, client: Address) -> int:
+        """As `RunArchive`."""
+        return int(self._read("SELECT max(last_line) FROM runs WHERE client = ?", client)[0][0] or 0)
+
+    def since(self, line: int, limit: int) -> list[tuple[int, Row]]:
+        """As `RunArchive`."""
+        query = "SELECT last_line, shown FROM runs WHERE last_line > ? ORDER BY last_line LIMIT ?"
+        return [(int(last), json.loads(shown)) for last, shown in self._read(query, line, limit)]
+
+    def readers(self, output: Hash32) -> Readers | None:
+        """As `RunArchive`."""
+        rows = self._read("SELECT lease, provider, client FROM outputs WHERE digest = ?", output)
+        return Readers(Hash32(rows[0][0]), Address(rows[0][1]), Address(rows[0][2])) if rows else None
+
+    def count(self) -> int:
+        """As `RunArchive`."""
+        query = "SELECT (SELECT count(*) FROM runs) + (SELECT runs FROM gone)"
+        return int(self._read(query)[0][0])
+
+    def used_bytes(self) -> int:
+        """As `RunArchive`: without the pages that wait to be used again."""
+        return self.file.used_bytes()
+
+    def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:
+        """As `RunArchive`."""
+        query = "SELECT over_at, job_id, body FROM runs WHERE over_at < ? AND (over_at, job_id) > (?, ?) ORDER BY over_at, job_id LIMIT ?"
+        with self.file.writing("cannot be read") as writer:
+            rows = writer.execute(query, (moment, *after, limit)).fetchall()
+        return [((int(at), Hash32(job_id)), self._decoded(body)) for at, job_id, body in rows]
+
+    def forget(self, runs: Sequence[ArchivedRun], stored: frozenset[Hash32]) -> None:
+        """As `RunArchive`. `Unavailable` while the disk does not take it."""
+        outputs = [digest for run in runs for digest, _ in readers_of(run)]
+        with self.file.writing(WRITING) as writer:
+            changed = writer.executemany("DELETE FROM runs WHERE job_id = ?", [(run.run.job_id,) for run in runs]).rowcount
+            writer.execute("UPDATE gone SET runs = runs + ?", (changed,))
+            writer.executemany("DELETE FROM outputs WHERE digest = ?", [(digest,) for digest in outputs if digest not in stored])
+            writer.executemany("INSERT OR IGNORE INTO left_outputs VALUES (?)", [(digest,) for digest in outputs if digest in stored])
+
+    def forgotten_outputs(self, after: Hash32, limit: int) -> list[Hash32]:
+        """As `RunArchive`."""
+        query = "SELECT digest FROM left_outputs WHERE digest > ? ORDER BY digest LIMIT ?"
+        with self.file.writing("cannot be read") as writer:
+            return [Hash32(digest) for (digest,) in writer.execute(query, (after, limit))]
+
+    def forget_outputs(self, outputs: Sequence[Hash32]) -> None:
+        """As `RunArchive`. `Unavailable` while the disk does not take it."""
+        named = [(digest,) for digest in outputs]
+        with self.file.writing(WRITING) as writer:
+            writer.executemany("DELETE FROM outputs WHERE digest IN (SELECT digest FROM left_outputs WHERE digest = ?)", named)
+            writer.executemany("DELETE FROM left_outputs WHERE digest = ?", named)
+
+    def close(self) -> None:
+        """As `RunArchive`."""
+        self.file.close()
+
+    def _runs(self, where: str, *values: bytes | int) -> list[ArchivedRun]:
+        return [self._decoded(body) for (body,) in self._read(f"SELECT body FROM runs {where}", *values)]
+
+    def _read(self, query: str, *values: bytes | int) -> list[tuple[Any, ...]]:
+        with self.file.reading() as reader:
+            return reader.execute(query, values).fetchall()
+
+    def _decoded(self, body: bytes) -> ArchivedRun:
+        try:
+            return canonical.from_json(ArchivedRun, canonical.parse(body, len(body)))
+        except (Refused, ValueError, TypeError) as error:
+            raise self.file.damaged(f"a run in it cannot be decoded ({error})") from error
+
+
+def _columns(over: ArchivedRun) -> tuple[bytes | int | str, ...]:
+    run = over.run
+    over_at, _ = place_of(over)
+    return run.job_id, run.client, run.created_at, over.last_line, json.dumps(row_of(over)), text_writer.encode(over), over_at

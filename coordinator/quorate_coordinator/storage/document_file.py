@@ -1,0 +1,159 @@
+"""The coordinator's own documents (specs, receipts) on disk: one SQLite file with a reservation of its own, that no account shares.
+
+Beside the content store, because a document is a few kilobytes: as files they cost two blocks and five syncs each, here a share of
+one sync. They are kept for `keep_seconds`. When the file reaches its bound the oldest go earlier, but none younger than
+`least_seconds`: before that everything waits (`Unavailable`), so an operator who gives too little loses time and no receipt.
+
+The bound is looked at in pages that SQLite says are in use: true on the disk, and without a sum that could be wrong.
+"""
+
+import asyncio
+import logging
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Hash32
+from quorate_runtime.sqlite.durable import used_bytes
+from quorate_runtime.sqlite.optional import LargeFile
+
+log = logging.getLogger(__name__)
+DAY_SECONDS = 86_400
+LEAST_SECONDS = 23 * DAY_SECONDS  # a coordinator's bond can be taken for 21 d, and a challenge and its answer take 30 h (PROTOCOL §6)
+FRESH_SECONDS = DAY_SECONDS  # stored again sooner than this, a document is not written again
+BATCH_MAX = 256  # documents in one transaction
+PRUNED_AT_ONCE = 512
+NEARLY_FULL, TOLD_EVERY_SECONDS = 0.9, 3_600.0
+SPARE_BYTES = 1 << 20  # of the bound, for the pages that a transaction needs on its way
+RETRY_SECONDS = 10.0
+TABLES = """
+CREATE TABLE documents (digest BLOB NOT NULL UNIQUE, at INTEGER NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE INDEX documents_by_age ON documents (at);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How much is kept and for how long."""
+
+    bytes_max: int
+    keep_seconds: int
+    least_seconds: int = LEAST_SECONDS
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    digest: Hash32
+    data: bytes
+    is_written: bool = False
+
+
+class DocumentFile:
+    """Documents by their sha2-256. Look-ups are short and come from the event loop; writing is in a thread, many in one transaction."""
+
+    def __init__(self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time, gone: str = "") -> None:
+        """Opens or makes it, at once or as soon as that can be; `gone` as in `LargeFile`. `FileNewer` when it is a newer program's."""
+        self._path, self.keeping, self._now = path, keeping, now
+        self._turn = asyncio.Lock()
+        self._waiting: list[_Waiting] = []
+        self._told_at = float("-inf")
+        self._refused = ""  # why the last writing failed
+        self.file = LargeFile(path, (TABLES,), gone)
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be used, for people."""
+        return self.file.problem or self._refused
+
+    def close(self) -> None:
+        """Lets go of what it has open."""
+        self.file.close()
+
+    async def put(self, data: bytes) -> None:
+        """Durable when it returns. `Unavailable` while the disk is full, or the bound reached by documents that may not go yet."""
+        item = _Waiting(sha256(data), data)
+        if self.is_fresh(item.digest):
+            return
+        self._waiting.append(item)
+        async with self._turn:
+            if item.is_written:
+                return  # together with the one before
+            batch = [item, *(other for other in self._waiting if other is not item)][:BATCH_MAX]
+            self._waiting = [other for other in self._waiting if other not in batch]
+            try:
+                await asyncio.to_thread(self._write, batch)
+            except Unavailable as error:
+                # The others try for themselves, each in its turn.
+                self._waiting = batch[1:] + self._waiting
+                self._refused = str(error)
+                raise
+            self._refused = ""
+
+    def get(self, digest: Hash32) -> bytes | None:
+        """One document, or None when it was never here or has gone."""
+        row = self._row("size, body", digest)
+        if row is None:
+            return None
+        try:
+            data = zlib.decompressobj().decompress(row[1], row[0])
+        except zlib.error:
+            data = b""  # not re-raised: told below, as all that it is not
+        if sha256(data) != digest:
+            raise self.file.damaged(f"document 0x{digest.hex()} is not what was stored")
+        return data
+
+    def is_fresh(self, digest: Hash32) -> bool:
+        """Whether it is here and was stored not long ago."""
+        row = self._row("at", digest)
+        return row is not None and row[0] > self._now() - FRESH_SECONDS
+
+    def _row(self, columns: str, digest: Hash32) -> tuple[Any, ...] | None:
+        """`Unavailable` while the file cannot be read."""
+        with self.file.reading() as reader:
+            found: tuple[Any, ...] | None = reader.execute(f"SELECT {columns} FROM documents WHERE digest = ?", (digest,)).fetchone()
+        return found
+
+    def used_bytes(self) -> int:
+        """On the disk, without the pages that wait to be used again."""
+        return self.file.used_bytes()
+
+    def _write(self, batch: Sequence[_Waiting]) -> None:
+        at = int(self._now())
+        rows = [(item.digest, at, len(item.data), zlib.compress(item.data, 1)) for item in batch]
+        with self.file.writing("does not take documents") as writer:
+            writer.execute("BEGIN IMMEDIATE")
+            self._make_room(writer, at, sum(len(body) for *_, body in rows))
+            writer.executemany("INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET at = excluded.at", rows)
+            used = used_bytes(writer)
+        for item in batch:
+            item.is_written = True
+        self._tell_of_room(at, used)
+
+    def _tell_of_room(self, at: int, used: int) -> None:
+        """Before it is full: then the coordinator waits for whoever reads this."""
+        most = self.keeping.bytes_max - SPARE_BYTES
+        if used > NEARLY_FULL * most and at - self._told_at >= TOLD_EVERY_SECONDS:
+            self._told_at = at
+            log.warning("%s takes %d of its %d bytes; unless its oldest may go, --documents-gib has to grow", self._path, used, most)
+
+    def _make_room(self, writer: sqlite3.Connection, at: int, wanted: int) -> None:
+        """Drops what is over its time; of the rest the oldest, as far as that is needed and allowed."""
+        self._prune(writer, at - self.keeping.keep_seconds)
+        while used_bytes(writer) + wanted > self.keeping.bytes_max - SPARE_BYTES:
+            if not self._prune(writer, at - self.keeping.least_seconds):
+                raise Unavailable(
+                    f"{self._path} has reached its bound of {self.keeping.bytes_max} bytes, with documents younger than "
+                    f"{self.keeping.least_seconds // DAY_SECONDS} days: give it more, `quorate coordinator up --documents-gib N`",
+                    RETRY_SECONDS,
+                )
+
+    def _prune(self, writer: sqlite3.Connection, before: int) -> int:
+        """The oldest, some hundred of them; how many."""
+        query = "DELETE FROM documents WHERE rowid IN (SELECT rowid FROM documents WHERE at < ? ORDER BY at LIMIT ?)"
+        return writer.execute(query, (before, PRUNED_AT_ONCE)).rowcount

@@ -1,0 +1,115 @@
+"""Whose ciphertext is whose: a sealed output is read by the client that pays for it and the provider that made it, by nobody else.
+
+Receipts are public and hold the salt that opens a ciphertext, so the ciphertext must not be. Derived from the state at start,
+then kept by the gate as commits come in.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from quorate_coordinator.core.records.archived_run import ArchivedRun, committed_output
+from quorate_coordinator.core.state import State
+from quorate_coordinator.storage.archive import Readers, RunArchive
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.rules.lease import Lease
+from quorate_protocol.units import ZERO_HASH, Address, Hash32
+
+log = logging.getLogger(__name__)
+CLAIMS_MAX = 4  # ciphertexts of one lease: an honest provider names one, and says the same again after a cut
+
+
+@dataclass(slots=True)
+class Outputs:
+    """Ciphertext digest -> lease that committed to it, one each: of the state's leases here, of others in the archive."""
+
+    state: State
+    archive: RunArchive
+    by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
+    claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # the same by lease
+    unkept: dict[Hash32, Hash32] = field(default_factory=dict)  # as by_digest: those that `Staging` has not taken over yet
+    unasked: set[Hash32] = field(default_factory=set)  # claims of which the archive has not said yet whether they are another's
+
+    def load(self) -> None:
+        """Reads the state, once it was replayed. Which claims were taken unasked nobody remembers, so all count as that."""
+        for lease in self.state.leases.values():
+            digest = committed_output(lease)
+            if digest is not None and self.by_digest.setdefault(digest, lease.hash) == lease.hash:
+                self.claimed.setdefault(lease.hash, set()).add(digest)
+                self.unkept[digest] = lease.hash
+                self.unasked.add(digest)
+
+    def claim(self, digest: Hash32, lease: Hash32) -> None:
+        """Binds a ciphertext to the lease that commits to it. Salts make each unlike every other, so a second
+        lease with the same one wants to read what is not its client's: `Refused(EQUIVOCATION)`.
+
+        A claim outlives whoever is cut off before the core has answered, so one lease has few, and one that is unknown has none. While
+        the archive cannot be read claims are taken, for providers are paid by their commits (I3), and nobody reads what was claimed.
+        """
+        over, is_asked = self._over(digest)
+        holder = self.by_digest.get(digest, lease) if over is None else over.lease
+        if holder != lease:
+            raise Refused(Code.EQUIVOCATION, "commit: encryptedOutput belongs to another execution; seal the output with a salt of its own")
+        if over is not None or lease not in self.state.leases:
+            return
+        claimed = self.claimed.setdefault(lease, set())
+        if digest not in claimed and len(claimed) >= CLAIMS_MAX:
+            raise Refused(Code.EQUIVOCATION, f"commit: {CLAIMS_MAX} other outputs were named for this execution")
+        claimed.add(digest)
+        self.by_digest[digest] = lease
+        self.unkept[digest] = lease
+        if not is_asked:
+            self.unasked.add(digest)
+
+    def _over(self, digest: Hash32) -> tuple[Readers | None, bool]:
+        """What the archive knows of it, or knew, and whether it could be asked."""
+        try:
+            return self.archive.readers(digest), True
+        except Unavailable as error:
+            log.warning("a claim is taken unasked: %s", error)  # not re-raised: it is asked when somebody wants to read
+            return None, False
+
+    def give_up(self, digest: Hash32, lease: Hash32) -> None:
+        """The commit was refused after all."""
+        found = self.state.leases.get(lease)
+        if self.by_digest.get(digest) == lease and (found is None or committed_output(found) != digest):
+            self._let_go(digest, lease)
+            self.unkept.pop(digest, None)
+
+    def readers(self, digest: Hash32) -> Readers | None:
+        """Whose it is, once a lease is bound to it, for as long as anybody knows."""
+        lease = self.state.leases.get(self.by_digest.get(digest, ZERO_HASH))
+        if lease is None:
+            return self.archive.readers(digest)
+        return Readers(lease.hash, lease.provider, self._client(lease)) if committed_output(lease) == digest else None
+
+    def may_read(self, digest: Hash32, account: Address | None) -> bool:
+        """Whether this account may read the ciphertext with this digest. `Unavailable` while that cannot be known."""
+        if digest in self.unasked:
+            over = self.archive.readers(digest)
+            self.unasked.discard(digest)
+            if over is not None and self.by_digest.get(digest, over.lease) != over.lease:
+                self._let_go(digest, self.by_digest[digest])  # it was another's all the time
+        holder = self.by_digest.get(digest)
+        lease = self.state.leases.get(holder) if holder is not None else None
+        if lease is not None:
+            return account in (lease.provider, self._client(lease))
+        over = self.archive.readers(digest)
+        return over is not None and account in (over.provider, over.client)
+
+    def forget(self, runs: Sequence[ArchivedRun]) -> None:
+        """The archive has these now."""
+        for run in runs:
+            for lease in run.leases:
+                for digest in tuple(self.claimed.get(lease.hash, ())):
+                    self._let_go(digest, lease.hash)
+
+    def _let_go(self, digest: Hash32, lease: Hash32) -> None:
+        del self.by_digest[digest]
+        self.unasked.discard(digest)
+        self.claimed[lease].discard(digest)
+        if not self.claimed[lease]:
+            del self.claimed[lease]
+
+    def _client(self, lease: Lease) -> Address:
+        return self.state.jobs[lease.job_id].submission.order.message.client

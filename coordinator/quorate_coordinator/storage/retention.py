@@ -1,0 +1,98 @@
+"""What the archive lets go of: runs that are old, or that there is no room for, and none that anybody can still demand.
+
+A run is kept for `keep_seconds` from the second in which it was over. When the archive has reached `bytes_max` the oldest go
+earlier, but none younger than `demanded_seconds`: until then its order may come again and is to get the same Ack, a settlement of it
+may be opened and answered, and a court may ask. If only such runs are left, the archive grows on and the coordinator says so.
+
+Sealed outputs: whoever knows a receipt can open the ciphertext, and only the archive knows whose it is. So that stays known for
+as long as the content store has the ciphertext, however long the run has gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from quorate_coordinator.core.records.archived_run import ArchivedRun
+from quorate_coordinator.storage.archive import START, readers_of
+from quorate_coordinator.storage.document_file import Keeping
+from quorate_coordinator.storage.run_reader import History
+from quorate_protocol.limits import Limits
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import ZERO_HASH, Hash32
+from quorate_runtime.process.health import Board
+
+log = logging.getLogger(__name__)
+STEP = 64  # runs in one transaction, some milliseconds of a thread
+PAUSE_SECONDS = 0.05
+REST_SECONDS = 60.0
+
+IsStored = Callable[[Hash32], Awaitable[bool]]
+"""Whether the content store has the ciphertext with this digest."""
+
+
+def demanded_seconds(limits: Limits) -> int:
+    """For how long after its end a run may still be demanded: while its session and its order live, its coordinator's or its
+    providers' bond can be taken, its evidence counts; and then for one challenge and its answer (PROTOCOL §6).
+    """
+    longest = max(
+        limits.session_max, limits.unbond_after, limits.case_evidence_age + limits.jury_window, limits.allocation_release,
+        limits.uncovered_settle_after, limits.max_hold,
+    )  # fmt: skip
+    return longest + limits.challenge_window + limits.challenge_response
+
+
+@dataclass(slots=True)
+class Retention:
+    """One task of the service."""
+
+    history: History
+    keeping: Keeping
+    is_stored: IsStored
+    hide: Callable[[Sequence[ArchivedRun]], Awaitable[None]]  # from the tables that people query
+    clock: Clock
+    board: Board
+    _output: Hash32 = field(default=ZERO_HASH)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                is_done = await self.step()
+            except Unavailable as error:
+                # Not re-raised: nothing went, and the next look tries again.
+                log.warning("finished runs are kept longer: %s", error)
+                is_done = True
+            await self.clock.sleep(REST_SECONDS if is_done else PAUSE_SECONDS)
+
+    async def step(self) -> bool:
+        """Lets a few go; whether there are no more for now."""
+        archive, now = self.history.archive, int(self.clock.now())
+        is_full = archive.used_bytes() > self.keeping.bytes_max
+        moment = now - (self.keeping.least_seconds if is_full else max(self.keeping.keep_seconds, self.keeping.least_seconds))
+        found = await asyncio.to_thread(archive.over_before, moment, START, STEP)
+        self._tell(is_full and not found)
+        runs = [run for _, run in found]
+        if runs:
+            stored = [digest for run in runs for digest, _ in readers_of(run) if await self.is_stored(digest)]
+            await self.hide(runs)
+            await asyncio.to_thread(archive.forget, runs, frozenset(stored))
+            self.history.gone(runs)
+        is_swept = await self._sweep()
+        return len(runs) < STEP and is_swept
+
+    async def _sweep(self) -> bool:
+        """Looks at a few outputs of runs that have gone, one after the other around; whether it came to the end."""
+        archive = self.history.archive
+        found = await asyncio.to_thread(archive.forgotten_outputs, self._output, STEP)
+        away = [digest for digest in found if not await self.is_stored(digest)]
+        if away:
+            await asyncio.to_thread(archive.forget_outputs, away)
+        self._output = found[-1] if len(found) == STEP else ZERO_HASH
+        return len(found) < STEP
+
+    def _tell(self, is_stuck: bool) -> None:
+        days = self.keeping.least_seconds // 86_400
+        told = f"over its {self.keeping.bytes_max} bytes, with no run older than {days} days: `quorate coordinator up --archive-gib N`"
+        self.board.put("archive", told if is_stuck else "")

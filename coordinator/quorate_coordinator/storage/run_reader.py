@@ -1,0 +1,180 @@
+"""Runs wherever they are: under way in the state, or over and in the archive. What the API reads.
+
+A run is written into the archive before it leaves the state, and both are looked at without a pause in between, so none is missed.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from quorate_coordinator.core import queries
+from quorate_coordinator.core.records.archived_run import ArchivedRun
+from quorate_coordinator.core.state import Decided, Ended, Job, State
+from quorate_coordinator.storage.archive import RunArchive
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Ack
+from quorate_protocol.messages.views import JobEvent, RunView
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Hash32
+
+LINES_MAX = 2048  # of one client, told at once: the newest
+REMEMBERED = 256
+ACCOUNTS_REMEMBERED = 8192  # that asked for their lines: more than there are streams, so that an open one is never forgotten
+
+
+@dataclass(slots=True, init=False)
+class History:
+    """One coordinator's runs. Which client has which in the state is derived from its tables."""
+
+    state: State
+    archive: RunArchive
+    _changed_jobs: set[Hash32]
+    _changed_lines: set[Hash32]
+    _client_of: dict[Hash32, Address] = field(default_factory=dict)
+    _mine: dict[Address, dict[Hash32, None]] = field(default_factory=dict)
+    _newest: dict[Address, int] = field(default_factory=dict)  # newest line that the state had, of clients with runs in it
+    _newest_over: OrderedDict[Address, int] = field(default_factory=OrderedDict)  # and that the archive has, of those who asked
+    _remembered: OrderedDict[Hash32, ArchivedRun] = field(default_factory=OrderedDict)
+
+    def __init__(self, state: State, archive: RunArchive) -> None:
+        self.state, self.archive = state, archive
+        self._changed_jobs, self._changed_lines = state.jobs.follow(), state.events.follow()
+        self._client_of, self._mine, self._newest = {}, {}, {}
+        self._newest_over, self._remembered = OrderedDict(), OrderedDict()
+
+    def refresh(self) -> None:
+        """Takes what the tables say now; to be called once in a while even if nobody asks anything."""
+        for job_id in sorted(self._changed_jobs - self._client_of.keys(), key=self._age):
+            job = self.state.jobs.get(job_id)
+            if job is not None:
+                client = self._client_of[job_id] = job.submission.order.message.client
+                self._mine.setdefault(client, {})[job_id] = None
+        for job_id in self._changed_lines:
+            lines = self.state.events.get(job_id)
+            if lines and job_id in self._client_of:
+                client = self._client_of[job_id]
+                self._newest[client] = max(self._newest.get(client, 0), lines[-1].seq)
+        for job_id in self._changed_jobs:
+            if job_id not in self.state.jobs and job_id in self._client_of:
+                client = self._client_of.pop(job_id)
+                del self._mine[client][job_id]
+                if not self._mine[client]:
+                    del self._mine[client]
+                    self._newest.pop(client, None)  # the archive has them all
+        self._changed_jobs.clear()
+        self._changed_lines.clear()
+
+    def kept(self, runs: Sequence[ArchivedRun]) -> None:
+        """The archive has these now; to be called before the state forgets them."""
+        self.refresh()
+        for over in runs:
+            client = over.run.client
+            if client in self._newest_over:
+                self._newest_over[client] = max(self._newest_over[client], over.last_line)
+
+    def gone(self, runs: Sequence[ArchivedRun]) -> None:
+        """The archive has let go of these."""
+        for over in runs:
+            self._remembered.pop(over.run.job_id, None)
+
+    def _age(self, job_id: Hash32) -> tuple[int, Hash32]:
+        job = self.state.jobs.get(job_id)
+        return (job.created_at if job is not None else 0), job_id
+
+    # ---- one run
+
+    def client_of(self, job_id: Hash32) -> Address:
+        """Whose run it is, or Refused(UNKNOWN)."""
+        job = self.state.jobs.get(job_id)
+        return job.submission.order.message.client if job is not None else self._over(job_id).run.client
+
+    def view(self, job_id: Hash32, account: Address | None) -> RunView:
+        """A run as this account may see it, or Refused(UNKNOWN)."""
+        job = self.state.jobs.get(job_id)
+        if job is not None:
+            return queries.run_view(self.state, job, account == job.submission.order.message.client)
+        over = self._over(job_id)
+        return over.view(account == over.run.client)
+
+    def is_over(self, job_id: Hash32) -> bool:
+        """Whether nothing more is run for it."""
+        job = self.state.jobs.get(job_id)
+        return job is None or isinstance(job.phase, Decided | Ended)
+
+    def ack(self, job_id: Hash32) -> Envelope[Ack] | None:
+        """What was answered to an archived run's order."""
+        over = self._find(job_id)
+        return over.ack if over is not None else None
+
+    def session_key(self, job_id: Hash32) -> Address | None:
+        """An archived run's."""
+        over = self._find(job_id)
+        return over.session_key if over is not None else None
+
+    def lines_of_run(self, job_id: Hash32, after: int) -> list[JobEvent]:
+        """A run's lines with greater sequence numbers, oldest first."""
+        if job_id in self.state.jobs:
+            return newer(self.state.events.get(job_id) or (), after)
+        over = self._find(job_id)
+        return newer(over.lines, after) if over is not None and over.last_line > after else []
+
+    # ---- all runs of a client
+
+    def runs_of(self, client: Address, limit: int) -> list[RunView]:
+        """The newest first."""
+        self.refresh()
+        here = [self.state.jobs[job_id] for job_id in self._mine.get(client, ())]
+        here = sorted(here, key=_age_of, reverse=True)[:limit]
+        views = {job.id: queries.run_view(self.state, job, is_client=True) for job in here}
+        for over in self.archive.runs_of(client, limit):
+            views.setdefault(over.run.job_id, over.run)
+        return sorted(views.values(), key=lambda view: view.created_at, reverse=True)[:limit]
+
+    def lines(self, client: Address, after: int) -> list[JobEvent]:
+        """Lines of all its runs with greater sequence numbers, oldest first; of too many the newest."""
+        self.refresh()
+        found: dict[int, JobEvent] = {}
+        if self._newest_archived(client) > after:
+            for over in self.archive.runs_after(client, after):
+                found |= {line.seq: line for line in newer(over.lines, after)}
+        if self._newest.get(client, 0) > after:
+            for job_id in self._mine.get(client, ()):
+                found |= {line.seq: line for line in newer(self.state.events.get(job_id) or (), after)}
+        return [found[seq] for seq in sorted(found)[-LINES_MAX:]]
+
+    def _newest_archived(self, client: Address) -> int:
+        """Anybody with a key may ask, so what is remembered of whom is bounded: the longest unasked goes first."""
+        newest = self._newest_over.get(client)
+        if newest is None:
+            newest = self._newest_over[client] = self.archive.newest_line(client)
+            if len(self._newest_over) > ACCOUNTS_REMEMBERED:
+                self._newest_over.popitem(last=False)
+        self._newest_over.move_to_end(client)
+        return newest
+
+    # ---- the archive, remembered a little: a stream of a run that is over looks several times a second
+
+    def _over(self, job_id: Hash32) -> ArchivedRun:
+        over = self._find(job_id)
+        if over is None:
+            raise Refused(Code.UNKNOWN, f"run 0x{job_id.hex()}")
+        return over
+
+    def _find(self, job_id: Hash32) -> ArchivedRun | None:
+        found = self._remembered.get(job_id)
+        if found is None and job_id not in self.state.jobs and (found := self.archive.run(job_id)) is not None:
+            self._remembered[job_id] = found
+            if len(self._remembered) > REMEMBERED:
+                self._remembered.popitem(last=False)
+        return found
+
+
+def _age_of(job: Job) -> tuple[int, Hash32]:
+    return job.created_at, job.id
+
+
+def newer(lines: tuple[JobEvent, ...], after: int) -> list[JobEvent]:
+    """Those with a greater seq, oldest first. Looked for from the newest: thousands of streams ask five times a second."""
+    found = list(takewhile(lambda line: line.seq > after, reversed(lines)))
+    return found[::-1]

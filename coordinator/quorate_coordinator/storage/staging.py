@@ -1,0 +1,270 @@
+"""The staging store: clients' uploads and providers' ciphertexts, each in a part of its own, by what leases allow and money buys.
+
+A ciphertext belongs to its provider until it is committed to, within what its leases allow; then it is kept for the client whose run
+it is, who paid for it. What runs in the state name (inputs, images, outputs) yields only beyond its owner's share by money.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from quorate_content.dag.cid import Cid, parse
+from quorate_content.store.content_store import ContentStore
+from quorate_content.store.index import Move, Need, Owner
+from quorate_content.transfer.gateway import CAR_TYPE
+from quorate_content.transfer.upload_limits import KEEP_SECONDS, Grant, Line, Places
+from quorate_coordinator.core.state import Client, Decided, Job, State
+from quorate_coordinator.providers.frame_handler import ciphertext_most
+from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.staging_quota import Shares
+from quorate_protocol.cids import cid_parts
+from quorate_protocol.messages.job_spec import is_image_cid
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.rules.lease import Accepted, Closed, Committed, Lease
+from quorate_protocol.units import Address, Amount, Hash32
+from quorate_runtime.http.client_networks import network_of
+
+SPARE_BYTES = 512 << 20  # of the disk, for journal, archive and documents, whatever is uploaded
+UNCOMMITTED = "/uncommitted"
+UNCOMMITTED_SECONDS = 3_600.0  # past commitBy
+SMALL_PLACES, SMALL_ACCOUNT_PLACES = 8, 2
+WEIGH_SECONDS = 60.0
+LINE_LOOK_SECONDS = 1.0
+FINAL_SECONDS = 31 * 3_600.0  # inputs and image stay so long past finality
+FAULTED_SECONDS = 14 * 86_400.0  # and of runs with a fault: a court executes them again
+MOVES_MAX = 256
+
+log = logging.getLogger(__name__)
+
+
+class InUse:
+    """Digests of inputs and images that runs in the state name: derived from the table, and asked from threads."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self._changed = state, state.jobs.follow()
+        self._named: dict[Hash32, tuple[Hash32, ...]] = {}  # by job
+        self._uses: Counter[Hash32] = Counter()
+        self._until: dict[Hash32, tuple[float, str]] = {}  # by job, (seconds asked for last, client's name)
+        self.fresh: list[tuple[float, Hash32, str]] = []  # (seconds from now, digest, client's name) to keep longer
+
+    def refresh(self) -> None:
+        """Takes what the table says now."""
+        for job_id in self._changed:
+            job = self._state.jobs.get(job_id)
+            if job is None:
+                seconds, client = self._until.pop(job_id, (0.0, ""))
+                if seconds:
+                    self.fresh += [(FINAL_SECONDS, digest, client) for digest in self._named[job_id]]
+                self._uses.subtract(named := self._named.pop(job_id, ()))
+                for digest in named:
+                    if not self._uses[digest]:
+                        del self._uses[digest]
+            elif job_id in self._named:
+                self._keep(job, self._named[job_id])
+            elif named := _named_by(job):
+                self._named[job_id] = named
+                self._uses.update(named)
+                self._keep(job, named)
+        self._changed.clear()
+
+    def _keep(self, job: Job, named: tuple[Hash32, ...]) -> None:
+        """What a run names was uploaded before it, and is needed until after it: asked for once for each stage of it."""
+        seconds = KEEP_SECONDS
+        if isinstance(job.phase, Decided) and job.phase.verdict.message.faulted:
+            seconds = FAULTED_SECONDS
+        client = _name(job.submission.order.message.client)
+        if self._until.get(job.id) != (seconds, client):
+            self._until[job.id] = seconds, client
+            self.fresh += [(seconds, digest, client) for digest in named]
+
+    def __contains__(self, digest: Hash32) -> bool:
+        return digest in self._uses
+
+
+def _named_by(job: Job) -> tuple[Hash32, ...]:
+    spec = job.submission.spec
+    cids = {item.cid for item in spec.inputs} | ({spec.image} if is_image_cid(spec.image) else set())
+    return tuple(cid_parts(cid)[1] for cid in sorted(cids))
+
+
+class Staging:
+    """Three stores in one folder, and who may put what into which."""
+
+    def __init__(
+        self, folder: Path, shares: Shares, state: State, claims: Outputs, rates: Rates, clock: Clock, hold_seconds: float
+    ) -> None:  # fmt: skip
+        """`hold_seconds`: from a commit until its run is final, at most."""
+        self._shares, self._state, self._claims, self._rates, self._clock = shares, state, claims, rates, clock
+        self._in_use = InUse(state)
+        self._weighed_at, self._hold_seconds = clock.now(), hold_seconds
+        spare, now, bounds = SPARE_BYTES, clock.now, rates.bounds
+        self.uploads = ContentStore(folder / "uploads", shares.uploads, None, spare, now, self._is_input)
+        self.small = ContentStore(folder / "small", shares.small, None, spare, now, self._is_input)
+        self.outputs = ContentStore(folder / "outputs", shares.outputs, None, spare, now, self._is_output)
+        self._places = Places(network_most=bounds.address_uploads_max)
+        self._small_places = Places(SMALL_PLACES, SMALL_ACCOUNT_PLACES)
+        self._output_places = Places()
+
+    @property
+    def stores(self) -> tuple[ContentStore, ...]:
+        """Where to look for content."""
+        return self.outputs, self.uploads, self.small
+
+    async def close(self) -> None:
+        """Closes them."""
+        for store in self.stores:
+            await store.close()
+
+    def _is_input(self, cid: str) -> Need:
+        return Need.USED if parse(cid).digest in self._in_use else Need.NONE
+
+    def _is_output(self, cid: str) -> Need:
+        """Until its reveal a ciphertext is promised to its provider by the CommitReceipt: else an honest one could not reveal (I3)."""
+        holder = self._claims.by_digest.get(parse(cid).digest)
+        if holder is None:
+            return Need.NONE
+        lease = self._state.leases.get(holder)
+        return Need.PROMISED if lease is not None and isinstance(lease.phase, Committed | Closed) else Need.USED
+
+    async def may_read(self, cid: Cid, account: Address | None, document: Callable[[Cid], Awaitable[bytes | None]]) -> bool:
+        """A sealed output is its client's and its maker's, or nobody's; all else is everybody's. `Unavailable` while that is not known.
+
+        What clients uploaded, specs and receipts (`document` has these) stay everybody's when a provider uploads them once more as an
+        output, to hide them from who executes it again.
+        """
+        digest = Hash32(cid.digest)
+        if await self.outputs.resolve(digest) is None:
+            return True
+        for store in (self.uploads, self.small):
+            if await store.resolve(digest) is not None:
+                return True
+        return self._claims.may_read(digest, account) or await document(cid) is not None
+
+    # --------------------------------------------------------------------------------------------------- who may upload
+
+    def grant(self, account: Address, request: web.Request) -> Grant:
+        """What this account may upload now. `Refused(NOT_REGISTERED | WRONG_PHASE)`, with what would help."""
+        self._in_use.refresh()
+        leases = self._awaited(account) if request.content_type != CAR_TYPE else []
+        if leases:
+            return self._for_output(account, leases)
+        client = self._state.clients.get(account)
+        if client is not None:
+            return self._for_client(client, self._line(network_of(request.remote)))
+        if account in self._state.providers:
+            when = "send it between Accept and Commit"
+            raise Refused(Code.WRONG_PHASE, f"upload: no execution of {_name(account)} waits for an output; {when}")
+        raise Refused(Code.NOT_REGISTERED, f"upload: {_name(account)} has no execution and no allocation here; deposit and allocate first")
+
+    def _awaited(self, provider: Address) -> list[Lease]:
+        leases = (self._state.leases.get(digest) for digest in self._state.occupied.get(provider) or ())
+        return [lease for lease in leases if lease is not None and isinstance(lease.phase, Accepted)]
+
+    def _for_output(self, provider: Address, leases: list[Lease]) -> Grant:
+        jobs = [self._state.jobs[lease.job_id] for lease in leases]
+        allowed = [ciphertext_most(job.submission.spec.resources) for job in jobs]
+        weight = sum(_allocation(self._state, client) for client in {job.submission.order.message.client for job in jobs})
+        commit_by = max(lease.phase.commit_by for lease in leases if isinstance(lease.phase, Accepted))
+        remedy = "outputs of its executions that wait for a commit may be so large: resources.outputBytes"
+        owner = Owner(_name(provider) + UNCOMMITTED, sum(allowed), weight, remedy)
+        return Grant(self.outputs, owner, self._output_places, commit_by + UNCOMMITTED_SECONDS, max(allowed), is_awaited=True)
+
+    def _for_client(self, client: Client, line: Line) -> Grant:
+        shares, unspent = self._shares, _unspent(client)
+        bought, until = shares.bought(unspent), self._clock.now() + KEEP_SECONDS
+        each = f"{shares.bytes_per_usd} bytes for each USD allocated and not spent, at most {shares.account_bytes}"
+        remedy = f"allocate more ({each}), or wait: uploads end after {round(KEEP_SECONDS / 86_400)} days"
+        is_small = bought <= shares.floor_bytes
+        owner = Owner(_name(client.account), shares.floor_bytes if is_small else bought, unspent, remedy)
+        store, places = (self.small, self._small_places) if is_small else (self.uploads, self._places)
+        return Grant(store, owner, places, until, line=line)
+
+    def _line(self, network: str) -> Line:
+        bytes_by_network = self._rates.by_upload
+
+        async def wait(size: int) -> None:
+            while seconds := bytes_by_network.take(network, size):
+                await self._clock.sleep(min(seconds, LINE_LOOK_SECONDS))
+
+        return wait
+
+    # -------------------------------------------------------------------------------------------- what is kept for whom
+
+    async def refresh(self) -> None:
+        """Once in a while: inputs stay with their runs, ciphertexts that were committed to become their clients', and everybody weighs
+        what it has now.
+        """
+        self._in_use.refresh()
+        try:
+            await self._prolong()
+            await self._take_over()
+            if self._clock.now() - self._weighed_at >= WEIGH_SECONDS:
+                self._weighed_at = self._clock.now()
+                await self._weigh()
+        except Unavailable as error:
+            log.warning("the staging store: %s", error)  # not re-raised: what was not done is done the next time
+
+    async def _prolong(self) -> None:
+        """Never shortens: the longest that was asked for counts."""
+        while batch := self._in_use.fresh[:MOVES_MAX]:
+            for seconds in sorted({item[0] for item in batch}):
+                named = [(digest, client) for asked, digest, client in batch if asked == seconds]
+                await self.uploads.prolong(named, self._clock.now() + seconds)
+                await self.small.prolong(named, self._clock.now() + seconds)
+            del self._in_use.fresh[: len(batch)]
+
+    async def _take_over(self) -> None:
+        found = [(digest, readers) for digest in self._claims.unkept if (readers := self._claims.readers(digest)) is not None]
+        until = self._clock.now() + KEEP_SECONDS + self._hold_seconds
+        for start in range(0, len(found), MOVES_MAX):
+            batch = found[start : start + MOVES_MAX]
+            moves = [Move(digest, _name(item.provider) + UNCOMMITTED, self._payer(item.client), until) for digest, item in batch]
+            for lost in await self.outputs.hand_over(moves):
+                log.warning("output 0x%s was committed to and is not in the store", lost.hex())
+            for digest, _ in batch:
+                self._claims.unkept.pop(digest, None)
+
+    def _payer(self, client: Address) -> Owner:
+        return Owner(_name(client), None, _allocation(self._state, client))
+
+    async def _weigh(self) -> None:
+        for store, weight in ((self.uploads, self._unspent_of), (self.small, self._unspent_of), (self.outputs, self._allocation_of)):
+            names = await store.owned()
+            await store.weigh({name: found for name in names if (found := weight(name)) is not None})
+
+    def _unspent_of(self, name: str) -> int | None:
+        client = self._state.clients.get(_account(name))
+        return _unspent(client) if client is not None else 0
+
+    def _allocation_of(self, name: str) -> int | None:
+        """Of a client; providers with leases keep the weight of those who pay them."""
+        return None if name.endswith(UNCOMMITTED) else _allocation(self._state, _account(name))
+
+
+def _name(account: Address) -> str:
+    return "0x" + account.hex()
+
+
+def _account(name: str) -> Address:
+    return Address(bytes.fromhex(name[2:]))
+
+
+def _unspent(client: Client) -> Amount:
+    return Amount(max(0, client.allocation - client.charged))
+
+
+def _allocation(state: State, account: Address) -> int:
+    client = state.clients.get(account)
+    return client.allocation if client is not None else 0
+
+
+async def refresh_for_ever(staging: Staging, clock: Clock, every_seconds: float) -> None:
+    """The task of it."""
+    while True:
+        await staging.refresh()
+        await clock.sleep(every_seconds)

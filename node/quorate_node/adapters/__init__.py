@@ -1,1 +1,0 @@
-"""Adapters: the shells behind the ports (container engines, processes)."""

@@ -1,0 +1,1 @@
+"""The provider on chain: registration, claims, jury service, key rotation."""

@@ -1,0 +1,162 @@
+"""Standing on chain: the provider registered with an operator key of its own, one open stake slot per run slot, gas for the operator.
+
+Done by `up` when the owner's key is here and funded; otherwise everything that is missing is told at once, with what to do. From an
+operator key that is here to the next one changes `rotation`, which knows when; one that is not here can answer for nothing any more.
+"""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from quorate_contracts.bindings.stakes import OPEN_BLOCK, PAGE
+from quorate_contracts.chain_check import check_chain, check_chain_id
+from quorate_contracts.deploy import Contracts
+from quorate_node.chain.calls import ask, transact
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_protocol.messages.views import InfoView
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Amount, Hash32, usd
+from quorate_runtime.chain import ChainClient, Sender
+
+SLOT_PAGES_MAX = 1024
+SEND_SECONDS = 120.0
+GAS_NEEDED = 1_500_000  # register, approve, open slots, with room
+OPERATOR_GAS = 3_000_000  # a dozen of votes, reveals and claims
+COIN_GAS_PRICE_FLOOR = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the chain says of this provider. Amounts in token units; `coins` in wei."""
+
+    index: int  # 0 = not registered
+    operator_key: Address
+    open_slots: int
+    owner_coins: int
+    operator_coins: int
+    tokens: Amount
+    stake_missing: Amount  # for the run slots that have no stake slot yet
+    is_frozen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One thing that stands between this provider and work, and its remedy. Without `is_blocking` it can work all the same."""
+
+    what: str
+    remedy: str
+    is_blocking: bool = True
+
+
+def network_of(url: str) -> Hash32:
+    """The network that a gateway's address belongs to: IPv4 /24 or IPv6 /48, left-aligned behind its version. A name has none."""
+    host = urlsplit(url).hostname or ""
+    try:
+        address = ip_address(host)
+    except ValueError as error:
+        raise Refused(Code.MALFORMED, f"public URL {url!r}: give an IP address, because the network is part of the registration") from error
+    prefix = address.packed[:3] if address.version == 4 else address.packed[:6]
+    return Hash32((bytes([address.version]) + prefix).ljust(32, b"\0"))
+
+
+async def standing(client: ChainClient, contracts: Contracts, keys: ProviderKeys, host_class: Hash32, slots: int) -> Standing:
+    """Reads everything that `missing` and `stand` go by. Refused(CHAIN) when the node serves another chain than theirs."""
+    await check_chain_id(client, contracts.deployment)
+    stakes, account = contracts.stakes, keys.account
+    opened = await _open_slots(client, contracts, account, host_class)
+    short = max(0, slots - opened)
+    return Standing(
+        index=await ask(client, stakes.index_of(account)),
+        operator_key=await ask(client, stakes.operator_key(account)),
+        open_slots=opened,
+        owner_coins=await client.balance(account),
+        operator_coins=await client.balance(keys.operator.address),
+        tokens=await ask(client, contracts.token.balance_of(account)),
+        stake_missing=Amount(short * contracts.deployment.constants().slot_stake),
+        is_frozen=await ask(client, stakes.frozen(account)) > 0,
+    )
+
+
+async def _open_slots(client: ChainClient, contracts: Contracts, account: Address, host_class: Hash32) -> int:
+    length = await ask(client, contracts.stakes.slot_count(host_class))
+    found = 0
+    for start in range(0, min(length, SLOT_PAGES_MAX * PAGE), PAGE):
+        page = await ask(client, contracts.stakes.slot_page(host_class, start))
+        found += sum(1 for slot in page if slot.owner == account and slot.until_block == OPEN_BLOCK)
+    return found
+
+
+def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missing, ...]:
+    """What a person must do before `stand` can succeed; empty when nothing. Pure."""
+    lacks: list[Missing] = []
+    account, price = f"0x{keys.account.hex()}", max(gas_price, COIN_GAS_PRICE_FLOOR)
+    is_mine = found.operator_key in {signer.address for signer in keys.operators()}
+    is_ready = found.index > 0 and not found.stake_missing and is_mine
+    if found.is_frozen:
+        lacks.append(Missing("a case against this provider is open", "wait for its decision: quorate node status", is_blocking=False))
+    if not is_ready and keys.owner is None:
+        calls = f"register operator key 0x{keys.operator.address.hex()} and open slots with {usd(found.stake_missing)} USD of stake"
+        lacks.append(Missing("the owner's key is not here", f"with the key of {account}: {calls}"))
+    if not is_ready and keys.owner is not None and found.owner_coins < GAS_NEEDED * price:
+        lacks.append(Missing(f"{account} cannot pay for gas", f"send {_coins(GAS_NEEDED * price)} coins of the chain to it"))
+    if found.index and is_mine and found.operator_key != keys.operator.address:
+        remedy = "quorate node up" if keys.owner else f"with the key of {account}: rotate_key(0x{keys.operator.address.hex()})"
+        lacks.append(Missing("the chain does not know the new operator key yet", remedy, is_blocking=False))
+    if found.stake_missing > found.tokens:
+        short = usd(found.stake_missing - found.tokens)
+        lacks.append(Missing(f"{account} lacks {short} USD of stake", f"send {short} tokens of the deployment's stablecoin to it"))
+    if found.operator_coins < OPERATOR_GAS * price // 10 and (keys.owner is None or found.owner_coins < 2 * OPERATOR_GAS * price):
+        remedy = f"send {_coins(OPERATOR_GAS * price)} coins of the chain to 0x{keys.operator.address.hex()}"
+        lacks.append(Missing("the operator key cannot pay for votes and claims", remedy, is_blocking=False))
+    return tuple(lacks)
+
+
+def _coins(wei: int) -> str:
+    """Rounded up to a thousandth of a coin, so that the sentence does not change with every block's fee."""
+    thousandths = -(-wei // 10**15)
+    return f"{thousandths // 1000}.{thousandths % 1000:03d}"
+
+
+async def stand(
+    client: ChainClient, contracts: Contracts, keys: ProviderKeys, sender: Sender, host_class: Hash32, slots: int, public_url: str
+) -> Standing:
+    """Registers, replaces a lost operator key, stakes and funds the operator, each only as far as it is not done yet."""
+    stakes, found = contracts.stakes, await standing(client, contracts, keys, host_class, slots)
+    place = f"{contracts.deployment.stakes.hex()[:8]}"
+    if not found.index:
+        call = stakes.register(keys.operator.address, keys.payout, keys.peer_public, keys.box_public, network_of(public_url))
+        await transact(sender, f"register/{place}", call, SEND_SECONDS)
+    elif found.operator_key not in {signer.address for signer in keys.operators()}:
+        await rotate(contracts, keys, sender)
+    short = max(0, slots - found.open_slots)
+    if short:
+        length = await ask(client, stakes.slot_count(host_class))
+        purpose = f"{place}/{host_class.hex()[:8]}/{length}+{short}"
+        await transact(sender, f"approve/{purpose}", contracts.token.approve(stakes.address, found.stake_missing), SEND_SECONDS)
+        await transact(sender, f"slots/{purpose}", stakes.open_slots(host_class, short), SEND_SECONDS)
+    await _fund_operator(client, keys, sender, found)
+    return await standing(client, contracts, keys, host_class, slots)
+
+
+async def rotate(contracts: Contracts, keys: ProviderKeys, sender: Sender) -> None:
+    """The newest operator key becomes the one that counts. Once for each key: a second time would shorten its validity."""
+    stakes, key = contracts.stakes, keys.operator.address
+    await transact(sender, f"rotate/{contracts.deployment.stakes.hex()[:8]}/{key.hex()}", stakes.rotate_key(key), SEND_SECONDS)
+
+
+async def _fund_operator(client: ChainClient, keys: ProviderKeys, sender: Sender, found: Standing) -> None:
+    fees = await client.fees()
+    price = max(fees.base_fee_wei + fees.tip_wei, COIN_GAS_PRICE_FLOOR)
+    if found.operator_coins >= OPERATOR_GAS * price // 10 or keys.operator.address == keys.account:
+        return
+    nonce = await client.nonce(keys.account)
+    purpose = f"fund/{keys.operator.address.hex()}/{nonce}"
+    await sender.send(purpose, keys.operator.address, b"", deadline_seconds=SEND_SECONDS, value=OPERATOR_GAS * price, gas=21_000)
+
+
+async def check_coordinator(client: ChainClient, contracts: Contracts, info: InfoView) -> None:
+    """Refused unless the chain says that the coordinator is registered with the statement key it names."""
+    await check_chain(client, contracts.deployment)
+    key = await ask(client, contracts.stakes.operator_key(info.coordinator))
+    if key != info.statement_key:
+        raise Refused(Code.NOT_REGISTERED, f"coordinator 0x{info.coordinator.hex()}: the chain knows another statement key for it")

@@ -1,0 +1,213 @@
+"""Jury service: re-execute what a case names, vote a ballot, open it once voting has ended (PROTOCOL §5, the court).
+
+Waiting → Repeating → Voting → Voted → Opening → Served. The digests and the salt are in the state before the vote is sent, so a
+juror that restarts can still open its ballot. The chain pays; nothing is claimed.
+"""
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from quorate_node.core import effects, events
+from quorate_node.core.effects import CourtEffect
+from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.limits import CASE_EXECUTIONS_MAX, DAY
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, Nonce, UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """No run slot was free yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repeating:
+    """Execution number `len(digests)` is being repeated."""
+
+    digests: tuple[Hash32, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Voting:
+    """The ballot is being brought on chain."""
+
+    digests: tuple[Hash32, ...]
+    salt: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Voted:
+    """The ballot stands on chain; opening waits until nobody can vote any more."""
+
+    digests: tuple[Hash32, ...]
+    salt: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The ballot is being opened on chain, by `reveal_by`."""
+
+    digests: tuple[Hash32, ...]
+    salt: Hash32
+    reveal_by: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Decided, or too late for this juror (`why`)."""
+
+    why: str
+    forget_at: UnixSeconds
+
+
+Phase = Waiting | Repeating | Voting | Voted | Opening | Served
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """One case in which this provider sits."""
+
+    case_id: Nonce
+    juror: Address
+    executions: tuple[events.CaseExecution, ...]
+    vote_by: UnixSeconds
+    phase: Phase
+
+    @property
+    def occupies_slot(self) -> bool:
+        """Takes a run slot while it re-executes (I2)."""
+        return isinstance(self.phase, Repeating)
+
+    @property
+    def host_class(self) -> Hash32:
+        """A case is of one host class."""
+        return self.executions[0].host_class
+
+    @property
+    def is_ended(self) -> bool:
+        """Nothing more to do."""
+        return isinstance(self.phase, Served)
+
+    def to(self, phase: Phase) -> "Duty":
+        """The same duty in another phase."""
+        return replace(self, phase=phase)
+
+
+Stepped = tuple[Duty, tuple[CourtEffect, ...]]
+KEEP_SECONDS = 7 * DAY
+
+
+def ballot(case_id: Nonce, juror: Address, salt: Hash32, digests: tuple[Hash32, ...]) -> Hash32:
+    """H(caseId, juror, salt, digests), digests padded to three with zero (messages.JuryVote)."""
+    padded = digests + (ZERO_HASH,) * (CASE_EXECUTIONS_MAX - len(digests))
+    return hash_tuple(case_id, juror, salt, *padded)
+
+
+def summoned(case: events.CaseOpened, vote_by: UnixSeconds, juror: Address) -> Duty:
+    """A new duty, waiting for a run slot."""
+    assert 1 <= len(case.executions) <= CASE_EXECUTIONS_MAX, "a case names two or three executions"
+    return Duty(case.case_id, juror, case.executions, vote_by, Waiting())
+
+
+def begin(duty: Duty) -> Stepped:
+    """A run slot is free."""
+    return _enter(duty, Repeating(())) if isinstance(duty.phase, Waiting) else (duty, ())
+
+
+def duties(duty: Duty) -> tuple[CourtEffect, ...]:
+    """What the phase calls for; again after a restart."""
+    phase = duty.phase
+    match phase:
+        case Waiting() | Voted() | Served():
+            return ()
+        case Repeating():
+            index = len(phase.digests)
+            named = duty.executions[index]
+            return (effects.Reexecute(duty.case_id, index, named.spec_hash, named.host_class, duty.vote_by),)
+        case Voting():
+            return (effects.SendVote(duty.case_id, ballot(duty.case_id, duty.juror, phase.salt, phase.digests)),)
+        case Opening():
+            return (effects.SendJuryReveal(duty.case_id, phase.digests, phase.salt),)
+        case _:
+            assert_never(phase)
+
+
+def next_due(duty: Duty) -> UnixSeconds:
+    """When a Tick changes something."""
+    phase = duty.phase
+    match phase:
+        case Waiting() | Repeating() | Voting():
+            return UnixSeconds(duty.vote_by + 1)
+        case Voted():
+            return UnixSeconds(duty.vote_by + KEEP_SECONDS)
+        case Opening():
+            return UnixSeconds(phase.reveal_by + 1)
+        case Served():
+            return phase.forget_at
+        case _:
+            assert_never(phase)
+
+
+def step(duty: Duty, event: events.JuryEvent | events.Tick, at: UnixSeconds, random: bytes) -> Stepped:
+    """The only way a duty changes; what does not fit was overtaken and changes nothing."""
+    match event:
+        case events.Reexecuted():
+            return _reexecuted(duty, event, random)
+        case events.VoteStood():
+            return _enter(duty, Voted(duty.phase.digests, duty.phase.salt)) if isinstance(duty.phase, Voting) else (duty, ())
+        case events.VotingEnded():
+            return _open(duty, event.reveal_by, at)
+        case events.CaseDecided():
+            return (duty, ()) if duty.is_ended else _serve(duty, "decided", at)
+        case events.Tick():
+            return _tick(duty, at)
+        case _:
+            assert_never(event)
+
+
+def _enter(duty: Duty, phase: Phase) -> Stepped:
+    moved = duty.to(phase)
+    return moved, duties(moved)
+
+
+def _serve(duty: Duty, why: str, at: UnixSeconds) -> Stepped:
+    return duty.to(Served(why, UnixSeconds(at + KEEP_SECONDS))), ()
+
+
+def _reexecuted(duty: Duty, event: events.Reexecuted, random: bytes) -> Stepped:
+    phase = duty.phase
+    if not isinstance(phase, Repeating) or event.index != len(phase.digests):
+        return duty, ()
+    digests = (*phase.digests, event.digest)
+    if len(digests) < len(duty.executions):
+        return _enter(duty, Repeating(digests))
+    assert len(random) == 32, "a salt is 32 fresh bytes"
+    return _enter(duty, Voting(digests, Hash32(random)))
+
+
+def _open(duty: Duty, reveal_by: UnixSeconds, at: UnixSeconds) -> Stepped:
+    """A ballot opens only when the court says that voting has ended: before, others could copy it."""
+    match duty.phase:
+        case Voted(digests, salt) | Voting(digests, salt):
+            return _enter(duty, Opening(digests, salt, reveal_by))
+        case Waiting() | Repeating():
+            return _serve(duty, "voting ended before this juror was ready", at)
+        case _:
+            return duty, ()
+
+
+def _tick(duty: Duty, at: UnixSeconds) -> Stepped:
+    if at < next_due(duty):
+        return duty, ()
+    match duty.phase:
+        case Waiting() | Repeating():
+            return _serve(duty, "the voting window passed", at)
+        case Voting():
+            return _serve(duty, "the vote did not come on chain in time", at)
+        case Voted():
+            return _serve(duty, "the court never opened the ballots", at)
+        case Opening():
+            return _serve(duty, "the reveal window passed", at)
+        case Served():
+            return duty, ()
+        case _:
+            assert_never(duty.phase)

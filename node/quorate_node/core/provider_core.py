@@ -1,0 +1,381 @@
+"""The provider's whole machine: all executions, all jury duties, statements, offers. One writer, one state.
+
+It dispatches to `execution` and `jury`, and decides what only the whole can decide: whether a run slot is free.
+"""
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from quorate_node.core import bidding, capacity, effects, events, execution, jury_duty
+from quorate_node.core.effects import Effect
+from quorate_node.core.events import Event
+from quorate_node.core.jury_duty import Duty
+from quorate_node.core.phases import Accepted, Committed, Declined, Done, Execution, Lapsed
+from quorate_node.core.terms import Terms
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.limits import HOUR
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.offer import WITHDRAWN
+from quorate_protocol.messages.signed import FreeSlots, Statement
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.step import Input, Outcome
+from quorate_protocol.tables import Table, Tables
+from quorate_protocol.units import Address, Amount, DeclineReason, Hash32, Nonce, Sequence, Small, UnixSeconds
+
+EXECUTIONS_KEPT_MAX = 200_000
+DECLINED_KEPT_MAX = 1_000  # the oldest goes first; a repeat of its Assignment is decided anew
+ACCEPT_AHEAD_MAX = 2 * HOUR  # of any acceptBy: far less than what was settled is remembered for, far more than clocks differ by
+CASES_KEPT_MAX = 1_000
+NEVER = UnixSeconds(2**63)
+FORGET_AT_ONCE_MAX = 64
+SETTLED_KEPT_MAX = 1_000_000  # the oldest goes first: a seventh of a kilobyte each, seven days of one and a half a second
+_FACTS = "facts"
+_TERMS = "terms"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The few single values of the state. `recent_ms`: how long the last runs took."""
+
+    offer_seq: int = 0
+    is_draining: bool = False
+    recent_ms: tuple[int, ...] = ()
+
+
+class ProviderCore(Tables):
+    """State and `step` of one provider (quorate_protocol.step.Core)."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._first_terms = terms
+        self.terms_table: Table[str, Terms] = Table(str, Terms)
+        self.executions: Table[Hash32, Execution] = Table(Hash32, Execution)
+        self.active: Table[Hash32, bool] = Table(Hash32, bool)  # those not ended
+        self.declined: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # when to forget, oldest first
+        self.ended: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # likewise, of those that lapsed after their Commit
+        self.done: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # likewise, of those with a verdict or without a Commit
+        self.settled: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # gone from `executions`; a later verdict is no surprise
+        self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # a Commit's digest -> its lease
+        self.cases: Table[Nonce, events.CaseOpened] = Table(Nonce, events.CaseOpened)
+        self.jury: Table[Nonce, Duty] = Table(Nonce, Duty)
+        self.statements: Table[Address, Envelope[Statement]] = Table(Address, Envelope[Statement])
+        self.claimed: Table[Address, Amount] = Table(Address, Amount)  # cumulative, by coordinator
+        self.facts_table: Table[str, Facts] = Table(str, Facts)
+
+    # ------------------------------------------------------------------------------------------------------------ views
+
+    @property
+    def terms(self) -> Terms:
+        """Those the owner set last; before the first `Configured`, those it was made with."""
+        return self.terms_table.get(_TERMS) or self._first_terms
+
+    def is_configured(self, terms: Terms) -> bool:
+        """Whether the state holds exactly these terms."""
+        return self.terms_table.get(_TERMS) == terms
+
+    @property
+    def facts(self) -> Facts:
+        """The single values."""
+        return self.facts_table.get(_FACTS) or Facts()
+
+    def live(self) -> tuple[Execution, ...]:
+        """Executions that have not ended."""
+        return tuple(self.executions[lease] for lease in self.active.keys())  # noqa: SIM118 - a Table is not a dict
+
+    def free_slots(self) -> tuple[FreeSlots, ...]:
+        """What could take a lease now, if there is room for it."""
+        return capacity.free_slots(self.terms, self.live(), tuple(self.jury.values()), self.facts.is_draining)
+
+    def offered(self, has_room: bool) -> tuple[FreeSlots, ...]:
+        """What a heartbeat says: no slot is free while there is no room on disk, where the next Assignment could not be written down."""
+        return tuple(item if has_room else replace(item, free=Small(0)) for item in self.free_slots())
+
+    def next_due(self) -> UnixSeconds:
+        """When a Tick changes something next (forgetting may be later than that)."""
+        leases = [execution.next_due(item) for item in self.live()]
+        ends = [next(iter(table.values()), NEVER) for table in (self.declined, self.ended, self.done, self.settled)]
+        return min((*leases, *ends, *(jury_duty.next_due(item) for item in self.jury.values())), default=NEVER)
+
+    def resume(self) -> tuple[Effect, ...]:
+        """Everything that is due in this state: what a restarted daemon does again, whatever became of its outbox."""
+        due: list[Effect] = []
+        for item in self.live():
+            due.extend(execution.duties(item))
+        for duty in self.jury.values():
+            due.extend(jury_duty.duties(duty))
+        return tuple(due)
+
+    # ------------------------------------------------------------------------------------------------------------- step
+
+    def step(self, item: Input[Event]) -> Outcome[Effect]:
+        """The only way the state changes; Refused changes nothing."""
+        self.begin()
+        try:
+            due = (*self._step(item), *self._begin_duties())
+        except Refused:
+            self.rollback()
+            raise
+        self.commit()
+        return Outcome(due)
+
+    def _step(self, item: Input[Event]) -> tuple[Effect, ...]:
+        event, at = item.event, item.at
+        match event:
+            case events.AssignmentArrived():
+                return self._assigned(event, at)
+            case events.ReceiptArrived():
+                lease = self.commits.get(event.receipt.message.commit_hash)
+                if lease is None:
+                    raise Refused(Code.UNKNOWN, "receipt: of a Commit that was not signed here")
+                return self._on_execution(lease, event, item)
+            case events.CommitSetArrived() | events.VerdictArrived() | events.StopArrived():
+                self._check_known(event)
+                return self._on_execution(event.lease, event, item)
+            case (
+                events.AcceptDelivered()
+                | events.Fetched()
+                | events.Started()
+                | events.Failed()
+                | events.Exited()
+                | events.Collected()
+                | events.Sealed()
+                | events.Uploaded()
+            ):
+                return self._on_execution(event.lease, event, item)
+            case events.Tick():
+                return self._tick(item)
+            case events.CaseOpened() | events.JuryDrawn():
+                return self._court(event)
+            case events.CaseDecided() | events.Reexecuted() | events.VoteStood() | events.VotingEnded():
+                return self._on_duty(event.case_id, event, item)
+            case _:
+                return self._own(event, at)
+
+    def _own(self, event: "events.StatementArrived | events.OwnEvent", at: UnixSeconds) -> tuple[Effect, ...]:
+        match event:
+            case events.StatementArrived():
+                return self._statement(event)
+            case events.OfferDue():
+                seq = self.facts.offer_seq + 1
+                self._set_facts(offer_seq=seq)
+                # Declining what the beacon draws would cost the offer for longer (PROTOCOL §4), and everybody else a round.
+                expires = WITHDRAWN if self.facts.is_draining else UnixSeconds(at + self.terms.limits.offer_ttl)
+                return (effects.SendOffer(Sequence(seq), expires),)
+            case events.DrainRequested():
+                self._set_facts(is_draining=event.is_on)
+                return ()
+            case events.Configured():
+                self._configure(event.terms)
+                return ()
+            case events.EpochFinal():
+                if event.final <= (self.claimed.get(event.coordinator) or 0):
+                    return ()
+                return (effects.SendClaim(event.coordinator, event.epoch, event.final),)
+            case events.ClaimStood():
+                before = self.claimed.get(event.coordinator) or 0
+                self.claimed[event.coordinator] = Amount(max(event.amount, before))
+                return ()
+            case _:
+                assert_never(event)
+
+    def _configure(self, terms: Terms) -> None:
+        """Prices, rooms and coordinators may change; who this is and on which deployment may not: leases are bound to both."""
+        if (terms.provider, terms.domain) != (self.terms.provider, self.terms.domain):
+            raise Refused(Code.WRONG_CHAIN, "this folder belongs to another provider or deployment; give the new one a folder of its own")
+        self.terms_table[_TERMS] = terms
+
+    def _set_facts(self, offer_seq: int | None = None, is_draining: bool | None = None, recent_ms: tuple[int, ...] | None = None) -> None:
+        facts = self.facts
+        self.facts_table[_FACTS] = Facts(
+            facts.offer_seq if offer_seq is None else offer_seq,
+            facts.is_draining if is_draining is None else is_draining,
+            facts.recent_ms if recent_ms is None else recent_ms,
+        )
+
+    # ------------------------------------------------------------------------------------------------------- executions
+
+    def _assigned(self, event: events.AssignmentArrived, at: UnixSeconds) -> tuple[Effect, ...]:
+        assignment, terms = event.assignment.message, self.terms
+        if terms.statement_keys.get(assignment.coordinator) != event.signer:
+            raise Refused(Code.WRONG_SIGNER, "assignment: not signed by the statement key of a coordinator served here")
+        if assignment.provider != terms.provider:
+            raise Refused(Code.NOT_YOURS, "assignment: for another provider")
+        known = self.executions.get(digest(terms.domain, assignment))
+        if known is not None:
+            # A repeat: the answer may have been lost; anything later is under way by itself.
+            return execution.duties(known) if isinstance(known.phase, Accepted | Declined) else ()
+        if digest(terms.domain, assignment) in self.settled:
+            raise Refused(Code.REPLAYED, "assignment: it is over here; one is run, and committed to, once")
+        if assignment.accept_by > at + ACCEPT_AHEAD_MAX:
+            raise Refused(Code.TOO_EARLY, f"assignment: acceptBy lies {assignment.accept_by - at} s ahead, at most {ACCEPT_AHEAD_MAX} s")
+        if at > assignment.accept_by:
+            raise Refused(Code.TOO_LATE, f"assignment: was to be accepted by {assignment.accept_by}, now {at}")
+        if len(self.executions) >= EXECUTIONS_KEPT_MAX:
+            raise Refused(Code.BUSY, "assignment: too many executions are kept here")
+        quoted = capacity.quoted_run_seconds(self.facts.recent_ms, assignment.max_duration)
+        no, start_by = self._answer(event, at, quoted)
+        begun, due = execution.begin(event, at, no, start_by, quoted, terms)
+        self._put(begun)
+        surplus = [next(iter(self.declined.keys()))] if len(self.declined) > DECLINED_KEPT_MAX else []
+        used = capacity.taken(assignment.host_class, self.live(), self.jury.values())
+        assert not begun.occupies_slot or used <= terms.count(assignment.host_class), "I2: more running leases than slots"
+        return (*due, *self._forget(self.declined, surplus))
+
+    def _answer(self, event: events.AssignmentArrived, at: UnixSeconds, quoted_run: int) -> tuple[bidding.No | None, UnixSeconds]:
+        assignment, never = event.assignment.message, UnixSeconds(0)
+        if self.facts.is_draining:
+            return bidding.No(DeclineReason.DRAINING, "the owner wants no new work"), never
+        if event.is_rotating:
+            return bidding.No(DeclineReason.DRAINING, "the operator key is being changed: work is taken again in a moment"), never
+        no = bidding.decide(bidding.Bid(assignment, event.spec, self.terms))
+        live = self.live()
+        if no is not None:
+            return no, never
+        if capacity.free(self.terms, assignment.host_class, live, self.jury.values()) > 0:
+            return _no_room(event, live), never
+        start_by = capacity.slot_frees_at(self.terms, assignment.host_class, live, quoted_run, at)
+        return bidding.No(DeclineReason.BUSY, f"every run slot is taken until about {start_by}"), start_by
+
+    def _check_known(self, event: events.CommitSetArrived | events.VerdictArrived | events.StopArrived) -> None:
+        found = self.executions.get(event.lease)
+        if found is None:
+            is_late = event.lease in self.settled and not isinstance(event, events.CommitSetArrived)
+            if is_late and (isinstance(event, events.StopArrived) or event.signer in self.terms.statement_keys.values()):
+                return  # a final verdict after a provisional one, or a Stop of what is over: nothing is left to change
+            raise Refused(Code.UNKNOWN, "no such assignment here")
+        if isinstance(event, events.StopArrived) and found.coordinator != event.coordinator:
+            raise Refused(Code.NOT_YOURS, "stop: of another coordinator's assignment")
+
+    def _on_execution(self, lease: Hash32, event: events.ExecutionEvent, item: Input[Event]) -> tuple[Effect, ...]:
+        found = self.executions.get(lease)
+        if found is None:
+            return ()  # forgotten in the meantime
+        moved, due = execution.step(found, event, item.at, item.random, self.terms)
+        if moved is not found:
+            if isinstance(event, events.Exited):
+                self._set_facts(recent_ms=(*self.facts.recent_ms, int(event.usage_ms))[-capacity.RECENT_RUNS :])
+            self._put(moved)
+        return due
+
+    def _put(self, moved: Execution) -> None:
+        before, commit = self.executions.get(moved.hash), moved.commit()
+        was = before.commit() if before else None
+        assert was is None or was == commit, "two Commits for one assignment"
+        if commit is not None and was is None and isinstance(moved.phase, Committed):
+            self.commits[digest(self.terms.domain, commit)] = moved.hash
+        self.executions[moved.hash] = moved
+        if not moved.is_ended:
+            self.active[moved.hash] = True
+            return
+        if moved.hash in self.active:
+            del self.active[moved.hash]
+        match moved.phase:
+            case Declined():
+                table = self.declined
+            case Done() | Lapsed(commit=None):
+                table = self.done
+            case _:
+                table = self.ended
+        table[moved.hash] = execution.next_due(moved)
+
+    def _tick(self, item: Input[Event]) -> tuple[Effect, ...]:
+        due: list[Effect] = []
+        for lease in [found.hash for found in self.live() if execution.next_due(found) <= item.at]:
+            due.extend(self._on_execution(lease, events.Tick(), item))
+        for case_id in [duty.case_id for duty in self.jury.values() if jury_duty.next_due(duty) <= item.at]:
+            if self.jury[case_id].is_ended:
+                del self.jury[case_id]
+            else:
+                due.extend(self._on_duty(case_id, events.Tick(), item))
+        for table in (self.declined, self.ended, self.done):
+            due.extend(self._forget(table, _due_first(table, item.at)))
+        self._forget_settled(item.at)
+        return tuple(due)
+
+    def _forget(self, table: Table[Hash32, UnixSeconds], gone: list[Hash32]) -> list[Effect]:
+        for lease in gone:
+            found = self.executions[lease]
+            commit = found.commit()
+            if commit is not None:
+                del self.commits[digest(self.terms.domain, commit)]
+            del self.executions[lease], table[lease]
+            if isinstance(found.phase, Done | Lapsed):
+                self.settled[lease] = found.phase.forget_at
+        return [effects.Forget(lease) for lease in gone]
+
+    def _forget_settled(self, at: UnixSeconds) -> None:
+        for lease in _due_first(self.settled, at):
+            del self.settled[lease]
+        while len(self.settled) > SETTLED_KEPT_MAX:
+            del self.settled[next(iter(self.settled))]
+
+    # ------------------------------------------------------------------------------------------------------------- jury
+
+    def _court(self, event: events.CaseOpened | events.JuryDrawn) -> tuple[Effect, ...]:
+        if isinstance(event, events.CaseOpened):
+            # Remembered until its decision, because only the opening says what a juror has to repeat.
+            is_mine = event.accused == self.terms.provider or self.terms.slot(event.executions[0].host_class) is None
+            if not is_mine and event.case_id not in self.cases and len(self.cases) < CASES_KEPT_MAX:
+                self.cases[event.case_id] = event
+            return ()
+        case = self.cases.get(event.case_id)
+        if case is not None and self.terms.provider in event.jurors:
+            known = self.jury.get(event.case_id)
+            new = jury_duty.summoned(case, event.vote_by, self.terms.provider)
+            self.jury[event.case_id] = replace(known, vote_by=event.vote_by) if known else new
+        return ()
+
+    def _on_duty(self, case_id: Nonce, event: events.JuryEvent | events.Tick, item: Input[Event]) -> tuple[Effect, ...]:
+        if isinstance(event, events.CaseDecided) and case_id in self.cases:
+            del self.cases[case_id]
+        found = self.jury.get(case_id)
+        if found is None:
+            return ()  # not a juror there
+        moved, due = jury_duty.step(found, event, item.at, item.random)
+        self.jury[case_id] = moved
+        return (*due, effects.WithdrawCredit(case_id)) if isinstance(event, events.CaseDecided) else due
+
+    def _begin_duties(self) -> tuple[Effect, ...]:
+        """Waiting duties come before new leases: their window is short and missing it is a no-show."""
+        due: list[Effect] = []
+        for duty in [duty for duty in self.jury.values() if isinstance(duty.phase, jury_duty.Waiting)]:
+            if capacity.free(self.terms, duty.host_class, self.live(), self.jury.values()) > 0:
+                self.jury[duty.case_id], more = jury_duty.begin(duty)
+                due.extend(more)
+        return tuple(due)
+
+    # ------------------------------------------------------------------------------------------------------------ money
+
+    def _statement(self, event: events.StatementArrived) -> tuple[Effect, ...]:
+        message, before = event.statement.message, self.statements.get(event.coordinator)
+        if self.terms.statement_keys.get(event.coordinator) != event.signer:
+            raise Refused(Code.WRONG_SIGNER, "statement: not signed by the coordinator's statement key")
+        if message.provider != self.terms.provider:
+            raise Refused(Code.NOT_YOURS, "statement: for another provider")
+        if before is not None and message.seq < before.message.seq:
+            raise Refused(Code.STALE, f"statement: number {before.message.seq} is known")
+        if before is not None and message.seq == before.message.seq:
+            if message != before.message:
+                raise Refused(Code.EQUIVOCATION, f"statement: another number {message.seq} is known")
+            return ()
+        if before is not None and message.final < before.message.final:
+            raise Refused(Code.BAD_AMOUNT, f"statement: final fell from {before.message.final} to {message.final}")
+        self.statements[event.coordinator] = event.statement
+        return ()
+
+
+def _no_room(event: events.AssignmentArrived, live: tuple[Execution, ...]) -> bidding.No | None:
+    asked = capacity.store_bytes(event.spec, live)
+    if asked <= event.store_room:
+        return None
+    why = f"the content store needs {asked} bytes for it and has room for {event.store_room}: what was paid is kept for two weeks"
+    return bidding.No(DeclineReason.RESOURCES, why)
+
+
+def _due_first(table: Table[Hash32, UnixSeconds], at: UnixSeconds) -> list[Hash32]:
+    """Of rows in order of their moment, those that are due; so many at once, and the rest with the next Tick."""
+    found: list[Hash32] = []
+    for lease, due_at in table.items():
+        if due_at > at or len(found) >= FORGET_AT_ONCE_MAX:
+            break
+        found.append(lease)
+    return found

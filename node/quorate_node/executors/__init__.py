@@ -1,0 +1,1 @@
+"""Executors: what runs a task in a sandbox, and what they share."""

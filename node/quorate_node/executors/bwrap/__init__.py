@@ -1,0 +1,1 @@
+"""The executor over bubblewrap, for machines without a container engine."""

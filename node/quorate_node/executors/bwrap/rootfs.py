@@ -1,0 +1,319 @@
+"""Root file systems for sandboxes without an engine: the layers of an image unpacked once, read-only ever after.
+
+The archive is a stranger's and this process may be root. So: every name is resolved link by link inside the root, as if it were the
+whole machine; nothing is opened through a link; no device, no setuid bit, no sparse file is made; each layer must hash to the diff id
+that the config gives, because the cache is keyed by the config and a later job must not get another job's files.
+Layers: https://github.com/opencontainers/image-spec/blob/main/layer.md (whiteouts apply to lower layers only, hence two passes).
+"""
+
+import errno
+import hashlib
+import os
+import posixpath
+import shutil
+import stat
+import subprocess
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from quorate_content.image_archive import ImageInfo, Layer, opened_layers
+from quorate_node.executors.outputs import delete_tree
+from quorate_protocol.refusals import Code, Refused, Unavailable
+
+IMAGES_MAX = 16
+BYTES_MAX = 64 << 30  # of all unpacked images, as an engine's
+START_SECONDS = 60  # an image that was asked for just now is about to be started, although no lease names it yet
+MOUNT_POINTS = ("proc", "dev", "tmp", "scratch", "inputs", "outputs")
+_FILES = {  # what an engine puts into every container
+    "etc/hosts": "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tjob\n",
+    "etc/hostname": "job\n",
+    "etc/resolv.conf": "",
+}
+_LINKS_MAX = 40
+_COPY_BYTES = 1 << 20
+_USER = 65534
+_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+_SPARE_BYTES = 512 << 20
+_SPARE_INODES = 1 << 16
+_WORLD_FAILS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM})
+
+
+class RootfsCache:
+    """Unpacked images below `home`, one folder per config digest, `bytes_max` of them. Blocking; one unpacking at a time."""
+
+    def __init__(self, home: Path, in_use: Callable[[], frozenset[str]], bytes_max: int = BYTES_MAX) -> None:
+        self._home = home
+        self._in_use = in_use  # names of folders that leases still need
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+
+    def ensure(self, archive: Path, info: ImageInfo) -> Path:
+        """The root of the image. Refused(MALFORMED | UNSUPPORTED | OVERSIZE) for what cannot be unpacked, Unavailable without room."""
+        with self._lock:
+            root = self._home / info.config_digest
+            if not root.is_dir():
+                self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._make_room(info.unpacked_bytes)
+                self._unpack(archive, info, root)
+            os.utime(root)
+            return root
+
+    def _unpack(self, archive: Path, info: ImageInfo, root: Path) -> None:
+        """When the disk has no room the longest unused image goes, and it is tried again: full of images, nothing could run for ever."""
+        fresh = root.with_suffix(".partial")
+        while not root.is_dir():
+            delete_tree(fresh)
+            try:
+                unpack(archive, info, fresh)
+                os.sync()  # a folder that is there after a power cut is complete
+                fresh.rename(root)
+            except Unavailable:
+                if not self._drop_oldest():
+                    raise
+            finally:
+                delete_tree(fresh)
+
+    def _make_room(self, size: int) -> None:
+        """For one more: the longest unused go first."""
+        if size > self._bytes_max:
+            raise Refused(Code.OVERSIZE, f"image: it has {size} bytes unpacked, all images together have room for {self._bytes_max}")
+        while len(self._roots()) >= IMAGES_MAX and self._drop_oldest():
+            pass
+        while (held := _disk_bytes(self._roots())) + size > self._bytes_max:
+            if not self._drop_oldest():
+                raise Unavailable(f"no room for an image of {size} bytes: the images in use have {held} of {self._bytes_max}", 30.0)
+
+    def _drop_oldest(self) -> bool:
+        """Removes the image that no lease needs and nobody used for longest; False when there is none."""
+        kept, used = self._in_use(), {root: root.stat().st_mtime for root in self._roots()}
+        idle = [root for root in used if root.name not in kept and time.time() - used[root] > START_SECONDS]
+        if idle:
+            delete_tree(min(idle, key=used.__getitem__))
+        return bool(idle)
+
+    def _roots(self) -> list[Path]:
+        return [path for path in self._home.iterdir() if path.suffix == ""]
+
+
+def _disk_bytes(roots: Sequence[Path]) -> int:
+    """What these trees take on the disk. Not kept anywhere: looking costs less than the unpacking that follows."""
+    done = subprocess.run(["du", "-sxB1", "--", *map(str, roots)], check=False, capture_output=True) if roots else None
+    return sum(int(line.split(b"\t")[0]) for line in done.stdout.splitlines()) if done else 0
+
+
+def unpack(archive: Path, info: ImageInfo, root: Path) -> None:
+    """All layers in the new folder `root`, with what every sandbox mounts over."""
+    tree = Tree(root)
+    try:
+        with opened_layers(archive, info) as layers:
+            _check_room(root.parent, sum(_verified_bytes(layer) for layer in layers))
+            root.mkdir(mode=0o755)
+            for layer in layers:
+                entries = 0
+                for _, entry in layer.entries():
+                    entries += 1
+                    tree.white_out(entry)
+                _check_inodes(root, entries)
+                for content, entry in layer.entries():
+                    tree.place(content, entry)
+        tree.finish()
+    except OSError as error:
+        raise _failure(error) from error
+
+
+def _failure(error: OSError) -> Refused | Unavailable:
+    """Whether the machine failed, or the image has names and links that no file system takes."""
+    if error.errno in _WORLD_FAILS:
+        return Unavailable(f"the image cannot be unpacked: {error.strerror}; free some disk", 60.0)
+    return Refused(Code.MALFORMED, f"image: cannot be unpacked: {error.strerror}")
+
+
+def _verified_bytes(layer: Layer) -> int:
+    """Size of the uncompressed layer, once its hash is what the config says."""
+    digest = hashlib.sha256()
+    source, size = layer.plain(), 0
+    while chunk := source.read(_COPY_BYTES):
+        size += len(chunk)
+        if size > layer.limits.unpacked_bytes:
+            raise Refused(Code.OVERSIZE, f"{layer.member.name}: unpacks to more than {layer.limits.unpacked_bytes} bytes")
+        digest.update(chunk)
+    if layer.diff_id != f"sha256:{digest.hexdigest()}":
+        raise Refused(Code.MALFORMED, f"image: {layer.member.name} is not the layer {layer.diff_id[:80]} that the config names")
+    return size
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed + needed // 2 + _SPARE_BYTES:
+        raise Unavailable(f"no room to unpack an image of {needed} bytes: {free} bytes are free in {folder}", 60.0)
+
+
+def _check_inodes(folder: Path, needed: int) -> None:
+    """An image of empty files has few bytes; file systems that make inodes as they are needed count none."""
+    found = os.statvfs(folder)
+    if found.f_files and found.f_favail < needed + _SPARE_INODES:
+        raise Unavailable(f"no room to unpack {needed} files: {found.f_favail} inodes are free in {folder}", 60.0)
+
+
+class Tree:
+    """One root while layers are put on it. Nobody else writes there, so what was looked at stays so."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+
+    def white_out(self, entry: tarfile.TarInfo) -> None:
+        """Removes what an entry says is gone from the layers below; other entries do nothing."""
+        folder, base = posixpath.split(_clean(entry.name))
+        if not base.startswith(_WHITEOUT):
+            return
+        parent = self._folder(folder)
+        gone = base.removeprefix(_WHITEOUT)
+        if base == _OPAQUE:
+            for name in os.listdir(parent):
+                _remove(posixpath.join(parent, name))
+        elif gone in ("", ".", ".."):
+            raise Refused(Code.MALFORMED, f"image: {entry.name[:200]!r} is no whiteout")
+        else:
+            _remove(posixpath.join(parent, gone))
+
+    def place(self, content: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
+        """Puts one entry there, in the place of what was."""
+        folder, base = posixpath.split(_clean(entry.name))
+        if base in ("", ".") or base.startswith(_WHITEOUT):
+            return
+        path = posixpath.join(self._folder(folder), base)
+        if entry.isdir():
+            self._directory(path, entry)
+            return
+        _remove(path)
+        if entry.issparse():
+            raise Refused(Code.UNSUPPORTED, f"image: {entry.name[:200]!r} is a sparse file")
+        if entry.isreg():
+            _write_file(path, content, entry)
+        elif entry.issym():
+            os.symlink(entry.linkname, path)
+        elif entry.islnk():
+            self._link(path, entry)
+        elif entry.isfifo():
+            os.mkfifo(path, entry.mode & 0o777)
+        else:
+            raise Refused(Code.UNSUPPORTED, f"image: {entry.name[:200]!r} is neither file, directory nor link")
+
+    def make_folders(self, paths: Sequence[str]) -> list[str]:
+        """Makes those that are missing, for something will be mounted there; where each really is, as seen inside, without a link.
+
+        Refused(MALFORMED) for names that cannot be made, Unavailable when there is no room.
+        """
+        try:
+            return [posixpath.normpath("/" + posixpath.relpath(self._folder(path), self._root)) for path in paths]
+        except OSError as error:
+            raise _failure(error) from error
+
+    def has_folder(self, path: str) -> bool:
+        """Whether a directory is there, with links followed inside the root and never on this machine."""
+        try:
+            self._folder(path, makes=False)
+        except (Refused, OSError):  # not re-raised: the answer to the question
+            return False
+        return True
+
+    def finish(self) -> None:
+        """Mount points, and the files that name the machine."""
+        for name in MOUNT_POINTS:
+            path = posixpath.join(self._root, name)
+            if not os.path.lexists(path):
+                _make_directory(path, 0o755)
+            elif not stat.S_ISDIR(os.lstat(path).st_mode):
+                raise Refused(Code.UNSUPPORTED, f"image: /{name} must be a directory, for something is mounted there")
+        for name, text in _FILES.items():
+            path = posixpath.join(self._folder(posixpath.dirname(name)), posixpath.basename(name))
+            _remove(path)
+            with open(path, "x", encoding="ascii") as file:
+                file.write(text)
+            os.chmod(path, 0o644)
+
+    def _directory(self, path: str, entry: tarfile.TarInfo) -> None:
+        if os.path.lexists(path) and not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+        _make_directory(path, (entry.mode & 0o777) | 0o700)
+        _give_user(path, entry)
+
+    def _link(self, path: str, entry: tarfile.TarInfo) -> None:
+        folder, base = posixpath.split(_clean(entry.linkname))
+        first = posixpath.join(self._folder(folder), base)
+        if base in ("", ".") or not os.path.lexists(first) or stat.S_ISDIR(os.lstat(first).st_mode):
+            raise Refused(Code.MALFORMED, f"image: {entry.name[:200]!r} links to {entry.linkname[:200]!r}, which is no file of the image")
+        os.link(first, path, follow_symlinks=False)
+
+    def _folder(self, name: str, makes: bool = True) -> str:
+        """The directory behind a name, with every link on the way followed inside the root; made where it is missing, if it may be."""
+        pending = _parts(name)
+        real: list[str] = []
+        links = 0
+        while pending:
+            part = pending.pop()
+            if part == "..":
+                del real[-1:]
+                continue
+            here = posixpath.join(self._root, *real, part)
+            if makes and not os.path.lexists(here):
+                _make_directory(here, 0o755)
+            kind = os.lstat(here).st_mode
+            if stat.S_ISDIR(kind):
+                real.append(part)
+            elif stat.S_ISLNK(kind) and links < _LINKS_MAX:
+                links += 1
+                target = os.readlink(here)
+                real = [] if target.startswith("/") else real
+                pending += _parts(target)
+            else:
+                raise Refused(Code.MALFORMED, f"image: {name[:200]!r} leads through something that is no directory")
+        return posixpath.join(self._root, *real)
+
+
+def _clean(name: str) -> str:
+    return posixpath.normpath(name.lstrip("/") or ".")
+
+
+def _parts(path: str) -> list[str]:
+    """Last component first."""
+    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
+
+
+def _remove(path: str) -> None:
+    """Whatever stands there; only a filled directory is worth a process of its own."""
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        os.unlink(path)
+    elif os.listdir(path):
+        delete_tree(Path(path))
+    else:
+        os.rmdir(path)
+
+
+def _make_directory(path: str, mode: int) -> None:
+    if not os.path.lexists(path):
+        os.mkdir(path)
+    os.chmod(path, mode)  # whatever the umask
+
+
+def _write_file(path: str, content: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
+    source = content.extractfile(entry)
+    assert source is not None, "regular members have content"
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        shutil.copyfileobj(source, file, _COPY_BYTES)
+        os.fchmod(descriptor, entry.mode & 0o777)
+    _give_user(path, entry)
+    # Compiled modules name their source by its time: without it every start would compile them anew.
+    os.utime(path, (entry.mtime, entry.mtime))
+
+
+def _give_user(path: str, entry: tarfile.TarInfo) -> None:
+    """Files of the user that jobs run as stay that user's; all others are the daemon's."""
+    if entry.uid == _USER and os.geteuid() == 0:
+        os.chown(path, _USER, _USER, follow_symlinks=False)

@@ -1,0 +1,1 @@
+"""The executor over a Docker engine."""

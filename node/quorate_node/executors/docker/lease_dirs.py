@@ -1,0 +1,206 @@
+"""The folders of one lease around its container: read-only inputs, and outputs that are sized and outlive the exit.
+
+Two ways for outputs. LOOP (root): a file holding an ext4 file system, mounted on the host. VOLUME (no root, or no loop devices): a
+tmpfs volume of the engine, which vanishes with its last container, so a `-hold` container that only waits keeps it until removal;
+its pages count in the memory of the job's container, whose limit is raised by as much, and the outputs come back as a tar stream.
+"""
+
+import hashlib
+import io
+import json
+import os
+import platform
+import struct
+import tarfile
+from enum import StrEnum
+from pathlib import Path
+
+import docker
+import docker.errors
+
+from quorate_node.executors import mounts
+from quorate_node.executors.docker.hardened_profile import LABEL_LEASE, LABEL_OWNER, Places
+from quorate_node.executors.docker.outputs_tar import collect_tar
+from quorate_node.executors.outputs import OutputCaps, collect_tree, delete_tree
+from quorate_protocol.ports import Mount, Task
+from quorate_protocol.refusals import Code, Refused, Unavailable
+
+HOLD_SUFFIX = "-hold"
+_READABLE_BY_ALL = 0o004
+_X86_64 = 62
+
+
+class OutputKind(StrEnum):
+    """How outputs are kept."""
+
+    LOOP = "loop"
+    VOLUME = "volume"
+
+
+def choose_kind() -> OutputKind:
+    """LOOP where this process can mount, else VOLUME."""
+    return OutputKind.LOOP if mounts.can_mount() else OutputKind.VOLUME
+
+
+class LeasePlaces:
+    """Makes and removes the folders of leases below `home`. Blocking: called from worker threads; every call may be repeated."""
+
+    def __init__(self, api: docker.APIClient, home: Path, owner: str, kind: OutputKind) -> None:
+        self._api = api
+        self._home = home
+        self._owner = owner
+        self.kind = kind
+
+    def folder(self, lease_id: str) -> Path:
+        """The lease's folder on the host."""
+        return self._home / lease_id
+
+    def prepare(self, task: Task, container: str) -> Places:
+        """Everything that the container will be given. Unavailable when the host lacks room."""
+        folder = self.folder(task.lease_id)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        inputs = tuple((str(self._input(folder, index, mount)), mount.target) for index, mount in enumerate(task.mounts))
+        if self.kind is OutputKind.LOOP:
+            mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", task.output_bytes, task.output_inodes)
+            return Places(inputs, str(folder / "outputs"), is_volume=False, are_views=_is_root())
+        volume = self._volume(task, container)
+        return Places(inputs, volume, is_volume=True, outputs_in_memory=task.output_bytes, are_views=_is_root())
+
+    def collect(self, lease_id: str, container: str, destination: Path, caps: OutputCaps) -> None:
+        """Copies the outputs out, by whichever way they were kept."""
+        folder = self.folder(lease_id)
+        if (folder / "outputs.ext4").exists():
+            mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", 0, 0)  # a restart of the machine unmounted it
+            collect_tree(folder / "outputs", destination, caps)
+            return
+        gone = f"the outputs of lease {lease_id} are gone with the container that held them"
+        try:
+            # One that has ended with its engine still gives an archive: of an empty volume.
+            if not self._api.inspect_container(container + HOLD_SUFFIX)["State"]["Running"]:
+                raise Unavailable(gone, 60.0)
+            chunks, _ = self._api.get_archive(container + HOLD_SUFFIX, "/outputs")
+        except docker.errors.NotFound as error:
+            raise Unavailable(gone, 60.0) from error
+        collect_tar(iter(chunks), destination, caps)
+
+    def remove(self, lease_id: str, container: str) -> None:
+        """Removes mounts, volume and folder; the lease's container is gone already."""
+        remove_container(self._api, container + HOLD_SUFFIX)
+        try:
+            self._api.remove_volume(container + "-outputs", force=True)
+        except docker.errors.NotFound:
+            pass  # outputs were kept the other way
+        release_folder(self.folder(lease_id))
+
+    def _input(self, folder: Path, index: int, mount: Mount) -> Path:
+        """A view of the input that nobody can write, run setuid or open devices through; without root, the input itself."""
+        source = mount.source.resolve()
+        if not source.exists():
+            raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
+        if not source.stat().st_mode & _READABLE_BY_ALL:
+            raise Refused(Code.UNSUPPORTED, f"mounts: {mount.target} must be readable by all (mode 0644) for the container's user")
+        if not _is_root():
+            return source
+        view = folder / "inputs" / str(index)
+        mounts.bind_read_only(source, view)
+        return view
+
+    def _volume(self, task: Task, container: str) -> str:
+        name = container + "-outputs"
+        labels = {LABEL_LEASE: task.lease_id, LABEL_OWNER: self._owner}
+        options = f"size={task.output_bytes},nr_inodes={task.output_inodes + 1},mode=0755,uid=65534,gid=65534,nosuid,nodev,noexec"
+        self._api.create_volume(name, driver="local", driver_opts={"type": "tmpfs", "device": "tmpfs", "o": options}, labels=labels)
+        body = {
+            "Image": self._hold_image(),
+            "Labels": labels,
+            "NetworkDisabled": True,
+            "HostConfig": {
+                "NetworkMode": "none", "ReadonlyRootfs": True, "CapDrop": ["ALL"], "SecurityOpt": ["no-new-privileges"], "IpcMode": "none",
+                "PidsLimit": 1, "Memory": 16 << 20, "MemorySwap": 16 << 20, "LogConfig": {"Type": "none", "Config": {}},
+                "Mounts": [{"Type": "volume", "Source": name, "Target": "/outputs", "VolumeOptions": {"NoCopy": True}}],
+            },
+        }  # fmt: skip
+        try:
+            self._api.create_container_from_config(body, container + HOLD_SUFFIX)  # type: ignore[no-untyped-call]
+        except docker.errors.APIError as error:
+            if error.status_code != 409:
+                raise
+            # it exists: an earlier attempt to start this lease got as far
+        self._api.start(container + HOLD_SUFFIX)
+        return name
+
+    def _hold_image(self) -> str:
+        digest, archive = hold_image()
+        try:
+            self._api.inspect_image(f"sha256:{digest}")  # type: ignore[no-untyped-call]
+        except docker.errors.ImageNotFound:
+            for event in self._api.load_image(archive):  # type: ignore[no-untyped-call]
+                assert "error" not in event, event
+        return f"sha256:{digest}"
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def remove_container(api: docker.APIClient, name: str) -> None:
+    """Kills and removes; no error if it is not there or is being removed by another."""
+    try:
+        api.remove_container(name, force=True, v=True)
+    except docker.errors.NotFound:
+        pass  # nothing to remove
+    except docker.errors.APIError as error:
+        if error.status_code != 409:
+            raise
+        # removal is in progress already
+
+
+def release_folder(folder: Path) -> None:
+    """Unmounts whatever of a lease is mounted below its folder, then deletes the folder."""
+    for view in sorted((folder / "inputs").glob("*")):
+        mounts.unmount(view)
+    mounts.unmount(folder / "outputs")
+    if mounts.is_mounted(folder / "outputs"):
+        raise Unavailable(f"{folder / 'outputs'} is still in use")
+    delete_tree(folder)
+
+
+def hold_image() -> tuple[str, bytes]:
+    """(config digest, archive) of an image whose one program does nothing but wait: ten bytes of code in an ELF header.
+
+    Any image of the job's may lack a program that sleeps, and a registry may be out of reach.
+    """
+    if platform.machine() != "x86_64":
+        raise Unavailable("outputs without root need an x86-64 machine; run the provider as root", 3600.0)
+    layer = _tar({"hold": (_waiting_program(), 0o755)})
+    config = json.dumps(
+        {
+            "architecture": "amd64", "os": "linux", "created": "1970-01-01T00:00:00Z",
+            "config": {"Entrypoint": ["/hold"], "User": "65534:65534"},
+            "history": [{"created": "1970-01-01T00:00:00Z"}],
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+        }, sort_keys=True,
+    ).encode()  # fmt: skip
+    digest = hashlib.sha256(config).hexdigest()
+    manifest = json.dumps([{"Config": f"{digest}.json", "Layers": ["layer.tar"], "RepoTags": None}]).encode()
+    return digest, _tar({f"{digest}.json": (config, 0o644), "layer.tar": (layer, 0o644), "manifest.json": (manifest, 0o644)})
+
+
+def _waiting_program() -> bytes:
+    """A static ELF executable: `push 34; pop rax; syscall; jmp back`, where 34 is pause(2)."""
+    code = b"\x6a\x22\x58\x0f\x05\xeb\xf9"
+    base, header_bytes = 0x400000, 64 + 56
+    size = header_bytes + len(code)
+    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, _X86_64, 1, base + header_bytes, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, base, base, size, size, 0x1000)
+    return header + segment + code
+
+
+def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, (content, mode) in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(content), mode
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()

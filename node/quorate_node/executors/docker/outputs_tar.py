@@ -1,0 +1,90 @@
+"""Collecting outputs that only the engine can read: its tar stream of the folder, under the same rules and caps as `outputs`.
+
+The engine sends sparse files at their full apparent size and links as links; nothing here is extracted by the tar module itself.
+"""
+
+import io
+import posixpath
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from quorate_node.executors.outputs import Allowance, OutputCaps, fresh_directory
+from quorate_protocol.refusals import Code, Refused
+
+_COPY_BYTES = 1 << 20
+_READ_MAX = 4 << 20
+
+
+def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) -> None:
+    """Writes the stream's one top folder to the new directory `destination`, complete or not at all."""
+    with fresh_directory(destination) as partial:
+        allowance = Allowance(caps)
+        try:
+            with tarfile.open(fileobj=_Stream(chunks), mode="r|") as archive:
+                for member in archive:
+                    try:
+                        _take(archive, member, partial, allowance)
+                    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+                        raise Refused(Code.MALFORMED, f"{member.name[:200]!r}: comes twice, or before its folder") from error
+                    archive.members = []  # type: ignore[attr-defined]  # the module keeps every header otherwise
+        except (tarfile.TarError, EOFError, RecursionError, UnicodeError) as error:
+            raise Refused(Code.MALFORMED, f"outputs cannot be read: {error}") from error
+        partial.rename(destination)
+
+
+class _Stream(io.RawIOBase):
+    """Chunks as a file. The tar module reads an extended header whole, so single reads are bounded."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._buffer = b""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Exactly `size` bytes, fewer only at the end."""
+        if size < 0 or size > _READ_MAX:
+            raise Refused(Code.MALFORMED, "an extended tar header is larger than 4 MiB")
+        parts = [self._buffer]
+        held = len(self._buffer)
+        while held < size and (chunk := next(self._chunks, b"")):
+            parts.append(chunk)
+            held += len(chunk)
+        data = b"".join(parts)
+        self._buffer = data[size:]
+        return data[:size]
+
+
+def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, allowance: Allowance) -> None:
+    parts = member.name.strip("/").split("/")[1:]  # the first is the folder itself
+    if not parts:
+        return
+    path = "/".join(parts)
+    allowance.entry(path, parts[-1], len(parts))
+    for part in parts[:-1]:
+        if part in ("", ".", ".."):
+            raise Refused(Code.MALFORMED, f"{path[:200]}: leads out of the outputs")
+    if member.isdir():
+        (target / path).mkdir()
+    elif member.isreg() and not member.issparse():
+        allowance.promise(path, member.size)
+        file = archive.extractfile(member)
+        assert file is not None, "regular members have content"
+        with (target / path).open("xb") as out:
+            while chunk := file.read(_COPY_BYTES):
+                allowance.copied(path, len(chunk))
+                out.write(chunk)
+    elif member.islnk():
+        _copy_linked(target, path, member.linkname, allowance)
+    else:
+        raise Refused(Code.MALFORMED, f"{path[:200]}: is a link or special file; only files and directories can be outputs")
+
+
+def _copy_linked(target: Path, path: str, link: str, allowance: Allowance) -> None:
+    """The second name of one file: copied from the first, which has been written by us."""
+    first = posixpath.normpath("/".join(link.strip("/").split("/")[1:]))
+    if first.startswith(("..", "/")) or not (target / first).is_file():
+        raise Refused(Code.MALFORMED, f"{path[:200]}: links to something outside the outputs")
+    with (target / first).open("rb") as source, (target / path).open("xb") as out:
+        while chunk := source.read(_COPY_BYTES):
+            allowance.copied(path, len(chunk))
+            out.write(chunk)

@@ -1,0 +1,85 @@
+"""What decides bits on this machine: the CPU host class as a program inside the sandbox sees it, and the GPUs as the driver reports
+them (L0). The flags that each x86-64 level needs: https://gitlab.com/x86-psABIs/x86-64-ABI (micro-architecture levels).
+"""
+
+import importlib
+import logging
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_protocol.messages.offer import Gpu, Hardware
+from quorate_protocol.rules.classes import CPU_VENDORS, HostClass
+
+_logger = logging.getLogger(__name__)
+
+V2_FLAGS = frozenset({"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"})
+V3_FLAGS = V2_FLAGS | {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}
+V4_FLAGS = V3_FLAGS | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+LEVELS = (("v4", V4_FLAGS), ("v3", V3_FLAGS), ("v2", V2_FLAGS))
+
+
+@dataclass(frozen=True, slots=True)
+class CpuInfo:
+    """The first processor of /proc/cpuinfo: vendor, model name and flags. Containers see the same file as the host."""
+
+    vendor: str
+    model: str
+    flags: frozenset[str]
+
+
+def read_cpuinfo(text: str) -> CpuInfo:
+    """Parses /proc/cpuinfo."""
+    first = text.split("\n\n", 1)[0]
+    rows = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    flags = rows.get("flags") or rows.get("Features", "")
+    return CpuInfo(rows.get("vendor_id", ""), rows.get("model name", ""), frozenset(flags.split()))
+
+
+def cpu_class(machine: str, cpu: CpuInfo) -> HostClass:
+    """Host class of a CPU; unknown vendors share one."""
+    if machine in ("aarch64", "arm64"):
+        return HostClass("aarch64", "armv8", "ARM")
+    level = next((name for name, needed in LEVELS if needed <= cpu.flags), "v1")
+    return HostClass("x86_64", level, cpu.vendor if cpu.vendor in CPU_VENDORS else "other")
+
+
+def detect_cpu_class() -> HostClass:
+    """Host class of this machine's CPU."""
+    return cpu_class(platform.machine(), read_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace")))
+
+
+def detect_hardware(disk: Path) -> Hardware:
+    """Cores that this process may use, memory, free disk below `disk`, GPUs."""
+    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    place = os.statvfs(disk)
+    return Hardware(len(os.sched_getaffinity(0)), pages * page, place.f_bavail * place.f_frsize, detect_gpus())
+
+
+def detect_gpus() -> tuple[Gpu, ...]:
+    """GPUs by NVML; none when the driver or its Python binding is absent."""
+    try:
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception as error:  # noqa: BLE001 - not re-raised: no driver, no library and no device all mean "no GPUs to offer"
+        _logger.debug("no GPUs: %s", error)
+        return ()
+    try:
+        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(min(64, nvml.nvmlDeviceGetCount()))]
+        return tuple(
+            Gpu(
+                _text(nvml.nvmlDeviceGetName(item)),
+                _text(nvml.nvmlDeviceGetUUID(item)),
+                int(nvml.nvmlDeviceGetMemoryInfo(item).total),
+                driver,
+            )
+            for item in handles
+        )
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

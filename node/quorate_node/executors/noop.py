@@ -1,0 +1,117 @@
+"""Nothing runs: the exit and one output file follow from the task alone, so that equal tasks agree and different ones do not. For tests."""
+
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from quorate_node.executors.outputs import OutputCaps, collect_tree, delete_tree
+from quorate_protocol.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Milliseconds
+
+OUTPUT_NAME = "result.txt"
+_SIGTERM = 15
+_LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
+
+
+class NoopExecutor:
+    """`Executor` whose every task takes `duration_ms` by the clock. State is kept in `home`, so it survives the daemon."""
+
+    sandbox = Sandbox.NOOP
+
+    def __init__(self, home: Path, clock: Clock, duration_ms: int = 0) -> None:
+        self._home = home
+        self._clock = clock
+        self._duration_ms = duration_ms
+
+    async def check(self) -> None:
+        """Always usable."""
+
+    async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
+        """No image is needed."""
+
+    async def start(self, task: Task) -> None:
+        """Writes the outputs at once and the moment at which the task will have ended."""
+        if not _LEASE_ID.fullmatch(task.lease_id):
+            raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a folder")
+        if isinstance(task.image, Path) and not task.image.is_file():
+            raise Refused(Code.UNKNOWN, f"image: no archive {task.image.name}")
+        if self._record(task.lease_id) is not None:
+            return
+        folder = self._home / task.lease_id
+        delete_tree(folder)
+        (folder / "outputs").mkdir(parents=True)
+        (folder / "outputs" / OUTPUT_NAME).write_text(output_of(task))
+        wall_ms = min(self._duration_ms, task.max_duration * 1000)
+        status = int(EXIT_TIMEOUT) if self._duration_ms >= task.max_duration * 1000 else 0
+        self._write(task.lease_id, {
+            "status": status, "wall_ms": wall_ms, "started": self._clock.now(), "ends": self._clock.now() + wall_ms / 1000,
+            "bytes": task.output_bytes, "inodes": task.output_inodes,
+        })  # fmt: skip
+
+    async def state(self, lease_id: str) -> TaskState:
+        """By the clock."""
+        record = self._record(lease_id)
+        if record is None:
+            return TaskState.ABSENT
+        return TaskState.EXITED if self._clock.now() >= record["ends"] else TaskState.RUNNING
+
+    async def wait(self, lease_id: str) -> Exit:
+        """Waits on the clock."""
+        while (record := self._held(lease_id)) and self._clock.now() < record["ends"]:
+            await self._clock.sleep(min(1.0, max(0.001, record["ends"] - self._clock.now())))
+        return Exit(int(record["status"]), Usage(Milliseconds(int(record["wall_ms"]))))
+
+    async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
+        """One line."""
+        self._held(lease_id)
+        yield b"nothing ran\n"
+
+    async def collect(self, lease_id: str, destination: Path) -> None:
+        """The one file."""
+        record = self._held(lease_id)
+        collect_tree(self._home / lease_id / "outputs", destination, OutputCaps(int(record["bytes"]), int(record["inodes"])))
+
+    async def stop(self, lease_id: str) -> None:
+        """Ends it now, as a SIGTERM would."""
+        record = self._record(lease_id)
+        if record is not None and self._clock.now() < record["ends"]:
+            elapsed = round((self._clock.now() - record["started"]) * 1000)
+            self._write(lease_id, {**record, "status": EXIT_SIGNAL_BASE + _SIGTERM, "wall_ms": elapsed, "ends": self._clock.now()})
+
+    async def remove(self, lease_id: str) -> None:
+        """Deletes the folder."""
+        delete_tree(self._home / lease_id)
+
+    async def leases(self) -> Sequence[str]:
+        """Every folder."""
+        return sorted(path.name for path in self._home.iterdir()) if self._home.is_dir() else []
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _held(self, lease_id: str) -> dict[str, float]:
+        record = self._record(lease_id)
+        if record is None:
+            raise Unavailable(f"lease {lease_id} was never started")
+        return record
+
+    def _record(self, lease_id: str) -> dict[str, float] | None:
+        try:
+            record: dict[str, float] = json.loads((self._home / lease_id / "record.json").read_text())
+        except FileNotFoundError:
+            return None  # never started
+        return record
+
+    def _write(self, lease_id: str, record: dict[str, float]) -> None:
+        fresh = self._home / lease_id / "record.json.new"
+        fresh.write_text(json.dumps(record))
+        fresh.rename(fresh.with_name("record.json"))
+
+
+def output_of(task: Task) -> str:
+    """Digest of what every provider sees alike: never of host paths, which differ."""
+    seen = [list(task.argv), sorted(task.env.items()), [mount.target for mount in task.mounts], Path(task.image).name]
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest() + "\n"

@@ -1,0 +1,98 @@
+"""Devnet only: runs a job as a plain child process. Nothing stands between the job and the machine; whoever builds this executor shows
+the red banner.
+
+The image is not unpacked: a Python image of `quorate image build` means "this interpreter with these packages", and the host's own
+interpreter takes its place. `/inputs`, `/outputs` and `/scratch` at the start of a word or of an environment value (or behind a `=`)
+are rewritten to the lease's folders. A supervisor process outlives the daemon, ends the job on time, and records its exit.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+from quorate_content.image_archive import LABEL_PYTHON, ImageInfo, read_archive, refuse_shell_command
+from quorate_node.executors.docker.hardened_profile import check_targets, standard_env
+from quorate_node.executors.outputs import delete_tree
+from quorate_node.executors.supervisor.supervised_leases import DetachedExecutor, kill_supervised, spawn_supervisor
+from quorate_protocol.ports import Sandbox, Task
+from quorate_protocol.refusals import Code, Refused
+
+_PYTHON = re.compile(r"(?:/usr/local/bin/|/usr/bin/)?python(?:3(?:\.\d+)?)?")
+_ONLY = "without one, only images of `quorate image build --python` can be run, by the host's own interpreter"
+_FOLDERS = ("inputs", "outputs", "scratch")
+
+
+class ProcessExecutor(DetachedExecutor):
+    """`Executor` without protection. `home` holds one folder per lease."""
+
+    sandbox = Sandbox.PROCESS
+
+    def _begin(self, task: Task) -> None:
+        info = _python_image(task)
+        folder = self._folder(task.lease_id)
+        plan = plan_of(task, info, folder)
+        delete_tree(folder)  # what a supervisor that was killed left behind: the program runs anew
+        for name in _FOLDERS:
+            (folder / name).mkdir(parents=True)
+        for mount in task.mounts:
+            view = folder / mount.target.lstrip("/")
+            view.parent.mkdir(parents=True, exist_ok=True)
+            view.symlink_to(mount.source.resolve())
+        spawn_supervisor(folder, plan)
+
+    def _end(self, folder: Path) -> None:
+        end_lease(folder)
+
+
+def end_lease(folder: Path) -> None:
+    """Kills what runs in a lease's folder and deletes it."""
+    kill_supervised(folder)
+    delete_tree(folder)
+
+
+def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:
+    """What the supervisor runs. Refused(UNSUPPORTED) for what a plain process cannot stand in for."""
+    check_targets([mount.target for mount in task.mounts])
+    if any(not mount.target.startswith("/inputs/") for mount in task.mounts):
+        raise Refused(Code.UNSUPPORTED, "mounts: without a container engine inputs can only stand below /inputs")
+    argv = task.argv or (*image.entrypoint, *image.command)
+    refuse_shell_command(image, argv)
+    if not argv or not _PYTHON.fullmatch(argv[0]):
+        raise Refused(Code.UNSUPPORTED, "command: without a container engine only python3 can be run")
+    places = [str(folder / name) for name in _FOLDERS]
+    env = {
+        "PATH": os.defpath,
+        **dict(item.partition("=")[::2] for item in image.env if not item.startswith("PATH=")),
+        **standard_env(*places),
+        **{name: _rewritten(value, folder) for name, value in task.env.items()},
+    }
+    working = _rewritten(task.working_dir, folder)
+    return {
+        "argv": [sys.executable, *(_rewritten(word, folder) for word in argv[1:])],
+        "env": env,
+        "cwd": working if working != task.working_dir else places[2],
+        "max_duration": task.max_duration,
+        "memory_bytes": task.memory_bytes,
+        "file_bytes": task.output_bytes,
+        "output_bytes": task.output_bytes,
+        "output_inodes": task.output_inodes,
+    }
+
+
+def _python_image(task: Task) -> ImageInfo:
+    if not isinstance(task.image, Path):
+        raise Refused(Code.UNSUPPORTED, f"image: registry images need a container engine; {_ONLY}")
+    info = read_archive(task.image)
+    if info.label(LABEL_PYTHON) is None:
+        raise Refused(Code.UNSUPPORTED, f"image: it needs a container engine; {_ONLY}")
+    return info
+
+
+def _rewritten(text: str, folder: Path) -> str:
+    """`/outputs/x` and `--to=/outputs/x` with the lease's folder in front."""
+    option, equals, value = text.rpartition("=")
+    for name in _FOLDERS:
+        if value == f"/{name}" or value.startswith(f"/{name}/"):
+            return f"{option}{equals}{folder}{value}"
+    return text

@@ -1,0 +1,74 @@
+"""Which executor runs the jobs, by configuration. Docker's SDK is imported only where it is used."""
+
+from quorate_node.config import Config, ExecutorKind
+from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
+from quorate_node.executors.noop import NoopExecutor
+from quorate_node.executors.process import ProcessExecutor
+from quorate_protocol.ports import Clock, Executor, Sandbox
+from quorate_protocol.refusals import Code, Refused, Unavailable
+
+BANNER = (
+    "\033[1;41;97m NO PROTECTION \033[0m\033[1;31m jobs run as plain processes of this user: they can read your files, use the network and"
+    " fill the disk. Devnets only. Start a container engine (--executor docker) or install bubblewrap (--executor bwrap).\033[0m"
+)
+
+
+async def choose(config: Config, owner: str, clock: Clock) -> Executor:
+    """The executor, checked. `owner` labels this daemon's containers. Refused for process outside a devnet."""
+    match config.executor:
+        case ExecutorKind.NOOP:
+            return NoopExecutor(config.path("noop"), clock, config.noop_milliseconds)
+        case ExecutorKind.PROCESS:
+            return await _process(config, clock)
+        case ExecutorKind.DOCKER:
+            return await _docker(config, owner, clock)
+        case ExecutorKind.DOCKER_RUNC:
+            return await _docker(config, owner, clock, Sandbox.DOCKER_RUNC)
+        case ExecutorKind.DOCKER_RUNSC:
+            return await _docker(config, owner, clock, Sandbox.DOCKER_RUNSC)
+        case ExecutorKind.BWRAP:
+            return await _bwrap(config, clock)
+        case ExecutorKind.AUTO:
+            return await _best(config, owner, clock)
+
+
+async def _best(config: Config, owner: str, clock: Clock) -> Executor:
+    """An engine, else bubblewrap; on a devnet even neither, since a market to try out must start on any machine."""
+    try:
+        return await _docker(config, owner, clock)
+    except Unavailable as engine:
+        try:
+            return await _bwrap(config, clock)
+        except Unavailable as sandbox:
+            if not config.is_devnet:
+                raise Unavailable(f"{engine}; nor is there another sandbox: {sandbox}", engine.retry_after) from sandbox
+            # Not re-raised on a devnet: the red banner says what it means.
+            return await _process(config, clock)
+
+
+async def _docker(config: Config, owner: str, clock: Clock, sandbox: Sandbox | None = None) -> Executor:
+    """`sandbox` None: the strongest that the engine has."""
+    from quorate_node.executors.docker.docker_executor import DockerExecutor
+    from quorate_node.executors.docker.image_loader import ImageRules
+
+    rules = ImageRules(config.input_bytes, config.engine_image_bytes, None if config.is_devnet else frozenset(config.images))
+    try:
+        executor = DockerExecutor(config.path("docker"), owner, clock, config.engine_url or None, sandbox=sandbox, rules=rules)
+    except Exception as error:  # the SDK raises its own kinds already while it connects
+        raise Unavailable(f"no container engine answers ({error}); install and start one: apt-get install docker.io", 10.0) from error
+    await executor.check()
+    return executor
+
+
+async def _bwrap(config: Config, clock: Clock) -> Executor:
+    executor = BwrapExecutor(config.path("bwrap"), config.path("rootfs"), clock)
+    await executor.check()
+    return executor
+
+
+async def _process(config: Config, clock: Clock) -> Executor:
+    if not config.is_devnet:
+        raise Refused(Code.UNSUPPORTED, "the process executor protects nothing; it is for devnets only (node init --limits devnet)")
+    executor = ProcessExecutor(config.path("process"), clock)
+    await executor.check()
+    return executor

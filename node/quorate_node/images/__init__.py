@@ -1,0 +1,1 @@
+"""Container images: archives, registries, declared volumes."""

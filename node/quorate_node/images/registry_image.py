@@ -1,0 +1,209 @@
+"""A registry's image as an archive, of which not one byte is believed: `name@sha256:digest` -> a file that `read_archive` then judges.
+
+The digest names the manifest, which names every blob with its digest and size; so all sizes are known, and final, before the first blob
+is asked for. Blobs that are whole stay for a later attempt.
+Source: https://github.com/opencontainers/image-spec (manifest.md, image-index.md).
+"""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urlsplit
+
+from quorate_node.executors.outputs import delete_tree
+from quorate_node.images.registry_http import RegistryHttp
+from quorate_protocol.codec import canonical
+from quorate_protocol.refusals import Code, Refused, Unavailable
+
+MANIFEST_BYTES_MAX = 4 << 20
+CONFIG_BYTES_MAX = 1 << 20
+LAYERS_MAX = 127
+SPARE_BYTES = 512 << 20
+UNFINISHED_MAX = 4  # fetches whose finished blobs are kept for another attempt
+_INDEX_TYPES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
+_IMAGE_TYPES = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
+_HUB, _HUB_HOST = "docker.io", "registry-1.docker.io"
+_PINNED = re.compile(r"(?:([a-z0-9][a-z0-9.-]{0,200}(?::[0-9]{1,5})?)/)?([a-z0-9][a-z0-9._/-]{0,200})@(sha256:[0-9a-f]{64})")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedImage:
+    """`name@digest` in its parts: the registry's host, the path there, the manifest's digest."""
+
+    name: str
+    host: str
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    digest: str
+    size: int
+
+
+def parse_pinned(name: str) -> PinnedImage:
+    """The parts. Refused(MALFORMED) for what is not pinned. As with engines, a host has a dot or a port, or is localhost."""
+    match = _PINNED.fullmatch(name)
+    if match is None:
+        raise Refused(Code.MALFORMED, "image: a registry image is named name@sha256:digest; tags move")
+    host, path, digest = match[1] or "", match[2], match[3]
+    if host and not ("." in host or ":" in host or host == "localhost"):
+        host, path = "", f"{host}/{path}"
+    if (host and not _is_place(host)) or ".." in path.split("/"):
+        raise Refused(Code.MALFORMED, f"image: {name[:200]!r} names no registry")
+    if host in ("", _HUB):
+        return PinnedImage(name, _HUB_HOST, path if "/" in path else f"library/{path}", digest)
+    return PinnedImage(name, host, path, digest)
+
+
+def _is_place(host: str) -> bool:
+    try:
+        return bool(urlsplit(f"//{host}").hostname) and urlsplit(f"//{host}").port != 0
+    except ValueError:
+        return False  # a port beyond 65535
+
+
+def fetch_archive(image: PinnedImage, registry: RegistryHttp, folder: Path, bytes_max: int, others: frozenset[str]) -> Path:
+    """The image as a docker archive in the folder `<folder>/<hex of the digest>`, which whoever called deletes. `others` are in use.
+
+    Refused(OVERSIZE) before any blob is fetched, (MALFORMED) for what the digest does not name; Unavailable.
+    """
+    manifest = _manifest(image, registry)
+    blobs = _blobs(image, manifest)
+    total = sum(blob.size for blob in blobs)
+    if total > bytes_max:
+        raise Refused(Code.OVERSIZE, f"image: {image.name} has {total} bytes, a slot has room for {bytes_max}")
+    work = folder / image.digest.removeprefix("sha256:")
+    _prune(folder, others | {work.name})
+    work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    free = shutil.disk_usage(work).free
+    if free < total + max(blob.size for blob in blobs) + SPARE_BYTES:
+        raise Unavailable(f"no room to fetch an image of {total} bytes: {free} bytes are free in {folder}; free some disk", 60.0)
+    for blob in blobs:
+        _fetch_blob(image, registry, blob, work)
+    return _compose(blobs, work)
+
+
+def _manifest(image: PinnedImage, registry: RegistryHttp) -> dict[str, object]:
+    """The manifest of this machine's kind: the digest may name an index of several."""
+    tree = _document(image, registry, image.digest)
+    if "manifests" not in tree:
+        return tree
+    architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    for item in _objects(tree["manifests"]):
+        kind = item.get("platform")
+        if isinstance(kind, dict) and kind.get("os") == "linux" and kind.get("architecture") == architecture:
+            return _document(image, registry, _digest(image, item.get("digest")))
+    raise Refused(Code.UNSUPPORTED, f"image: {image.name} has nothing for linux on {architecture}")
+
+
+def _document(image: PinnedImage, registry: RegistryHttp, digest: str) -> dict[str, object]:
+    with registry.get(f"manifests/{digest}", ", ".join((*_INDEX_TYPES, *_IMAGE_TYPES))) as response:
+        body = b"".join(registry.chunks(response, MANIFEST_BYTES_MAX))
+    if "sha256:" + hashlib.sha256(body).hexdigest() != digest:
+        raise _other(image, f"manifest {digest}")
+    try:
+        tree = canonical.loads(body)
+    except ValueError as error:
+        raise Refused(Code.MALFORMED, f"image: the manifest of {image.name} is no JSON: {error}") from error
+    if not isinstance(tree, dict):
+        raise Refused(Code.MALFORMED, f"image: the manifest of {image.name} is no JSON object")
+    return dict(tree)
+
+
+def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
+    """Config first, then the layers, lowest first."""
+    layers = _objects(manifest.get("layers"))
+    if not 1 <= len(layers) <= LAYERS_MAX:
+        raise Refused(Code.UNSUPPORTED, f"image: {image.name} has {len(layers)} layers in a form known here, 1 to {LAYERS_MAX} are allowed")
+    if any("zstd" in str(layer.get("mediaType")) for layer in layers):
+        raise Refused(Code.UNSUPPORTED, f"image: {image.name} has zstd layers, which are not supported; push it with gzip")
+    config, *rest = (_blob(image, item) for item in (*_objects([manifest.get("config")]), *layers))
+    if config.size > CONFIG_BYTES_MAX:
+        raise Refused(Code.OVERSIZE, f"image: the config of {image.name} has {config.size} bytes, at most {CONFIG_BYTES_MAX}")
+    return [config, *rest]
+
+
+def _blob(image: PinnedImage, item: dict[str, object]) -> _Blob:
+    size = item.get("size")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise Refused(Code.MALFORMED, f"image: the manifest of {image.name} gives no sizes")
+    return _Blob(_digest(image, item.get("digest")), size)
+
+
+def _digest(image: PinnedImage, value: object) -> str:
+    if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+        raise Refused(Code.MALFORMED, f"image: the manifest of {image.name} names a blob by no sha256 digest")
+    return value
+
+
+def _objects(value: object) -> list[dict[str, object]]:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise Refused(Code.MALFORMED, "image: the manifest is in no form known here")
+    return value
+
+
+def _fetch_blob(image: PinnedImage, registry: RegistryHttp, blob: _Blob, work: Path) -> None:
+    target = work / blob.digest.removeprefix("sha256:")
+    if target.exists():
+        return  # a layer may occur twice, and an earlier attempt may have come so far
+    part, digest = target.with_suffix(".part"), hashlib.sha256()
+    with part.open("wb") as file, registry.get(f"blobs/{blob.digest}") as response:
+        for chunk in registry.chunks(response, blob.size):
+            digest.update(chunk)
+            _write(file, chunk)
+    if part.stat().st_size < blob.size:
+        raise Unavailable(f"the registry {image.host} broke off in the middle of {blob.digest}", 2.0)
+    if f"sha256:{digest.hexdigest()}" != blob.digest:
+        raise _other(image, blob.digest)
+    os.replace(part, target)
+
+
+def _write(file: BinaryIO, chunk: bytes) -> None:
+    try:
+        file.write(chunk)
+    except OSError as error:  # or it would be taken for the registry's fault
+        raise Unavailable(f"an image cannot be written: {error.strerror}; free some disk", 60.0) from error
+
+
+def _compose(blobs: Sequence[_Blob], work: Path) -> Path:
+    """One archive of all; each blob goes once it is in, so that at most one lies there twice."""
+    names = [blob.digest.removeprefix("sha256:") for blob in blobs]
+    body = json.dumps([{"Config": f"{names[0]}.json", "Layers": [f"{name}.tar" for name in names[1:]], "RepoTags": None}]).encode()
+    part = work / "image.part"
+    with tarfile.open(part, "w", format=tarfile.GNU_FORMAT) as archive:
+        for name, suffix in {names[0]: ".json", **dict.fromkeys(names[1:], ".tar")}.items():
+            archive.add(work / name, name + suffix, recursive=False)
+            (work / name).unlink()
+        (work / "manifest.json").write_bytes(body)
+        archive.add(work / "manifest.json", "manifest.json", recursive=False)
+    return part.rename(work / "image.tar")
+
+
+def _prune(folder: Path, in_use: frozenset[str]) -> None:
+    """Deletes what older attempts left, but for the newest few."""
+    found = [path for path in folder.iterdir() if path.name not in in_use] if folder.is_dir() else []
+    for path in sorted(found, key=_time, reverse=True)[UNFINISHED_MAX:]:
+        delete_tree(path)
+
+
+def _time(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0  # another fetch ended just now
+
+
+def _other(image: PinnedImage, what: str) -> Refused:
+    return Refused(Code.MALFORMED, f"image: the registry {image.host} sends something else as {what} of {image.name}")

@@ -1,0 +1,1 @@
+"""Runs accepted executions and performs the core's effects."""

@@ -1,0 +1,234 @@
+"""Effects become deeds: messages signed and sent, tasks run, transactions sent. Decides nothing; reports events.
+
+An effect that its lease no longer calls for is dropped: `execution.duties` says what is called for, so nothing is stored twice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from subprocess import SubprocessError
+from typing import assert_never
+
+from quorate_node.chain.jury_and_claims import Courtroom
+from quorate_node.core import effects, events, execution
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.jobs.job_runner import Workbench
+from quorate_node.keys.operator_keys import Keyring, under_any
+from quorate_node.messaging.announcements import Herald
+from quorate_node.messaging.coordinator_client import Coordinator
+from quorate_node.messaging.frame_handler import Submits
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.signed import Accept, Commit, Decline
+from quorate_protocol.ports import Clock, Peers, Signer, TaskState
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, ExitStatus, Hash32, Seconds
+
+SEND_SECONDS = Seconds(10)
+LOG_SECONDS = Seconds(5)
+LOG_TAIL_SECONDS = 2.0
+FETCH_RETRY_SECONDS = 1.0
+MACHINE_RETRY_SECONDS = 2.0
+LOG_CHUNK_BYTES = frames.LOG_TEXT_MAX // 4
+
+_logger = logging.getLogger(__name__)
+
+
+class Performer:
+    """Carries out effects of the provider's core."""
+
+    def __init__(
+        self, core: ProviderCore, workbench: Workbench, coordinators: Mapping[Address, Coordinator], peers: Mapping[Address, Peers],
+        ring: Keyring, herald: Herald, courtroom: Courtroom, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._core, self._bench, self._coordinators, self._peers = core, workbench, coordinators, peers
+        self._ring, self._herald, self._courtroom, self._clock = ring, herald, courtroom, clock
+        self._actor: Submits | None = None
+
+    def attach(self, actor: Submits) -> None:
+        """The actor needs a performer and the performer an actor: this closes the ring, before anything runs."""
+        self._actor = actor
+
+    async def submit(self, event: events.Event) -> None:
+        """Reports an event."""
+        assert self._actor is not None, "attach comes first"
+        await self._actor.submit(event)
+
+    async def perform(self, effect: effects.Effect) -> None:
+        """Does one effect. Unavailable: again later, also when this machine itself fails. Refused: `refused` is told."""
+        try:
+            await self._perform(effect)
+        except (OSError, SubprocessError) as error:
+            # No disk, no descriptors, no processes: a job's doing or not, the daemon must outlive it. A lease lapses by its own date.
+            raise Unavailable(f"this machine: {error}", MACHINE_RETRY_SECONDS) from error
+
+    async def _perform(self, effect: effects.Effect) -> None:
+        match effect:
+            case effects.SendOffer():
+                await self._herald.send_offer(effect.seq, effect.expires, self._core.facts.offer_seq)
+            case effects.SendVote() | effects.SendJuryReveal() | effects.SendClaim() | effects.Reexecute() | effects.WithdrawCredit():
+                await self._courtroom.perform(effect, self.submit)
+            case effects.StopTask():
+                await self._bench.executor.stop(effect.lease.hex())
+            case effects.RemoveTask():
+                await self._bench.remove(effect.lease.hex())
+            case effects.Forget():
+                # The pin of the ciphertext ends by its own date; only leftovers of a lapsed lease are removed here.
+                await self._bench.remove(effect.lease.hex())
+            case _:
+                if self._is_called_for(effect):
+                    await self._perform_lease(effect)
+
+    async def refused(self, effect: effects.Effect, refusal: Refused) -> None:
+        """What a peer or the executor will never take: its lease has failed. Never a result."""
+        match effect:
+            case effects.SendAccept() | effects.Fetch() | effects.StartTask() | effects.Collect() | effects.Seal() | effects.Upload():
+                await self.submit(events.Failed(effect.lease, f"{type(effect).__name__}: {refusal}"))
+            case effects.SendCommit() if refusal.code is not Code.NOT_STORED:
+                await self.submit(events.Failed(effect.lease, f"commit refused: {refusal}"))
+            case effects.Reexecute():
+                await self.submit(events.Reexecuted(effect.case_id, effect.index, Hash32(bytes(32))))
+            case _:
+                _logger.warning("%s: %s", effect.key, refusal)
+
+    def _is_called_for(self, effect: effects.LeaseEffect) -> bool:
+        found = self._core.executions.get(effect.lease)
+        return found is not None and any(duty.key == effect.key for duty in execution.duties(found))
+
+    async def _perform_lease(self, effect: effects.LeaseEffect) -> None:
+        match effect:
+            case effects.SendAccept():
+                await self._send_signed(effect.lease, effect.coordinator, frames.AcceptSent, effect.accept)
+                await self.submit(events.AcceptDelivered(effect.lease))
+            case effects.SendDecline():
+                if self._clock.now() <= effect.give_up_at:
+                    await self._send_signed(effect.lease, effect.coordinator, frames.DeclineSent, effect.decline)
+            case effects.Fetch():
+                await self._fetch(effect)
+            case effects.StartTask():
+                await self._bench.start(effect.lease.hex(), effect.spec, effect.host_class)
+                await self.submit(events.Started(effect.lease))
+            case effects.WatchTask():
+                await self._watch(effect)
+            case effects.Collect():
+                await self._collect(effect)
+            case effects.Seal():
+                cid = await self._bench.seal(effect.lease.hex(), effect.output_digest, effect.salt)
+                await self.submit(events.Sealed(effect.lease, cid.digest))
+            case effects.Upload():
+                await self._upload(effect.coordinator, effect.ciphertext)
+                await self.submit(events.Uploaded(effect.lease))
+            case effects.SendCommit():
+                await self._send_commit(effect)
+            case effects.SendReveal():
+                await self._send(effect.coordinator, frames.RevealSent(effect.reveal))
+            case effects.StopTask() | effects.RemoveTask() | effects.Forget():
+                raise AssertionError("done by perform")
+            case _:
+                assert_never(effect)
+
+    # ---------------------------------------------------------------------------------------------------------- messages
+
+    async def _send(self, coordinator: Address, frame: frames.Frame, seconds: Seconds = SEND_SECONDS) -> None:
+        peers = self._peers.get(coordinator)
+        if peers is None:
+            raise Unavailable(f"coordinator 0x{coordinator.hex()} is not served any more", 60.0)
+        answer = frames.decode(await peers.request(coordinator, frames.encode(frame), seconds))
+        if not isinstance(answer, frames.Ok):
+            raise Unavailable(f"coordinator 0x{coordinator.hex()} answered {type(answer).__name__}", 5.0)
+
+    async def _send_signed(
+        self, lease: Hash32, coordinator: Address, kind: type[frames.AcceptSent] | type[frames.DeclineSent] | type[frames.CommitSent],
+        message: Accept | Decline | Commit,
+    ) -> None:  # fmt: skip
+        """Under the key that was valid at the Assignment's acceptBy; a coordinator that knows another one by now, or not yet, gets that."""
+        accept_by = self._core.executions[lease].assignment.message.accept_by
+
+        async def send(signer: Signer) -> None:
+            envelope = seal(self._core.terms.domain, message, signer.sign)
+            await self._send(coordinator, kind(envelope))  # type: ignore[arg-type]  # the pair is chosen by the caller
+
+        await under_any(self._ring.for_moment(accept_by), send)
+
+    async def _send_commit(self, effect: effects.SendCommit) -> None:
+        try:
+            await self._send_signed(effect.lease, effect.coordinator, frames.CommitSent, effect.commit)
+        except Refused as refused:
+            if refused.code is not Code.NOT_STORED:
+                raise
+            # Not re-raised: the store has lost the ciphertext since, and the commit binds to exactly that one.
+            await self._upload(effect.coordinator, effect.commit.encrypted_output)
+            raise Unavailable("the ciphertext had to be uploaded again", 0.5) from refused
+
+    async def _upload(self, coordinator: Address, ciphertext: Hash32) -> None:
+        cid = await self._bench.store.resolve(ciphertext)
+        if cid is None:
+            raise Refused(Code.NOT_STORED, "the ciphertext is not in the own store any more")
+        served = self._coordinators.get(coordinator)
+        if served is None:
+            raise Unavailable(f"coordinator 0x{coordinator.hex()} is not served any more", 60.0)
+        await served.upload(self._bench.store, cid)
+
+    # ------------------------------------------------------------------------------------------------------------- tasks
+
+    async def _fetch(self, effect: effects.Fetch) -> None:
+        left = effect.give_up_at - self._clock.now()
+        if left <= 0:
+            return  # the Tick at commitBy ends it
+        coordinator = self._coordinators.get(effect.coordinator)
+        sources = coordinator.sources(effect.sources) if coordinator else ()
+        try:
+            await self._bench.fetch(effect.lease.hex(), effect.spec, sources, left)
+        except Unavailable as error:
+            # A lease's clock is running: the store's own pause between rounds over all sources would be too long.
+            raise Unavailable(str(error), min(error.retry_after, FETCH_RETRY_SECONDS)) from error
+        await self.submit(events.Fetched(effect.lease))
+
+    async def _watch(self, effect: effects.WatchTask) -> None:
+        lease_id = effect.lease.hex()
+        pump = asyncio.create_task(self._pump_logs(effect), name=f"logs {lease_id}")
+        try:
+            exited = await self._bench.executor.wait(lease_id)
+            await asyncio.wait([pump], timeout=LOG_TAIL_SECONDS)
+        except Unavailable:
+            if await self._bench.executor.state(lease_id) is not TaskState.ABSENT:
+                raise
+            # Not re-raised: there is nothing left to wait for.
+            await self.submit(events.Failed(effect.lease, "its container vanished"))
+            return
+        finally:
+            pump.cancel()
+            with suppress(asyncio.CancelledError):  # it was cancelled in the line above
+                await pump
+        await self.submit(events.Exited(effect.lease, ExitStatus(exited.status), exited.usage.wall_ms))
+
+    async def _pump_logs(self, effect: effects.WatchTask) -> None:
+        """Log lines are no part of the result: what cannot be delivered is dropped."""
+        try:
+            async for chunk in self._bench.executor.logs(effect.lease.hex(), follow=True):
+                for start in range(0, len(chunk), LOG_CHUNK_BYTES):
+                    await self._send_log(effect.coordinator, effect.lease, chunk[start : start + LOG_CHUNK_BYTES])
+        except (Unavailable, Refused) as error:
+            _logger.debug("logs of %s end: %s", effect.lease.hex(), error)
+
+    async def _send_log(self, coordinator: Address, lease: Hash32, chunk: bytes) -> None:
+        try:
+            await self._send(coordinator, frames.LogsSent(lease, chunk.decode(errors="replace")), LOG_SECONDS)
+        except (Unavailable, Refused) as error:
+            # Not re-raised: logs may be dropped, and the job goes on.
+            _logger.debug("log lines of %s were dropped: %s", lease.hex(), error)
+
+    async def _collect(self, effect: effects.Collect) -> None:
+        try:
+            output = await self._bench.collect(effect.lease.hex(), effect.exit_status)
+        except Unavailable:
+            if await self._bench.executor.state(effect.lease.hex()) is not TaskState.ABSENT:
+                raise
+            # Not re-raised: what it wrote went with the engine or the machine, and will not come back.
+            await self.submit(events.Failed(effect.lease, "its outputs vanished"))
+            return
+        if output.note:
+            _logger.warning("%s: %s", effect.lease.hex(), output.note)
+            await self._send_log(effect.coordinator, effect.lease, (output.note[:1000] + "\n").encode())
+        await self.submit(events.Collected(effect.lease, output.digest, output.note))

@@ -1,0 +1,89 @@
+"""The provider's keys: operator (hot), peer and box; the owner's account key only where its owner left it.
+
+Operator keys are only ever added: `operator.json`, then `operator-2.json` and so on, the newest being the one that is wanted. A rotation
+that is broken off anywhere so leaves both the key that still counts and the one that is to count. What nothing needs any more is moved
+into `retired/`, never removed: the daemon no longer opens it, and coins that it holds can still be fetched.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_protocol.ports import Signer
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Hash32
+from quorate_runtime.keys.keystore import KEY_FILE_BYTES_MAX, Keystore, read_private
+
+OPERATORS_MAX = 8  # as many as a coordinator remembers
+RETIRED = "retired"
+_OPERATOR_FILE = re.compile(r"operator(?:-([1-9][0-9]{0,5}))?\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderKeys:
+    """`account` is the provider: the address registered in `Stakes`. `owner` signs for it; None = kept elsewhere.
+
+    `operator` is the newest operator key; `past` are those before it that may still be needed, oldest first.
+    """
+
+    account: Address
+    payout: Address
+    operator: Signer
+    peer_public: Hash32
+    box_public: Hash32
+    owner: Signer | None = None
+    past: tuple[Signer, ...] = ()
+
+    def operators(self) -> tuple[Signer, ...]:
+        """All operator keys, oldest first."""
+        return (*self.past, self.operator)
+
+
+def create(keystore: Keystore, owner: Address | None, payout: Address | None) -> ProviderKeys:
+    """Makes what is missing. Without `owner` an account key is made too, and it is the payout unless that is given."""
+    if owner is None and not keystore.has("owner"):
+        keystore.create_account("owner")
+    if not operator_names(keystore.folder):
+        keystore.create_account("operator")
+    for name, make in (("peer", keystore.create_peer), ("box", keystore.create_box)):
+        if not keystore.has(name):
+            make(name)
+    return load(keystore, owner, payout)
+
+
+def load(keystore: Keystore, owner: Address | None, payout: Address | None) -> ProviderKeys:
+    """Opens the keys; KeystoreError says what is missing."""
+    signer = keystore.account("owner") if owner is None or keystore.has("owner") else None
+    account = owner if owner is not None else signer.address if signer else None
+    assert account is not None
+    *past, operator = [keystore.account(name) for name in operator_names(keystore.folder) or ("operator",)]
+    peer, box = keystore.peer(), keystore.box()
+    return ProviderKeys(account, payout or account, operator, peer.public, box.public, signer, tuple(past))
+
+
+def operator_names(folder: Path) -> tuple[str, ...]:
+    """Names of the operator keys in a keystore's folder, oldest first."""
+    found = {int(match[1] or 1): path.stem for path in folder.glob("operator*.json") if (match := _OPERATOR_FILE.fullmatch(path.name))}
+    return tuple(found[number] for number in sorted(found))
+
+
+def add_operator(keystore: Keystore) -> Signer:
+    """The next operator key, beside those that are there. Refused when there are too many."""
+    names = operator_names(keystore.folder)
+    if len(names) >= OPERATORS_MAX:
+        raise Refused(Code.BUSY, f"{keystore.folder} holds {len(names)} operator keys: `quorate node up` puts away what nothing needs")
+    match = _OPERATOR_FILE.fullmatch(f"{names[-1]}.json") if names else None
+    return keystore.create_account(f"operator-{int(match[1] or 1) + 1}" if match else "operator")
+
+
+def retire_operator(folder: Path, address: Address) -> Path | None:
+    """Moves an operator key out of the daemon's sight, in one step; where it is now, or None when it is not there. Never the newest."""
+    for name in operator_names(folder)[:-1]:
+        path = folder / f"{name}.json"
+        if json.loads(read_private(path, KEY_FILE_BYTES_MAX)).get("address") == address.hex():
+            place = folder / RETIRED / path.name
+            place.parent.mkdir(mode=0o700, exist_ok=True)
+            path.rename(place)
+            return place
+    return None

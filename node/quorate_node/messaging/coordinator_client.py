@@ -1,0 +1,177 @@
+"""One coordinator as the provider meets it: what it says of itself, kept on disk, and its HTTP side with the provider's token.
+
+What a coordinator says of itself is checked against the chain before anything is signed for it (`registration.check_coordinator`).
+"""
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from quorate_content.dag.cid import Cid
+from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.fetch import Source
+from quorate_content.transfer.staging_routes import upload_file
+from quorate_contracts import trusted_deployment
+from quorate_contracts.deploy import Deployment
+from quorate_node.keys.operator_keys import Keyring, under_any
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.bearer import Bearer, make_token
+from quorate_protocol.limits import BY_NAME, DEVNET
+from quorate_protocol.messages.views import InfoView
+from quorate_protocol.ports import Clock, Signer
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.rules.epoch_tree import Leaf, Proof
+from quorate_protocol.units import Address, BlockNumber, Seconds, UnixSeconds
+from quorate_runtime.http.client_sessions import read_bounded
+
+TOKEN_SECONDS = 3600
+ANSWER_BYTES_MAX = 1 << 20
+TIMEOUT = aiohttp.ClientTimeout(total=10.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProofView:
+    """GET /v1/epochs/{epoch}/proofs/{account}"""
+
+    leaf: Leaf
+    proof: Proof
+    epoch: int
+
+
+def deployment_of(info: InfoView) -> Deployment:
+    """The deployment that a coordinator works on. `Refused(MALFORMED)` for one that cannot be."""
+    named = info.contracts
+    absent = {"TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court"} - named.keys()
+    if absent or info.limits not in BY_NAME or not 0 < info.chain_id < 2**63 or not 0 < info.beacon.period < 2**31:
+        raise Refused(Code.MALFORMED, f"coordinator 0x{info.coordinator.hex()}: what it says of itself is no deployment")
+    return Deployment(
+        chain_id=info.chain_id, start_block=BlockNumber(0), limits=info.limits, token=named["TestToken"], stakes=named["Stakes"],
+        escrow=named["Escrow"], epochs=named["Epochs"], beacon=named["Beacon"], court=named["Court"],
+        beacon_key=info.beacon.public_key, beacon_period=Seconds(info.beacon.period), beacon_genesis=info.beacon.genesis_time,
+    )  # fmt: skip
+
+
+def kept_path(folder: Path, url: str) -> Path:
+    """The file in `folder` that holds what the coordinator at `url` said of itself."""
+    place = urlsplit(url)
+    return folder / f"{place.hostname}-{place.port or place.scheme}.json"
+
+
+async def discover(session: aiohttp.ClientSession, url: str, kept: Path, home: Path | None = None) -> InfoView:
+    """What the coordinator at `url` says of itself; what it said last when it is away, so that a provider starts without it.
+
+    Which contracts it works on is taken at first contact and never again, or from the file in `home` if `init` was given one: the owner's
+    key stakes where they say. `Refused` names what is another, and what to do if the market has really moved.
+    """
+    earlier = _read_kept(kept)
+    try:
+        info = canonical.from_json(InfoView, await get_json(session, f"{url}/v1/info"))
+    except Unavailable:
+        # Not re-raised while there is an earlier answer: leases of this coordinator may still run here.
+        if earlier is None:
+            raise
+        info = earlier
+    other = trusted_deployment.strange(home, info) if home else ""
+    if other:
+        raise Refused(Code.UNSUPPORTED, f"{url}: {other}")
+    if earlier is not None:
+        _check_same(url, kept, earlier, info)
+    if info != earlier:
+        _keep(kept, info)
+    return info
+
+
+def _check_same(url: str, kept: Path, earlier: InfoView, info: InfoView) -> None:
+    known, fresh = deployment_of(earlier), deployment_of(info)
+    changed = [item.name for item in fields(Deployment) if getattr(known, item.name) != getattr(fresh, item.name)]
+    if earlier.coordinator != info.coordinator:
+        changed.insert(0, "coordinator")
+    if changed:
+        why = f"{url} is not the coordinator that this provider knows: {', '.join(changed)} changed; nothing is staked or signed for it"
+        raise Refused(Code.UNSUPPORTED, f"{why}. If you know that the market was made anew, remove {kept}")
+
+
+def _read_kept(path: Path) -> InfoView | None:
+    try:
+        return canonical.decode(InfoView, path.read_bytes()) if path.exists() else None
+    except Refused as refused:
+        why = f"{path} is damaged ({refused.detail}): put a backup in its place, or remove it to trust what its coordinator says now"
+        raise Refused(Code.MALFORMED, why) from refused
+
+
+def _keep(path: Path, info: InfoView) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        file.write(canonical.encode(info))
+        file.flush()
+        os.fsync(file.fileno())  # a power cut must not leave an empty one in its place
+    os.replace(part, path)
+
+
+async def get_json(session: aiohttp.ClientSession, url: str, headers: dict[str, str] | None = None) -> canonical.Json:
+    """A JSON answer of at most 1 MiB. Refused as the server answered; Unavailable when it is away."""
+    try:
+        async with session.get(url, headers=headers, timeout=TIMEOUT, allow_redirects=False) as response:
+            data, status = await read_bounded(response, ANSWER_BYTES_MAX), response.status
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise Unavailable(f"{url} does not answer ({str(error) or type(error).__name__})", 2.0) from error
+    if 300 <= status < 400 or status in (408, 429, 500, 502, 503, 504):
+        raise Unavailable(f"{url}: status {status}", 2.0)
+    tree = canonical.parse(data, ANSWER_BYTES_MAX)
+    if status != 200:
+        code = str(tree.get("code", "")) if isinstance(tree, dict) else ""
+        raise Refused(Code(code) if code in set(Code) else Code.UNKNOWN, f"{url}: status {status}")
+    return tree
+
+
+class Coordinator:
+    """HTTP to one coordinator, as one provider."""
+
+    def __init__(self, url: str, info: InfoView, session: aiohttp.ClientSession, provider: Address, ring: Keyring, clock: Clock) -> None:
+        self.url, self.info = url.rstrip("/"), info
+        self._session, self._provider, self._ring, self._clock = session, provider, ring, clock
+
+    @property
+    def address(self) -> Address:
+        """Its account."""
+        return self.info.coordinator
+
+    def headers(self, signer: Signer) -> dict[str, str]:
+        """Authorization of this provider, under one of its operator keys."""
+        expires = UnixSeconds(int(self._clock.now()) + TOKEN_SECONDS)
+        bearer = Bearer(self._provider, signer.address, expires)
+        return {"Authorization": make_token(bearer, self.info.chain_id, self.address, signer.sign)}
+
+    def source(self) -> Source:
+        """Its staging store as a gateway."""
+        return Source(f"{self.url}/v1/content", tuple(self.headers(self._ring.for_today(self.address)[0]).items()))
+
+    def sources(self, named: tuple[str, ...]) -> tuple[Source, ...]:
+        """The gateways an assignment names, and its own store; only the latter gets the token, and may stand in the owner's own network,
+        but for a devnet, all of which stands there.
+        """
+        own, is_devnet = self.source(), self.info.limits == DEVNET.name
+        return (own, *(Source(url, may_be_private=is_devnet) for url in named if url.rstrip("/") != own.url))
+
+    async def upload(self, store: ContentStore, cid: Cid) -> None:
+        """Puts one stored file into its staging store."""
+        async with await store.lease(cid) as lease:
+
+            async def put(signer: Signer) -> None:
+                await upload_file(self._session, f"{self.url}/v1/content", lease.path, cid, self.headers(signer))
+
+            await under_any(self._ring.for_today(self.address), put)
+
+    async def proof(self, epoch: int) -> ProofView:
+        """This provider's leaf of an epoch. Refused(UNKNOWN) when it has none."""
+        url = f"{self.url}/v1/epochs/{epoch}/proofs/0x{self._provider.hex()}"
+
+        async def get(signer: Signer) -> canonical.Json:
+            return await get_json(self._session, url, self.headers(signer))
+
+        view: ProofView = canonical.from_json(ProofView, await under_any(self._ring.for_today(self.address), get))
+        return view

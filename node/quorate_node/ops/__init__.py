@@ -1,0 +1,1 @@
+"""What the owner sees and controls: status, health, drain, diagnostics, gateway."""

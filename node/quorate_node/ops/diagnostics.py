@@ -1,0 +1,128 @@
+"""`node check`: what this machine offers, what its class looks like, what is missing, each failure with its fix."""
+
+import shlex
+import statistics
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import aiohttp
+
+from quorate_contracts.deploy import Contracts
+from quorate_node.chain.calls import ask
+from quorate_node.chain.registration import check_coordinator, missing, standing
+from quorate_node.config import Config
+from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
+from quorate_node.executors.host_class_probe import detect_cpu_class, detect_hardware
+from quorate_node.executors.selection import choose
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.messaging.coordinator_client import deployment_of, discover, get_json, kept_path
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.views import InfoView, OfferView
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.units import usd
+from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.http.client_sessions import plain_session
+
+NEWER_CPU = "use a machine with a newer CPU: x86-64-v2 or ARMv8"
+CLOCK_SECONDS_MAX = 3  # HTTP tells whole seconds; deadlines of a devnet are some ten seconds long
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line: what was looked at, whether it is good, what was found, and what to do if not."""
+
+    name: str
+    is_good: bool
+    text: str
+    fix: str = ""
+
+
+async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> list[Finding]:
+    """Looks at everything; never raises for what it finds."""
+    config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    host = detect_cpu_class()
+    found = [*_machine(config.home, host), await _engine(config, keys, clock)]
+    if not config.coordinators:
+        return [*found, Finding("coordinator", False, "none is configured", "quorate node init --coordinator URL")]
+    async with plain_session() as session:
+        for url in config.coordinators:
+            found.extend(await _coordinator(session, url, config, keys, host, clock))
+    return found
+
+
+def _machine(home: Path, host: HostClass) -> list[Finding]:
+    hardware = detect_hardware(home)
+    gib = 1 << 30
+    size = f"{hardware.cores} cores, {hardware.memory_bytes // gib} GiB memory, {hardware.disk_bytes // gib} GiB disk free"
+    gpus = "; ".join(f"{gpu.model} {gpu.vram_bytes // gib} GiB, driver {gpu.driver}" for gpu in hardware.gpus)
+    is_modern = host.level in ("v2", "v3", "v4", "armv8")
+    return [
+        Finding("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
+        Finding("gpu", True, gpus or "none; CPU slots are offered"),
+        Finding("host class", is_modern, f"{host.architecture} {host.level} {host.vendor} ({host.id().hex()[:16]})", NEWER_CPU),
+    ]
+
+
+async def _engine(config: Config, keys: ProviderKeys | None, clock: Clock) -> Finding:
+    try:
+        executor = await choose(config, keys.account.hex() if keys else "check", clock)
+    except (Unavailable, Refused) as error:
+        # Not re-raised: this is the finding.
+        return Finding("engine", False, str(error), "systemctl start docker; or apt-get install docker.io, or bubblewrap")
+    await executor.close()
+    limits = f" ({executor.limits})" if isinstance(executor, BwrapExecutor) else ""
+    return Finding("engine", True, f"jobs run in the sandbox {executor.sandbox.value}{limits}")
+
+
+async def _coordinator(
+    session: aiohttp.ClientSession, url: str, config: Config, keys: ProviderKeys | None, host: HostClass, clock: Clock
+) -> list[Finding]:
+    try:
+        info = await discover(session, url, kept_path(config.path("coordinators"), url), config.home)
+        contracts = Contracts.of(deployment_of(info))
+        client = ChainClient(Rpc(config.chain_url or info.chain_url, session))
+        await check_coordinator(client, contracts, info)
+        owners = await ask(client, contracts.stakes.owner_count(host.id()))
+        found = [Finding("coordinator", True, f"{url} (0x{info.coordinator.hex()}), fee {info.fee_bps / 100:.2f} %")]
+        found += [await clock_finding(session, url, clock), await _market(session, url, info, host, owners)]
+        return found + (await _money(client, contracts, config, keys, host) if keys else [])
+    except (Unavailable, Refused) as error:
+        # Not re-raised: this is the finding.
+        words = (error.detail if isinstance(error, Refused) else "") or str(error)
+        told = words if url in words else f"{url}: {words}"
+        return [Finding("coordinator", False, told, "start it, or name another with quorate node init --coordinator URL")]
+
+
+async def clock_finding(session: aiohttp.ClientSession, url: str, clock: Clock) -> Finding:
+    """This machine's clock beside the coordinator's: what is signed carries the time, and a wrong one misses every deadline."""
+    try:
+        async with session.get(f"{url}/v1/health") as response:
+            theirs = parsedate_to_datetime(response.headers["Date"]).timestamp()
+    except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
+        raise Unavailable(f"{url} does not tell the time ({str(error) or type(error).__name__})") from error
+    ahead = round(clock.now() - theirs)
+    words = f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the coordinator's"
+    return Finding("clock", abs(ahead) <= CLOCK_SECONDS_MAX, words, "timedatectl set-ntp true")
+
+
+async def _market(session: aiohttp.ClientSession, url: str, info: InfoView, host: HostClass, owners: int) -> Finding:
+    tree = await get_json(session, f"{url}/v1/offers")
+    rows = tree.get("offers", []) if isinstance(tree, dict) else []
+    offers = [canonical.from_json(OfferView, row) for row in rows]
+    prices = [slot.on_demand for item in offers for slot in item.offer.slots if slot.host.id() == host.id() and slot.on_demand]
+    median = f"median price {usd(int(statistics.median(prices)))} USD/h" if prices else "no offer yet"
+    return Finding("class", True, f"{owners} staked owners in this host class on {info.limits}, {median}")
+
+
+async def _money(client: ChainClient, contracts: Contracts, config: Config, keys: ProviderKeys, host: HostClass) -> list[Finding]:
+    fees = await client.fees()
+    found = await standing(client, contracts, keys, host.id(), config.slots)
+    lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
+    stake = f"{found.open_slots} of {config.slots} stake slots open, {usd(found.stake_missing)} USD to add, {usd(found.tokens)} USD held"
+    faucet = f"; on a devnet: quorate devnet fund {shlex.quote(str(config.home))}" if config.is_devnet else ""
+    registered = f"provider 0x{keys.account.hex()} is {'registered' if found.index else 'not registered yet (up does it)'}"
+    lacking = (Finding("missing", False, item.what, item.remedy + faucet) for item in lacks)
+    return [Finding("money", not lacks, f"{registered}; {stake}"), *lacking]

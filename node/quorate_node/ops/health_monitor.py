@@ -1,0 +1,54 @@
+"""Looks every few seconds at what the daemon stands on: engine, chain, coordinators, disk. What is wrong goes to the board by its name."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from quorate_node.messaging.coordinator_client import Coordinator
+from quorate_protocol.ports import Clock, Executor, Peers
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, UnixSeconds
+from quorate_runtime.chain import ChainClient
+from quorate_runtime.process.health import Board, chain_problem, disk_problem
+
+LOOK_SECONDS = 5.0
+
+
+class Lookout:
+    """One task of the daemon. `chain_url` is for the sentence only."""
+
+    def __init__(
+        self, board: Board, executor: Executor, client: ChainClient, chain_url: str, coordinators: Mapping[Address, Coordinator],
+        peers: Mapping[Address, Peers], home: Path, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._board, self._executor, self._client, self._chain_url = board, executor, client, chain_url
+        self._coordinators, self._peers, self._home, self._clock = coordinators, peers, home, clock
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.look()
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Once, at everything."""
+        self._board.put("engine", await self._engine())
+        self._board.put("chain", await self._chain())
+        self._board.put("disk", await asyncio.to_thread(disk_problem, self._home))
+        away = [item.url for address, item in self._coordinators.items() if not self._peers[address].connected()]
+        self._board.put("coordinator", f"not connected to {', '.join(away)}" if away else "")
+
+    async def _engine(self) -> str:
+        """Its list of leases: `check` might settle on another sandbox than the one that is on offer."""
+        try:
+            await self._executor.leases()
+        except (Unavailable, Refused) as error:
+            return str(error)  # not re-raised: this is the finding
+        return ""
+
+    async def _chain(self) -> str:
+        try:
+            head = await self._client.head()
+        except (Unavailable, Refused) as error:
+            return f"{error}; look at the chain node at {self._chain_url}"  # not re-raised: this is the finding
+        return chain_problem(self._clock, UnixSeconds(head.time), self._chain_url)

@@ -1,0 +1,86 @@
+"""The provider's HTTP face: its cache as a trustless gateway for everybody, and whether it is ready; status and drain for its owner, on
+the token in its home.
+"""
+
+import hmac
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.gateway import add_gateway_routes
+from quorate_node.ops.status import Status
+from quorate_protocol.codec import canonical
+from quorate_protocol.refusals import Code, Refused
+from quorate_runtime.http.error_responses import failures, mark_started
+from quorate_runtime.http.listener import Door, DoorBounds, Doorman, closed
+
+TOKEN_HEADER = "X-Quorate-Token"
+TOKEN_FILE = "control-token"
+TOKEN_CHARACTERS = 64
+DOOR = DoorBounds(connections_max=1_024, address_connections_max=128)
+
+
+class Gateway:
+    """Serves until closed. `url` is known once it listens."""
+
+    def __init__(self, store: ContentStore, home: Path, status: Callable[[], Status], drain: Callable[[bool], Awaitable[None]]) -> None:
+        self._status, self._drain, self._token = status, drain, control_token(home)
+        self._app = web.Application(middlewares=[failures], client_max_size=64 * 1024)
+        self._app.on_response_prepare.append(mark_started)
+        self._app.router.add_get("/v1/ready", self._get_ready)
+        self._app.router.add_get("/v1/status", self._get_status)
+        self._app.router.add_post("/v1/drain", self._post_drain)
+        add_gateway_routes(self._app, store)
+        self._runner = web.AppRunner(self._app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
+        self.url = ""
+
+    async def listen(self, host: str, port: int) -> str:
+        """Binds; Unavailable when the port is taken."""
+        await self._runner.setup()
+        try:
+            await Door(self._runner, host, port, Doorman(DOOR)).start()
+        except OSError as error:
+            raise closed(host, port, error) from error
+        self.url = f"http://{host}:{self._runner.addresses[0][1]}"
+        return self.url
+
+    async def close(self) -> None:
+        """Ends it."""
+        await self._runner.cleanup()
+
+    async def _get_ready(self, request: web.Request) -> web.Response:
+        """For whoever watches from outside: 200, or 503 with the names of what is wrong. The sentences are for the owner."""
+        names = [problem.name for problem in self._status().problems]
+        return web.json_response({"ready": not names, "problems": names}, status=503 if names else 200)
+
+    async def _get_status(self, request: web.Request) -> web.Response:
+        self._check(request)
+        return web.Response(body=canonical.encode(self._status()), content_type="application/json")
+
+    async def _post_drain(self, request: web.Request) -> web.Response:
+        self._check(request)
+        await self._drain(request.query.get("off") is None)
+        return web.json_response({})
+
+    def _check(self, request: web.Request) -> None:
+        shown = request.headers.get(TOKEN_HEADER, "").encode(errors="replace")
+        if not hmac.compare_digest(shown, self._token.encode()):
+            raise Refused(Code.NOT_YOURS, f"the token in {TOKEN_FILE} of this provider's home is needed")
+
+
+def control_token(home: Path) -> str:
+    """The token that lets its owner's commands in; made once, mode 0600. Never an empty one, which anybody would have."""
+    path, part = home / TOKEN_FILE, home / f"{TOKEN_FILE}.part"
+    if not path.exists() or len(path.read_text()) < TOKEN_CHARACTERS:  # cut by a full disk or a power cut
+        part.unlink(missing_ok=True)
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_hex(TOKEN_CHARACTERS // 2))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    return path.read_text()

@@ -1,0 +1,115 @@
+"""What the daemon says of itself: GET /v1/status on its gateway and `<home>/status.json`."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_node.core.phases import Declined
+from quorate_node.core.provider_core import ProviderCore
+from quorate_protocol.codec import canonical
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
+from quorate_runtime.process.health import Problem
+
+SHOWN_MAX = 50
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseStatus:
+    """One execution that has not ended."""
+
+    lease: Hash32
+    coordinator: Address
+    phase: str
+    commit_by: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class EarningStatus:
+    """What one coordinator owes and what was claimed, cumulative."""
+
+    coordinator: Address
+    final: Amount
+    held: Amount
+    claimed: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class DeclineStatus:
+    """Why the last jobs were not taken."""
+
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnpaidStatus:
+    """What was run, or begun, and is not paid; remembered ten minutes, what was committed and lapsed seven days."""
+
+    lease: Hash32
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The whole picture. `connected`: coordinators that can be reached now."""
+
+    provider: Address
+    operator: Address
+    gateway: str
+    executor: str
+    pid: int
+    is_draining: bool
+    host_classes: tuple[Hash32, ...]
+    free_slots: tuple[int, ...]
+    connected: tuple[Address, ...]
+    leases: tuple[LeaseStatus, ...]
+    declined: tuple[DeclineStatus, ...]
+    jury: tuple[int, ...]
+    earnings: tuple[EarningStatus, ...]
+    problems: tuple[Problem, ...] = ()  # nothing that would keep it from working, when empty
+    unpaid: tuple[UnpaidStatus, ...] = ()
+
+
+def status_of(
+    core: ProviderCore, operator: Address, gateway: str, connected: tuple[Address, ...], problems: tuple[Problem, ...] = ()
+) -> Status:
+    """The status of a core. Pure, but for the process id."""
+    terms, live = core.terms, core.live()[:SHOWN_MAX]
+    over = [core.executions[lease] for table in (core.ended, core.done) for lease in list(table)[-SHOWN_MAX:]]
+    declined = [core.executions[lease].phase for lease in list(core.declined)[-SHOWN_MAX:]]
+    return Status(
+        provider=terms.provider,
+        operator=operator,
+        gateway=gateway,
+        executor=terms.sandbox.value,
+        pid=os.getpid(),
+        is_draining=core.facts.is_draining,
+        host_classes=tuple(slot.host.id() for slot in terms.slots),
+        free_slots=tuple(int(item.free) for item in core.offered(has_room=all(problem.name != "disk" for problem in problems))),
+        connected=connected,
+        leases=tuple(LeaseStatus(item.hash, item.coordinator, type(item.phase).__name__, item.commit_by) for item in live),
+        declined=tuple(DeclineStatus(item.decline.reason.name.lower(), item.text) for item in declined if isinstance(item, Declined)),
+        jury=tuple(int(case) for case in core.jury),
+        earnings=tuple(
+            EarningStatus(address, item.message.final, item.message.held, core.claimed.get(address) or Amount(0))
+            for address, item in core.statements.items()
+        ),
+        problems=problems,
+        unpaid=tuple(UnpaidStatus(item.hash, why) for item in over if (why := item.unpaid()))[-SHOWN_MAX:],
+    )
+
+
+def write_status(path: Path, status: Status) -> None:
+    """Whole or not at all."""
+    part = path.with_suffix(".part")
+    part.write_bytes(canonical.encode(status))
+    os.replace(part, path)
+
+
+def read_status(path: Path) -> Status | None:
+    """What the daemon wrote last; None when it never ran. Refused names a file that nobody wrote so."""
+    try:
+        return canonical.decode(Status, path.read_bytes()) if path.exists() else None
+    except Refused as refused:
+        raise Refused(Code.MALFORMED, f"{path} is damaged ({refused.detail}); the daemon writes it anew while it runs") from refused

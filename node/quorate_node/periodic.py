@@ -1,0 +1,121 @@
+"""What the daemon does again and again: ticks, heartbeats, offers, money, status. Each is one task of its group."""
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+
+from quorate_contracts.deploy import Contracts
+from quorate_node.chain.calls import ask
+from quorate_node.chain.jury_and_claims import Courtroom
+from quorate_node.core import events
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.messaging.announcements import Herald
+from quorate_node.messaging.coordinator_client import Coordinator
+from quorate_node.messaging.frame_handler import Submits
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Amount, Sequence
+from quorate_runtime.chain import ChainClient
+from quorate_runtime.process.health import Board
+from quorate_runtime.process.log_throttle import Trouble
+
+TICK_SECONDS = 0.25
+STATUS_SECONDS = 2.0
+MONEY_SECONDS_MAX = 600.0
+
+_logger = logging.getLogger(__name__)
+
+
+async def tick(core: ProviderCore, actor: Submits, clock: Clock) -> None:
+    """Brings time in when something is due, and not otherwise: every event is journaled."""
+    while True:
+        if core.next_due() <= clock.now():
+            await actor.submit(events.Tick())
+        await clock.sleep(TICK_SECONDS)
+
+
+async def beat(core: ProviderCore, herald: Herald, clock: Clock, board: Board | None = None) -> None:
+    """Heartbeats with the free run slots: none while the disk is full."""
+    while True:
+        await herald.send_heartbeat(core.offered(has_room=board is None or not board.has("disk")))
+        await clock.sleep(core.terms.limits.heartbeat_every)
+
+
+async def advertise(core: ProviderCore, actor: Submits, clock: Clock) -> None:
+    """A new offer now and again in a third of its life, give or take a fifth, so that offers do not all come at once."""
+    while True:
+        await actor.submit(events.OfferDue())
+        await clock.sleep(core.terms.limits.offer_ttl / 3 * random.uniform(0.8, 1.2))
+
+
+async def write_status(write: Callable[[], None], clock: Clock) -> None:
+    """The status file, for people and scripts that read it while the daemon is busy."""
+    trouble = Trouble(_logger, clock)
+    while True:
+        try:
+            write()
+            trouble.is_over("the status file is written again")
+        except OSError as error:
+            # Not re-raised: a full disk may be over in a moment, and nothing that counts stands in this file.
+            trouble.lasts(f"the status file cannot be written: {error}")
+        await clock.sleep(STATUS_SECONDS)
+
+
+class Cashier:
+    """Looks for final epochs that credit more than was claimed."""
+
+    def __init__(
+        self, core: ProviderCore, actor: Submits, coordinators: Mapping[Address, Coordinator], courtroom: Courtroom,
+        client: ChainClient, contracts: Contracts, claim_least: Amount, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._core, self._actor, self._coordinators, self._courtroom = core, actor, coordinators, courtroom
+        self._client, self._contracts, self._least, self._clock = client, contracts, claim_least, clock
+        self._seen: dict[Address, int] = {}
+        self._final: dict[Address, Amount] = {}  # credit in the newest final epoch
+        self._owed_since: dict[Address, float] = {}  # when credit was first seen that nobody has claimed
+
+    async def run(self) -> None:
+        """Until cancelled; whoever is away is asked again."""
+        pause = min(MONEY_SECONDS_MAX, max(1.0, self._core.terms.limits.epoch_every / 4))
+        while True:
+            for coordinator in self._coordinators.values():
+                try:
+                    await self.look(coordinator)
+                except Unavailable as error:
+                    _logger.info("claims wait: %s", error)
+                except Refused as refused:
+                    # No leaf yet is the usual case; a proof that leads elsewhere is the coordinator's fault and said loudly.
+                    level = logging.ERROR if refused.code is Code.BAD_AMOUNT else logging.DEBUG
+                    _logger.log(level, "no claim against 0x%s: %s", coordinator.address.hex(), refused)
+            await self._clock.sleep(pause)
+
+    async def look(self, coordinator: Coordinator) -> None:
+        """One coordinator: what the chain has paid, then its newest final epoch."""
+        address, provider = coordinator.address, self._core.terms.provider
+        paid = await ask(self._client, self._contracts.epochs.claimed(address, provider))
+        if paid > (self._core.claimed.get(address) or 0):
+            await self._actor.submit(events.ClaimStood(address, paid))
+        view = await self._courtroom.newest_proof(coordinator, self._seen.get(address, 0))
+        if view is not None:
+            self._check_statement(address, view.epoch, view.leaf.final)
+            self._seen[address], self._final[address] = view.epoch, view.leaf.final
+        await self._claim_if_left(address, paid)
+
+    async def _claim_if_left(self, coordinator: Address, paid: Amount) -> None:
+        """The coordinator claims for everybody, cheaply; what it leaves lying is claimed here."""
+        final, now = self._final.get(coordinator, Amount(0)), self._clock.now()
+        if final < paid + self._least:
+            self._owed_since.pop(coordinator, None)
+            return
+        limits = self._core.terms.limits
+        if now - self._owed_since.setdefault(coordinator, now) >= limits.epoch_every * limits.claim_every_epochs:
+            await self._actor.submit(events.EpochFinal(coordinator, Sequence(self._seen[coordinator]), final))
+            self._owed_since[coordinator] = now
+
+    def _check_statement(self, coordinator: Address, epoch: int, final: Amount) -> None:
+        signed = self._core.statements.get(coordinator)
+        if signed is not None and signed.message.epoch < epoch and signed.message.final > final:
+            _logger.error(
+                "0x%s signed a statement of %d in epoch %d, but epoch %d credits %d: challenge it", coordinator.hex(),
+                signed.message.final, signed.message.epoch, epoch, final,
+            )  # fmt: skip

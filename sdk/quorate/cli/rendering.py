@@ -1,0 +1,162 @@
+"""How views look: dictionaries for --json, tables for people."""
+
+import sys
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from quorate.cli.terminal_text import one_line
+from quorate.client.result import Result, describe_exit
+from quorate.job.host_class import ClassRow
+from quorate.job.packing import Packed
+from quorate.job.quantities import format_amount, format_duration, format_size
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.views import JobEvent, OfferView, PlanView, RunView
+from quorate_protocol.rules import settlement
+from quorate_protocol.units import JobKind, Label
+
+PIPE_WIDTH = 500
+OWNERS_SHOWN = 8
+
+
+def table(columns: list[str], rows: list[list[str]]) -> None:
+    """A table on standard output: as wide as the terminal, and never folded where there is none."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    for row in rows:
+        shown.add_row(*(one_line(cell) for cell in row))
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    with console.capture() as captured:
+        console.print(shown)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())
+
+
+def short(identity: bytes) -> str:
+    """Enough of an id to name it."""
+    return f"0x{identity.hex()[:12]}"
+
+
+def rule_name(rule: Label) -> str:
+    """As in documents: quorum-2."""
+    return rule.name.lower().replace("_", "-")
+
+
+def run_row(view: RunView) -> list[str]:
+    """One line of `quorate ps`."""
+    outcome = view.verdict.message.outcome.name.lower() if view.verdict else view.phase
+    state = f"{outcome}{'' if view.is_final or not view.verdict else ' (provisional)'}"
+    return [short(view.job_id), view.name, state, rule_name(view.rule), str(len(view.executions)), format_amount(view.charged)]
+
+
+RUN_COLUMNS = ["RUN", "NAME", "STATE", "RULE", "EXECUTIONS", "CHARGED"]
+
+
+def event_line(event: JobEvent) -> str:
+    """One line of `quorate events`."""
+    return f"{short(event.job_id)}  {one_line(event.name):<10} {one_line(event.text)}"
+
+
+def event_json(event: JobEvent) -> dict[str, Any]:
+    """An event as JSON, without its commit."""
+    return {"seq": event.seq, "at": event.at, "jobId": f"0x{event.job_id.hex()}", "name": event.name, "text": event.text}
+
+
+def offer_rows(views: tuple[OfferView, ...]) -> list[list[str]]:
+    """One line for each host class of each offer."""
+    rows = []
+    for view in views:
+        offer = view.offer
+        for slot in offer.slots:
+            model = ", ".join(sorted({gpu.model for gpu in offer.hardware.gpus})) or f"CPU {slot.host.architecture} {slot.host.level}"
+            tiers = (("", slot.on_demand), ("spot ", slot.spot), ("reserved ", slot.reserved))
+            prices = " ".join(f"{name}{format_amount(price).removesuffix(' USD')}" for name, price in tiers if price)
+            rows.append([
+                short(offer.provider), model, f"{view.free_slots}/{slot.count}", prices, offer.region, offer.sandbox,
+                str(view.audits_passed), str(view.strikes), "yes" if view.is_alive else "no",
+            ])  # fmt: skip
+    return rows
+
+
+OFFER_COLUMNS = ["PROVIDER", "HARDWARE", "FREE", "USD/H", "REGION", "SANDBOX", "AUDITS", "STRIKES", "ALIVE"]
+
+
+def class_row(row: ClassRow) -> list[str]:
+    """One line of `quorate classes`."""
+    price = "" if row.cheapest is None else format_amount(row.cheapest).removesuffix(" USD")
+    owners = ", ".join(short(owner) for owner in row.owners[:OWNERS_SHOWN]) + (", ..." if len(row.owners) > OWNERS_SHOWN else "")
+    return [row.name, str(len(row.owners)), str(row.slots), price, owners]
+
+
+def class_json(row: ClassRow) -> dict[str, Any]:
+    """A host class as JSON, with all of its owners."""
+    return {
+        "id": f"0x{row.id.hex()}", "name": row.name, "owners": [f"0x{owner.hex()}" for owner in row.owners], "slots": row.slots,
+        "cheapestMicroUsd": row.cheapest,
+    }  # fmt: skip
+
+
+CLASS_COLUMNS = ["HOST CLASS", "OWNERS", "SLOTS", "USD/H", "WHO"]
+
+
+def spec_json(spec: JobSpec) -> Any:
+    """A spec as its canonical document has it."""
+    return canonical.to_json(spec)
+
+
+def _priced(view: PlanView, accepts_unwitnessed: bool) -> str:
+    """What the premium is (PROTOCOL §4)."""
+    count = settlement.executions_priced(view.rule, accepts_unwitnessed)
+    if view.rule is Label.ADAPTIVE and count > 1:
+        return "1 execution is priced, and an audit in full if you are away when it commits (it has no witness then)"
+    return f"{count} executions are priced"
+
+
+def plan_rows(
+    packed: Packed, view: PlanView, upload_bytes: int, worst: int, budget: int, accepts_unwitnessed: bool
+) -> list[list[str]]:
+    """The plan table of `quorate apply`."""
+    spec = packed.spec
+    fits = f"{view.offers}, cheapest {format_amount(view.cheapest)} an hour" if view.cheapest is not None else "none"
+    final = "at the verdict" if view.rule is not Label.ADAPTIVE else "after the audit window; provisional until then"
+    return [
+        ["job", f"{spec.name} ({JobKind(spec.kind).name.lower()}), at most {format_duration(spec.max_duration)}"],
+        ["image", spec.image],
+        ["upload", f"{format_size(upload_bytes)} of {format_size(packed.upload_bytes)}"],
+        ["offers that fit", fits],
+        ["owners in the class", str(view.owners)],
+        ["rule", f"{rule_name(view.rule)}: {_priced(view, accepts_unwitnessed)}"],
+        ["fee", f"{view.fee_bps / 100:g} %; no higher one is signed"],
+        ["worst charge", f"{format_amount(worst)} of a budget of {format_amount(budget)}"],
+        ["final", final],
+    ]
+
+
+def result_json(result: Result) -> dict[str, Any]:
+    """A result for --json."""
+    return {
+        "jobId": f"0x{result.job_id.hex()}",
+        "exitStatus": int(result.exit_status),
+        "output": str(result.output),
+        "outputIsEmpty": result.is_empty,
+        "outcome": result.verdict.outcome.name.lower(),
+        "rule": rule_name(result.rule),
+        "providers": [f"0x{provider.hex()}" for provider in result.providers],
+        "chargedMicroUsd": int(result.charged),
+        "receipt": str(result.receipt),
+        "receiptCid": result.receipt_cid,
+    }
+
+
+def result_lines(result: Result) -> list[str]:
+    """A result for people."""
+    return [
+        f"accepted ({rule_name(result.rule)}): {len(result.providers)} providers agree; the program {describe_exit(result.exit_status)}",
+        f"output   {result.output}",
+        f"receipt  {result.receipt}",
+        f"charged  {format_amount(result.charged)}",
+    ]

@@ -1,0 +1,1 @@
+"""The client at work: market, runs, money, transfers."""

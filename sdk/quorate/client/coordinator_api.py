@@ -1,0 +1,334 @@
+"""The coordinator's HTTP API, typed: one method per route, bounded answers, few retries. Decides nothing and believes nothing.
+
+Redirects are errors: to where somebody else points nothing is sent, least of all a token.
+
+Errors: `RefusedError` as the coordinator answered, `UnavailableError` when it cannot be reached or talks nonsense.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import aiohttp
+
+from quorate.client.sse import server_events
+from quorate.client.timeouts import ANSWER_SECONDS, STALL_SECONDS, STORED_SECONDS, STREAM_SECONDS, Pace, Patience, Waiting
+from quorate.errors import EvidenceError, QuorateError, UnavailableError, UsageError, from_answer
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages import envelope
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
+from quorate_protocol.messages.views import (
+    AccountView,
+    AckView,
+    CaseView,
+    InfoView,
+    JobEvent,
+    OfferView,
+    PlanRequest,
+    PlanView,
+    ProviderView,
+    RunView,
+)
+from quorate_protocol.refusals import Refused
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.units import Address, Hash32
+
+ANSWER_BYTES_MAX = 16 << 20
+RECEIPT_BYTES_MAX = 16 << 20
+CAR_TYPE = "application/vnd.ipld.car"
+OFFERS_PAGE, OFFER_PAGES_MAX = 1_000, 200
+TRIES = 3
+RETRY_SECONDS = 0.3
+PIECE_BYTES = 64 << 10
+TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)  # `Patience` bounds the rest
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ContentStat:
+    """What a store says of a CID: `size_bytes` is known for files."""
+
+    is_stored: bool
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Offers:
+    offers: tuple[OfferView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    runs: tuple[RunView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cases:
+    cases: tuple[CaseView, ...]
+
+
+class Api:
+    """One coordinator at a URL. The session is the caller's; `token` gives the Authorization value, "" for none."""
+
+    def __init__(
+        self, url: str, session: aiohttp.ClientSession, token: Callable[[], str], notice: Callable[[str], None] = lambda sentence: None
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._session = session
+        self._token = token
+        self._patience = Patience(self.url, notice)
+
+    async def info(self) -> InfoView:
+        """GET /v1/info"""
+        return _view(InfoView, await self._get("/v1/info"))
+
+    async def offers(self) -> tuple[OfferView, ...]:
+        """GET /v1/offers, page after page. UnavailableError when a page brings nothing new, or the pages do not end."""
+        found: dict[Address, OfferView] = {}
+        after = ""
+        for _ in range(OFFER_PAGES_MAX):
+            page = _view(_Offers, await self._get(f"/v1/offers?limit={OFFERS_PAGE}{after}")).offers
+            before = len(found)
+            found |= {view.offer.provider: view for view in page}
+            if len(page) < OFFERS_PAGE:
+                return tuple(found.values())
+            if len(found) == before:
+                break
+            after = f"&after=0x{page[-1].offer.provider.hex()}"
+        raise UnavailableError(f"{self.url}: its list of offers does not end ({len(found)} came)")
+
+    async def plan(self, request: PlanRequest) -> PlanView:
+        """POST /v1/plan: what an order would meet."""
+        return _view(PlanView, await self._repeat("POST", "/v1/plan", canonical.encode(request)))
+
+    async def submit(self, submission: Submission) -> AckView:
+        """POST /v1/orders. One try: the caller knows whether repeating is safe."""
+        return _view(AckView, await self._once("POST", "/v1/orders", canonical.encode(submission)))
+
+    async def runs(self) -> tuple[RunView, ...]:
+        """GET /v1/runs: this client's."""
+        return _view(_Runs, await self._get("/v1/runs")).runs
+
+    async def run(self, job_id: Hash32) -> RunView:
+        """GET /v1/runs/{jobId}. EvidenceError for another run than was asked for: all that is checked later is of the run that is told."""
+        view = _view(RunView, await self._get(f"/v1/runs/0x{job_id.hex()}"))
+        if view.job_id != job_id:
+            raise EvidenceError(f"run 0x{job_id.hex()[:12]}: the coordinator answers with another run, 0x{view.job_id.hex()[:12]}")
+        return view
+
+    async def witness(self, witness: Envelope[Witness]) -> None:
+        """POST /v1/witnesses; repeating one changes nothing."""
+        await self._repeat("POST", "/v1/witnesses", envelope.encode(witness))
+
+    async def session(self, session: Envelope[Session]) -> None:
+        """POST /v1/sessions: makes a session known without an order; repeating one changes nothing."""
+        await self._repeat("POST", "/v1/sessions", envelope.encode(session))
+
+    async def voucher(self, voucher: Envelope[Voucher]) -> None:
+        """POST /v1/vouchers; repeating one changes nothing."""
+        await self._repeat("POST", "/v1/vouchers", envelope.encode(voucher))
+
+    async def stop(self, stop: Envelope[Stop]) -> None:
+        """POST /v1/runs/{jobId}/stop"""
+        await self._repeat("POST", f"/v1/runs/0x{stop.message.job_id.hex()}/stop", envelope.encode(stop))
+
+    async def receipt(self, job_id: Hash32) -> bytes:
+        """GET /v1/receipts/{jobId}: the bytes as sent; `evidence` and `verify` judge them."""
+        return await self._get(f"/v1/receipts/0x{job_id.hex()}", RECEIPT_BYTES_MAX)
+
+    async def account(self, client: Address) -> AccountView:
+        """GET /v1/accounts/{address}"""
+        return _view(AccountView, await self._get(f"/v1/accounts/0x{client.hex()}"))
+
+    async def provider(self, provider: Address) -> ProviderView:
+        """GET /v1/providers/{address}"""
+        return _view(ProviderView, await self._get(f"/v1/providers/0x{provider.hex()}"))
+
+    async def cases(self) -> tuple[CaseView, ...]:
+        """GET /v1/cases"""
+        return _view(_Cases, await self._get("/v1/cases")).cases
+
+    async def events(self, job_id: Hash32 | None, after: int) -> AsyncGenerator[JobEvent, None]:
+        """Events with a seq above `after`, of one run or of all of this client's, until the connection ends."""
+        path = f"/v1/runs/0x{job_id.hex()}/events" if job_id else "/v1/events"
+        async with self._stream(f"{path}?after={after}") as response:
+            async for event in server_events(self._chunks(response)):
+                told = _view(JobEvent, event.data.encode())
+                if job_id not in (None, told.job_id):
+                    raise EvidenceError(f"run 0x{job_id.hex()[:12]}: an event of another run came, 0x{told.job_id.hex()[:12]}")
+                yield told
+
+    async def logs(self, job_id: Hash32, follow: bool) -> AsyncGenerator[bytes, None]:
+        """Log text in pieces; with `follow` until the run ends, and then a piece may take as long as the program is silent."""
+        silence = None if follow else STREAM_SECONDS
+        async with self._stream(f"/v1/runs/0x{job_id.hex()}/logs?follow={int(follow)}", silence) as response:
+            async for chunk in self._chunks(response):
+                yield chunk
+
+    async def stat_content(self, cid: str) -> ContentStat:
+        """Whether the staging store holds all of a CID, and its size where it is a file."""
+        url, headers = f"{self.url}/v1/content/{cid}", self._headers()
+        try:
+            async with (
+                self._patience.limited(ANSWER_SECONDS),
+                self._session.head(url, headers=headers, timeout=TIMEOUT, allow_redirects=False) as response,
+            ):
+                if response.status == 200:
+                    return ContentStat(True, response.content_length)
+                if response.status in (404, 501):  # 501: a directory, which is served as a CAR only
+                    return ContentStat(response.status == 501, None)
+                raise UnavailableError(f"{self.url}: asking for {cid} gave HTTP {response.status}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _away(self.url, error) from error
+
+    async def put_content(self, cid: str, body: Callable[[], AsyncIterator[bytes]], is_car: bool) -> None:
+        """Uploads a file's bytes or a CAR; `body` is called anew for each try. EvidenceError when the store names another CID."""
+        url = f"{self.url}/v1/content{'?root=' + cid if is_car else ''}"
+        headers = {**self._headers(), "Content-Type": CAR_TYPE if is_car else "application/octet-stream"}
+        for attempt in range(TRIES):
+            try:
+                async with (
+                    self._patience.limited(STALL_SECONDS) as waiting,
+                    self._session.put(
+                        url, data=_watched(body(), waiting), headers=headers, timeout=TIMEOUT, allow_redirects=False
+                    ) as response,
+                ):
+                    raw = await _bounded(response, ANSWER_BYTES_MAX)
+                    if response.status >= 300:
+                        raise _answered(response.status, raw)
+                    stored = _tree(raw)
+                    if not isinstance(stored, dict) or stored.get("cid") != cid:
+                        raise EvidenceError(f"{self.url}: the store named the upload otherwise than {cid}; did the file change?")
+                    return
+            except (aiohttp.ClientError, TimeoutError) as error:
+                if attempt == TRIES - 1 or isinstance(error, TimeoutError):
+                    raise _away(self.url, error) from error
+                await asyncio.sleep(RETRY_SECONDS * 2**attempt)
+
+    async def get_content(self, cid: str, destination: Path, bytes_max: int, progress: Callable[[int], None]) -> None:
+        """Downloads the bytes of a file CID to a new file. They are unverified: whoever opens them has to look."""
+        done, pace = 0, Pace(f"{self.url}: {cid}")
+        async with self._stream(f"/v1/content/{cid}", STALL_SECONDS) as response:
+            with destination.open("wb") as file:
+                async for chunk in self._chunks(response):
+                    pace.received(len(chunk))
+                    done += len(chunk)
+                    if done > bytes_max:
+                        raise UnavailableError(f"{self.url}: {cid} is larger than {bytes_max} bytes")
+                    await asyncio.to_thread(file.write, chunk)
+                    progress(done)
+
+    def _headers(self) -> dict[str, str]:
+        if self._session.closed:
+            raise UsageError("this Market is closed; ask it and its runs inside of `async with Market(profile) as market:`")
+        token = self._token()
+        return {"Authorization": token} if token else {}
+
+    async def _get(self, path: str, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
+        return await self._repeat("GET", path, None, bytes_max)
+
+    async def _repeat(self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
+        for attempt in range(TRIES - 1):
+            try:
+                return await self._once(method, path, body, bytes_max)
+            except UnavailableError as error:
+                # The next try, or the last one below, reports it. Whoever was waited for in vain is not asked again: it adds up.
+                if isinstance(error.__cause__, TimeoutError):
+                    raise
+                await asyncio.sleep(RETRY_SECONDS * 2**attempt)
+        return await self._once(method, path, body, bytes_max)
+
+    async def _once(self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
+        headers = self._headers() | ({"Content-Type": "application/json"} if body is not None else {})
+        try:
+            async with (
+                self._patience.limited(ANSWER_SECONDS),
+                self._session.request(
+                    method, self.url + path, data=body, headers=headers, timeout=TIMEOUT, allow_redirects=False
+                ) as response,
+            ):
+                raw = await _bounded(response, bytes_max)
+                if response.status >= 300:
+                    raise _answered(response.status, raw)
+                return raw
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise _away(self.url, error) from error
+
+    @asynccontextmanager
+    async def _stream(self, path: str, silence: float | None = STREAM_SECONDS) -> AsyncIterator[aiohttp.ClientResponse]:
+        """`silence`: the longest between two bytes of the answer, None for any time."""
+        headers, timeout = self._headers(), aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=silence)
+        response: aiohttp.ClientResponse | None = None
+        try:
+            async with self._patience.limited(ANSWER_SECONDS):
+                response = await self._session.get(self.url + path, headers=headers, timeout=timeout, allow_redirects=False)
+                refusal = await _bounded(response, ANSWER_BYTES_MAX) if response.status >= 300 else None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if response is not None:
+                response.close()
+            raise _away(self.url, error) from error
+        async with response:
+            if refusal is not None:
+                raise _answered(response.status, refusal)
+            yield response
+
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        # Only the network's errors are translated here: a full disk of the consumer must not look like a coordinator that is away.
+        chunks = response.content.iter_any()
+        while True:
+            try:
+                chunk = await anext(chunks)
+            except StopAsyncIteration:  # not re-raised: the stream's ordinary end
+                return
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise _away(self.url, error) from error
+            yield chunk
+
+
+async def _watched(pieces: AsyncIterator[bytes], waiting: Waiting) -> AsyncIterator[bytes]:
+    """An upload whose every piece must be taken in time; then comes the answer."""
+    async for piece in pieces:
+        for start in range(0, len(piece), PIECE_BYTES):
+            yield piece[start : start + PIECE_BYTES]
+            waiting.heard(STALL_SECONDS)
+    waiting.heard(STORED_SECONDS)
+
+
+async def _bounded(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
+    raw = bytearray()
+    async for chunk in response.content.iter_chunked(1 << 16):
+        raw += chunk
+        if len(raw) > bytes_max:
+            raise UnavailableError(f"the coordinator's answer is larger than {bytes_max} bytes")
+    return bytes(raw)
+
+
+def _answered(status: int, raw: bytes) -> QuorateError:
+    if status < 400:
+        return UnavailableError(f"the coordinator answered with a redirect ({status}); give the URL that it serves at itself")
+    return from_answer(status, _tree(raw))
+
+
+def _tree(raw: bytes) -> object:
+    try:
+        return canonical.loads(raw)
+    except ValueError:  # not re-raised: an answer that is not JSON counts as the world failing
+        return None
+
+
+def _away(url: str, error: BaseException) -> UnavailableError:
+    remedy = "start it (quorate coordinator up), or make a profile for another: quorate --home FOLDER init --coordinator URL"
+    return UnavailableError(f"the coordinator {url} does not answer ({str(error) or type(error).__name__}); {remedy}")
+
+
+def _view(kind: type[T], raw: bytes) -> T:
+    try:
+        return canonical.from_json(kind, canonical.parse(raw, ANSWER_BYTES_MAX))
+    except Refused as refused:
+        raise UnavailableError(f"the coordinator's answer cannot be read as {kind.__name__.strip('_')}: {refused.detail}") from refused
+
+

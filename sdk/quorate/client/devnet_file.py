@@ -1,0 +1,45 @@
+"""`devnet.json`, as far as a client reads it: which coordinator, and which funded profiles there are."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.client.profile import Profile, open_profile
+from quorate.errors import ProfileError
+from quorate_runtime.keys.keystore import KeystoreError, read_passphrase_file
+
+FILE_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DevnetClient:
+    """One funded profile."""
+
+    name: str
+    home: Path
+    password_file: Path
+
+    def open(self) -> Profile:
+        """The profile with its keys."""
+        try:
+            return open_profile(self.home, read_passphrase_file(self.password_file))
+        except KeystoreError as error:
+            raise ProfileError(str(error)) from error
+
+
+def read_devnet(path: Path) -> tuple[DevnetClient, ...]:
+    """The clients of a running devnet, first one first. ProfileError when the file is not there or not one."""
+    try:
+        tree = json.loads(path.read_bytes()[:FILE_BYTES_MAX])
+        clients = tuple(
+            DevnetClient(str(item["name"]), path.parent / str(item["home"]), path.parent / str(item["passwordFile"]))
+            for item in tree["clients"]
+        )
+    except FileNotFoundError as error:
+        raise ProfileError(f"{path} is not there; start a devnet with `quorate devnet up`") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "not JSON" if isinstance(error, ValueError) else "it names no clients"
+        raise ProfileError(f"{path} is no devnet.json ({cause}); `quorate devnet up` writes one, such as devnet/devnet.json") from error
+    if not clients:
+        raise ProfileError(f"{path}: it names no clients")
+    return clients

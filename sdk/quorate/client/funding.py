@@ -1,0 +1,61 @@
+"""Putting money where orders can use it: approve, deposit, allocate. Three transactions of the client's account, once for many jobs."""
+
+import shlex
+
+from quorate.client.profile import Profile
+from quorate.errors import translated
+from quorate.trust.coordinator_identity import Pins
+from quorate_contracts.bindings.escrow import Escrow
+from quorate_contracts.bindings.token import Token
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Amount, usd
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.rpc import Rpc
+from quorate_runtime.chain.sender import Outgoing, Sender
+from quorate_runtime.http.client_sessions import plain_session
+
+DEADLINE_SECONDS = 300.0
+GAS_MIN = 300_000  # of the three transactions together, somewhat more than they take
+
+
+async def fund(profile: Profile, pins: Pins, chain_url: str, amount: Amount, purpose: str, clock: Clock, *, mint: bool = False) -> int:
+    """Deposits and allocates to the pinned coordinator; the gas used. The same `purpose` again is only waited for, never done twice.
+
+    RefusedError with the contract's reason (too few tokens), UnavailableError when the chain does not answer in time. `mint` asks
+    a devnet's token for the amount first.
+    """
+    token, escrow = Token(pins.token), Escrow(pins.escrow)
+    calls = [("approve", token.approve(pins.escrow, amount)), ("deposit", escrow.deposit(amount))]
+    calls.append(("allocate", escrow.allocate(pins.coordinator, amount)))
+    if mint:
+        calls.insert(0, ("mint", token.mint(profile.account.address, amount)))
+    async with plain_session() as session:
+        client = ChainClient(Rpc(chain_url, session))
+        with translated():
+            found = await client.chain_id()
+            if found != pins.chain_id:  # signed for another chain, it could be sent there
+                detail = f"the chain node {chain_url} serves chain {found}, this market is on chain {pins.chain_id}: nothing was signed"
+                raise Refused(Code.CHAIN, detail)
+        sender = Sender(client, profile.account, profile.home / "transactions.sqlite", clock)
+        outgoing = [Outgoing(f"{purpose}/{name}", call.to, call.data, gas=call.gas) for name, call in calls]
+        with translated():
+            try:
+                receipts = await sender.send_in_order(outgoing, deadline_seconds=DEADLINE_SECONDS)
+            except Refused as refused:
+                lack = await _lack(client, token, profile, amount, 0 if mint else amount)
+                raise (Refused(refused.code, lack) if lack else refused) from refused
+    return sum(receipt.gas_used for receipt in receipts)
+
+
+async def _lack(client: ChainClient, token: Token, profile: Profile, amount: Amount, needed: int) -> str:
+    """What the account has too little of, and what to do about it; "" when it is neither gas nor tokens."""
+    account = f"0x{profile.account.address.hex()}"
+    faucet = f"on a devnet: quorate devnet fund {shlex.quote(str(profile.home))}"
+    if await client.balance(profile.account.address) < GAS_MIN * (await client.fees()).base_fee_wei:
+        return f"{account} cannot pay for gas: send coins of the chain to it; {faucet}"
+    asked = token.balance_of(profile.account.address)
+    held = asked.decode(await client.call(asked.to, asked.data))
+    if held < needed:
+        return f"{account} holds {usd(held)} USD and {usd(amount)} are to be deposited: send stablecoin to it, or deposit less; {faucet}"
+    return ""

@@ -1,0 +1,127 @@
+"""A client's profile: one folder with its keys, the coordinator it uses, what it pinned of it, and its books.
+
+    client.json    coordinator URL, deployment constants
+    keys/          account.json (signs sessions), session.json (signs orders, witnesses, vouchers)
+    pins.json      the coordinator's identity, from first contact
+    ledger.sqlite  every order, checked charge and voucher
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate.errors import ProfileError, UsageError
+from quorate_protocol.limits import BY_NAME, MAINNET
+from quorate_protocol.ports import Signer
+from quorate_protocol.refusals import Refused
+from quorate_runtime.http.urls import web_url
+from quorate_runtime.keys.keystore import Keystore, KeystoreError
+
+FILE_BYTES_MAX = 64 * 1024
+ACCOUNT, SESSION = "account", "session"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """An opened profile: its keys are in memory."""
+
+    home: Path
+    coordinator_url: str
+    account: Signer
+    session: Signer
+
+    @property
+    def pins_path(self) -> Path:
+        """Where the coordinator's identity is pinned."""
+        return self.home / "pins.json"
+
+    @property
+    def ledger_path(self) -> Path:
+        """The books."""
+        return self.home / "ledger.sqlite"
+
+    @property
+    def outputs(self) -> Path:
+        """Where results go when nobody names a place."""
+        return self.home / "outputs"
+
+    @property
+    def receipts(self) -> Path:
+        """Receipts of every result."""
+        return self.home / "receipts"
+
+
+def default_home(environment: Mapping[str, str]) -> Path:
+    """`$QUORATE_HOME/client`, else the XDG data folder."""
+    if environment.get("QUORATE_HOME"):
+        return Path(environment["QUORATE_HOME"]) / "client"
+    data = environment.get("XDG_DATA_HOME") or str(Path(environment.get("HOME", "~")).expanduser() / ".local" / "share")
+    return Path(data) / "quorate" / "client"
+
+
+def create_profile(home: Path, coordinator_url: str, passphrase: str, limits: str = MAINNET.name) -> Profile:
+    """A new profile with fresh keys; errors as `check_new`."""
+    url = check_new(home, coordinator_url, limits)
+    try:
+        keys = Keystore.at(home / "keys", passphrase, BY_NAME[limits])
+        account, session = keys.create_account(ACCOUNT), keys.create_account(SESSION)
+        _write(home / "client.json", {"coordinator": url, "limits": limits, "version": 1})
+    except (OSError, KeystoreError) as error:
+        raise ProfileError(f"{home}: {error}; name a folder that you may write: quorate --home FOLDER init") from error
+    return Profile(home, url, account, session)
+
+
+def check_new(home: Path, coordinator_url: str, limits: str) -> str:
+    """The URL of a profile to be made, before anybody thinks of a passphrase. UsageError names what was typed wrong, ProfileError says
+    that there is one already: its keys may hold money.
+    """
+    if limits not in BY_NAME:
+        raise UsageError(f"limits: {limits[:40]!r} is not one of {', '.join(BY_NAME)}")
+    url = _url("--coordinator", coordinator_url)
+    if (home / "client.json").exists():
+        raise ProfileError(f"{home} holds a profile already; name another folder with --home, or move that one away")
+    return url
+
+
+def open_profile(home: Path, passphrase: str) -> Profile:
+    """The profile in a folder. ProfileError says what is missing or that the passphrase is wrong."""
+    settings = read_settings(home)
+    try:
+        keys = Keystore.at(home / "keys", passphrase, BY_NAME[settings["limits"]])
+        return Profile(home, settings["coordinator"], keys.account(ACCOUNT), keys.account(SESSION))
+    except (OSError, KeystoreError) as error:
+        raise ProfileError(str(error)) from error
+
+
+def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") -> dict[str, str]:
+    """Coordinator URL and limits of `client.json`, without opening a key. `remedy` is the command that would make it."""
+    path = home / "client.json"
+    try:
+        tree = json.loads(path.read_bytes()[:FILE_BYTES_MAX])
+    except FileNotFoundError as error:
+        raise ProfileError(f"no profile in {home}; make one with `{remedy}`") from error
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"{path} cannot be read: {error}; see `ls -ld {home}`, or name another folder with --home") from error
+    settings = {key: str(tree.get(key, "")) for key in ("coordinator", "limits")} if isinstance(tree, dict) else {}
+    if not settings.get("coordinator") or settings.get("limits") not in BY_NAME:
+        raise ProfileError(f"{path}: coordinator (a URL) and limits ({', '.join(BY_NAME)}) are needed")
+    try:
+        return settings | {"coordinator": _url("coordinator", settings["coordinator"])}
+    except UsageError as error:
+        raise ProfileError(f"{path}: {error}") from error
+
+
+def _url(name: str, text: str) -> str:
+    """The coordinator's URL as all programs take one. UsageError names the flag or the key."""
+    try:
+        return web_url(name, text, "http://127.0.0.1:7700")
+    except Refused as refused:
+        raise UsageError(refused.detail) from refused
+
+
+def _write(path: Path, tree: dict[str, object]) -> None:
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(tree, indent=2, sort_keys=True) + "\n")
+    os.replace(draft, path)

@@ -1,0 +1,47 @@
+"""What a run ends with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_protocol.messages.signed import Verdict
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Address, Amount, ExitStatus, Hash32, Label
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An accepted result, checked by the client itself.
+
+    exit_status: as PROTOCOL §3 (0-255, 256 + signal, 512 time-out, 513 memory kill). output: a local directory. receipt: the
+    receipt file that anyone can recheck with `quorate verify`. charged: millionths of a dollar.
+    """
+
+    job_id: Hash32
+    exit_status: ExitStatus
+    output: Path
+    verdict: Verdict
+    rule: Label
+    providers: tuple[Address, ...]
+    charged: Amount
+    receipt: Path
+    receipt_cid: str
+
+    @property
+    def is_success(self) -> bool:
+        """True when the program exited 0."""
+        return self.exit_status == 0
+
+    @property
+    def is_empty(self) -> bool:
+        """True when the program left no files, or its files were refused; its log says which (docs/decisions/0009)."""
+        return not any(self.output.iterdir())
+
+
+def describe_exit(status: int) -> str:
+    """An exit status in words."""
+    if status == EXIT_TIMEOUT:
+        return "ran longer than max_duration"
+    if status == EXIT_MEMORY_KILL:
+        return "was killed for using more memory than asked for"
+    if status >= EXIT_SIGNAL_BASE:
+        return f"was ended by signal {status - EXIT_SIGNAL_BASE}"
+    return f"exited {status}"

@@ -1,0 +1,110 @@
+"""What the client signs: session, order, stop. Pure but for the random part of a nonce, which comes in as an argument."""
+
+from dataclasses import dataclass, replace
+
+from quorate.client.client_ledger import Debt
+from quorate.errors import RefusedError, UsageError
+from quorate.job.job import Job
+from quorate.job.quantities import format_amount
+from quorate_protocol.crypto.eip712 import Domain, digest
+from quorate_protocol.limits import USD, Limits
+from quorate_protocol.messages.envelope import Envelope, Sign, seal
+from quorate_protocol.messages.job_spec import JobSpec, input_root
+from quorate_protocol.messages.signed import Order, Session
+from quorate_protocol.refusals import MEANINGS, Code
+from quorate_protocol.rules import settlement
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Bps, Hash32, Label, Nonce, Small, UnixSeconds, VerifyTier
+
+ORDER_SECONDS = 3600  # how long it may wait for a provider
+SESSION_STEP = Amount(100 * USD)  # a session reaches up to the next full step, so that many orders share one
+NONCE_AHEAD_MS = 30 * 86_400_000
+PREMIUM_BPS: dict[VerifyTier, Bps] = {
+    VerifyTier.LEAN: Bps(500),
+    VerifyTier.STANDARD: Bps(1_000),
+    VerifyTier.STRICT: Bps(2_000),
+    VerifyTier.CRITICAL: Bps(10_000),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an order costs at most: the budget that is signed and the worst charge that it has to cover."""
+
+    worst_charge: Amount
+    budget: Amount
+
+
+def make_order(job: Job, spec: JobSpec, client: Address, coordinator: Address, nonce: Nonce, now: float, fee_bps: Bps) -> Order:
+    """The order for a packed job. UsageError when its budget cannot cover the worst case."""
+    if fee_bps > job.max_fee_bps:
+        refused = Code.PRICE_TOO_HIGH
+        detail = f"the coordinator's fee is {fee_bps} bps, the job allows {job.max_fee_bps} (max_fee_bps)"
+        raise RefusedError(refused.value, MEANINGS[refused].sentence, detail)
+    draft = Order(
+        client=client,
+        coordinator=coordinator,
+        spec_hash=spec.digest(),
+        input_root=input_root(spec),
+        max_price_per_hour=job.price(),
+        budget=Amount(1),
+        max_executions=Small(job.max_executions),
+        audit_premium_bps=PREMIUM_BPS[job.tier()],
+        max_fee_bps=Bps(job.max_fee_bps),
+        verify_tier=job.tier(),
+        comparator=spec.compare.comparator,
+        caseable=not (spec.sealed or spec.network),
+        host_class=job.host(),
+        witness=ZERO_ADDRESS,
+        accept_unwitnessed=job.accept_unwitnessed,
+        accept_unverified=job.accept_unverified,
+        sealed_key_hash=ZERO_HASH,
+        max_recipients=Small(0),
+        expiry=UnixSeconds(int(now) + ORDER_SECONDS),
+        nonce=nonce,
+    )
+    return replace(draft, budget=terms(job, draft, spec, fee_bps).budget)
+
+
+def terms(job: Job, order: Order, spec: JobSpec, fee_bps: Bps) -> Terms:
+    """Worst charge over the rules that a coordinator may choose, and the budget: the job's own, or just that."""
+    rules = [Label.QUORUM_2, Label.ADAPTIVE] if job.max_executions > 1 else [Label.ADAPTIVE]
+    worst = Amount(max(settlement.worst_charge(order, rule, spec.max_duration, fee_bps) for rule in rules))
+    budget = job.budget_amount()
+    if budget is not None and budget < worst:
+        raise UsageError(
+            f"budget: {format_amount(budget)} does not cover the worst case of {format_amount(worst)} (max_price × max_duration × "
+            "executions + fee); raise the budget, or lower max_price or max_duration"
+        )
+    return Terms(worst, worst if budget is None else budget)
+
+
+def next_nonce(known_max: int, now: float, random64: int) -> Nonce:
+    """Grows with time, so that a voucher's floor covers what came before; random below, so that two programs never choose one."""
+    wall = int(now * 1000)
+    high = max(wall, (known_max >> 64) + 1)
+    if high > wall + NONCE_AHEAD_MS:
+        raise UsageError("nonce: one from far in the future was used before; this machine's clock must be wrong now, or was then")
+    return Nonce((high << 64) | random64)
+
+
+def covers(session: Envelope[Session], key: Address, coordinator: Address, debt: Debt, budget: Amount, now: float, limits: Limits) -> bool:
+    """Whether a session that exists still reaches far enough: in time by half its life, in money by the new budget."""
+    message = session.message
+    reach = debt.charged + debt.open_budgets + budget
+    in_time = now + limits.session_max // 2 < message.expires
+    return in_time and message.session_key == key and message.coordinator == coordinator and reach <= message.up_to
+
+
+def make_session(
+    domain: Domain, client: Address, key: Address, coordinator: Address, debt: Debt, budget: Amount, now: float, limits: Limits, sign: Sign
+) -> Envelope[Session]:
+    """A new session of the account: up to everything owed and promised, rounded up to the next step."""
+    reach = debt.charged + debt.open_budgets + budget
+    up_to = Amount((reach // SESSION_STEP + 1) * SESSION_STEP)
+    message = Session(client, key, coordinator, up_to, UnixSeconds(int(now) + limits.session_max))
+    return seal(domain, message, sign)
+
+
+def job_id_of(domain: Domain, order: Order) -> Hash32:
+    """`jobId` is the order's digest."""
+    return digest(domain, order)

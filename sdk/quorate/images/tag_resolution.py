@@ -1,0 +1,139 @@
+"""From an image's tag to its digest, once, when a job is submitted: tags move, and every execution must run the same bytes.
+
+The registry's HTTP API, version 2 (https://distribution.github.io/distribution/spec/api/), with the anonymous token of public ones
+(https://distribution.github.io/distribution/spec/auth/token/). The digest is computed here from the manifest's bytes; what a registry
+says of itself must agree. An index of several platforms keeps the index's digest: the engine chooses in it, and a host class has one
+architecture. Registries on this machine are spoken to in plain HTTP, as engines do; all others by HTTPS.
+"""
+
+import asyncio
+import hashlib
+import ipaddress
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from quorate.errors import EvidenceError, UnavailableError, UsageError
+from quorate_protocol.codec import canonical
+
+MANIFEST_BYTES_MAX = 4 << 20
+TOKEN_BYTES_MAX = 64 << 10
+SECONDS_MAX = 30.0
+MANIFEST_TYPES = (
+    "application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json",
+)  # fmt: skip
+HUB, HUB_HOST = "docker.io", "registry-1.docker.io"
+NAME_MAX = 255
+_PART = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
+_TAGGED = re.compile(rf"([a-z0-9][a-z0-9.:-]{{0,100}}/)?((?:{_PART}/)*{_PART}):([A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})")
+_CHALLENGE = re.compile(r'(realm|service|scope)="([^"]{0,1000})"')
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedImage:
+    """`name:tag` in its parts. `name` is how an engine writes it, `path` how the registry does."""
+
+    name: str
+    host: str
+    path: str
+    tag: str
+
+
+def parse_tagged(text: str) -> TaggedImage | None:
+    """The parts of `[host[:port]/]path:tag`; None for anything else. As with engines, a host has a dot or port, or is localhost."""
+    match = _TAGGED.fullmatch(text) if len(text) <= NAME_MAX else None
+    if match is None:
+        return None
+    first, path, tag = (match[1] or "").rstrip("/"), match[2], match[3]
+    if first and not ("." in first or ":" in first or first == "localhost"):
+        first, path = "", f"{first}/{path}"
+    host = first or HUB
+    name = f"{first}/{path}" if first else path
+    if host == HUB:
+        return TaggedImage(name, HUB_HOST, path if "/" in path else f"library/{path}", tag)
+    return TaggedImage(name, host, path, tag)
+
+
+async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
+    """`name@sha256:digest` of what the tag names now. UsageError: no such tag; EvidenceError: it lies; UnavailableError."""
+    url = f"{_scheme(image.host)}://{image.host}/v2/{image.path}/manifests/{image.tag}"
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            body, said = await _manifest(session, url, image)
+    except (aiohttp.ClientError, TimeoutError) as error:
+        why = str(error) or "too slow"
+        raise UnavailableError(f"the registry {image.host} does not answer ({why}); try again, or name the image by digest") from error
+    digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+    if said and said != digest:
+        other = f"sent another manifest ({digest}) than it says ({said[:80]})"
+        raise EvidenceError(f"image: the registry {image.host} {other}; nothing was ordered")
+    return f"{image.name}@{digest}"
+
+
+async def _manifest(session: aiohttp.ClientSession, url: str, image: TaggedImage) -> tuple[bytes, str]:
+    """Bytes of the manifest, and the digest that the registry gives with them ("" = none)."""
+    headers = {"Accept": ", ".join(MANIFEST_TYPES)}
+    for attempt in range(2):
+        async with session.get(url, headers=headers, allow_redirects=False) as response:
+            if response.status == 401 and attempt == 0:
+                headers["Authorization"] = "Bearer " + await _token(session, response.headers.get("WWW-Authenticate", ""), image)
+                continue
+            if response.status in (401, 403, 404):
+                what = f"{image.path}:{image.tag} that anybody may read ({response.status})"
+                raise UsageError(f"image: the registry {image.host} has no {what}")
+            if response.status != 200:
+                raise UnavailableError(f"the registry {image.host} answers {response.status}; try again, or name the image by digest")
+            if response.headers.get("Content-Type", "").partition(";")[0] not in MANIFEST_TYPES:
+                raise UsageError(f"image: the registry {image.host} has {image.path}:{image.tag} in no form that engines pull by digest")
+            return await _body(response, MANIFEST_BYTES_MAX, image), response.headers.get("Docker-Content-Digest", "")
+    raise UsageError(f"image: the registry {image.host} lets nobody read {image.path}:{image.tag} without a login")
+
+
+async def _token(session: aiohttp.ClientSession, challenge: str, image: TaggedImage) -> str:
+    """The token that a public registry gives to anybody, from where it says; a distant one cannot send us to this machine."""
+    parts = dict(_CHALLENGE.findall(challenge))
+    realm = parts.pop("realm", "")
+    if not challenge.startswith("Bearer ") or not _is_like(realm, _scheme(image.host)):
+        raise UsageError(f"image: the registry {image.host} wants a login, which jobs cannot give yet")
+    async with session.get(realm, params=parts, allow_redirects=False) as response:
+        if response.status != 200:
+            raise UsageError(f"image: the registry {image.host} gives nobody a token for {image.path} ({response.status})")
+        try:
+            tree = canonical.loads(await _body(response, TOKEN_BYTES_MAX, image))
+        except ValueError as error:
+            raise UnavailableError(f"the registry {image.host} sent no token: {error}") from error
+    token = (tree.get("token") or tree.get("access_token")) if isinstance(tree, dict) else None
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        raise UnavailableError(f"the registry {image.host} sent no token")
+    return token
+
+
+def _is_like(realm: str, scheme: str) -> bool:
+    """Whether a place that a registry names is reached as the registry itself is."""
+    try:
+        place = urlsplit(realm)
+        return place.scheme == scheme == _scheme(place.netloc)
+    except ValueError:
+        return False  # not re-raised: it is no place at all
+
+
+async def _body(response: aiohttp.ClientResponse, bytes_max: int, image: TaggedImage) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(64 << 10):
+        body += chunk
+        if len(body) > bytes_max:
+            raise UnavailableError(f"the registry {image.host} sends more than {bytes_max} bytes; nothing was ordered")
+    return bytes(body)
+
+
+def _scheme(host: str) -> str:
+    """Plain HTTP for this machine only."""
+    name = urlsplit(f"//{host}").hostname or ""
+    try:
+        is_here = ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        is_here = name == "localhost"
+    return "http" if is_here else "https"

@@ -1,0 +1,1 @@
+"""From a job file or Python values to a job spec."""

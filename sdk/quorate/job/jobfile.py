@@ -1,0 +1,198 @@
+"""The job file (DESIGN §13): YAML to a `Job`.
+
+Pydantic judges the shape of what a stranger wrote; units become exact integers in `Job`. Every error is a `UsageError` naming the
+field, and nothing unknown is ignored.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from quorate.errors import UsageError
+from quorate.job.job import Job
+from quorate.job.jobfile_keys import explain_unknown
+from quorate.job.yaml_reader import load_yaml
+
+Text = str
+Quantity = str | int
+_STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ResourcesModel(BaseModel):
+    """`resources:`"""
+
+    model_config = _STRICT
+    gpu: Quantity | None = None
+    cpu: Quantity | None = None
+    memory: Text | None = None
+    disk: Text | None = None
+    shm_size: Text | None = None
+
+
+class InputModel(BaseModel):
+    """One of `inputs:`; exactly one of cid and path."""
+
+    model_config = _STRICT
+    mount: Text | None = None
+    cid: Text | None = None
+    path: Text | None = Field(default=None, min_length=1)  # an empty one would be the job file's whole folder
+    size: Quantity | None = None
+
+
+class VerifyModel(BaseModel):
+    """`verify:`"""
+
+    model_config = _STRICT
+    tier: Literal["lean", "standard", "strict", "critical"] = "standard"
+    compare: Literal["exact"] = "exact"
+    accept_unverified: bool = False
+    accept_unwitnessed: bool = False
+    max_executions: int = Field(default=7, ge=1, le=7)
+
+
+class JobFileModel(BaseModel):
+    """The whole file."""
+
+    model_config = _STRICT
+    type: Literal["task", "batch"] = "task"
+    name: Text = "job"
+    image: Text
+    command: list[Quantity] | Text | None = None
+    commands: list[Text] | None = None
+    working_dir: Text = "/"
+    sandbox: Text = ""
+    host_class: Text = ""
+    env: dict[str, str | int | bool] | list[Text] = Field(default_factory=dict)
+    inputs: list[InputModel] = Field(default_factory=list)
+    outputs: Text | None = None
+    resources: ResourcesModel = ResourcesModel()
+    max_duration: Quantity = "15m"
+    max_price: Quantity
+    budget: Quantity | None = None
+    verify: VerifyModel = VerifyModel()
+
+
+_MODELS: dict[str, type[BaseModel]] = {"": JobFileModel, "resources": ResourcesModel, "inputs": InputModel, "verify": VerifyModel}
+
+
+def load_job(path: Path) -> Job:
+    """The job of a file; relative paths in it are taken from the file's folder."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(512 * 1024)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}; -f names a job file, such as examples/hello.yaml") from error
+    return parse_job(data, path.parent)
+
+
+def parse_job(data: bytes, folder: Path) -> Job:
+    """The job of a file's bytes."""
+    tree = load_yaml(data)
+    if not isinstance(tree, dict):
+        raise UsageError("job file: it must be a mapping with at least image, command and max_price")
+    try:
+        model = JobFileModel.model_validate(tree)
+    except ValidationError as error:
+        raise UsageError("\n".join(_sentences(error))) from error
+    return _job(model, folder)
+
+
+def _sentences(error: ValidationError) -> list[str]:
+    problems = error.errors(include_url=False)
+    # A key that is merely misspelt also shows up as missing; the misspelling is what the person has to hear first.
+    problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
+    sentences = [_sentence(problem["type"], problem["loc"], problem["msg"], problem.get("input")) for problem in problems[:8]]
+    return list(dict.fromkeys(sentences))
+
+
+def _sentence(kind: str, loc: tuple[int | str, ...], message: str, given: Any) -> str:
+    # Pydantic appends the branch of a union to the place; people know only the names that stand in their file.
+    names = [str(part) for part in loc]
+    if kind == "extra_forbidden":
+        known = _MODELS[names[0] if len(names) > 1 else ""].model_fields
+        return explain_unknown(names[-1], ".".join(names[:-1]), known)
+    plain = [name for name in names if not name.startswith(("list[", "dict[")) and name not in ("str", "int", "bool")]
+    where = ".".join(plain) or "job file"
+    if kind == "missing":
+        return f"{where}: is missing"
+    if where == "inputs" and kind == "list_type":
+        return "inputs: it is a list, such as [{path: ./table.csv, mount: /inputs/table.csv}]"
+    if kind == "model_type":
+        return f"{where}: it is a mapping of {', '.join(_MODELS[plain[0]].model_fields)}, not {str(given)[:64]!r}"
+    return f"{where}: {message[:1].lower() + message[1:]}, not {str(given)[:64]!r}"
+
+
+def _job(model: JobFileModel, folder: Path) -> Job:
+    resources = {key: value for key, value in model.resources.model_dump().items() if value is not None}
+    return Job(
+        image=_image(model.image, folder),
+        command=_command(model),
+        name=model.name,
+        inputs=dict(_input(item, folder) for item in _distinct(model.inputs)),
+        input_sizes={_mount(item): item.size for item in model.inputs if item.size is not None},
+        env=_env(model.env),
+        working_dir=model.working_dir,
+        sandbox=model.sandbox,
+        host_class=model.host_class,
+        resources=resources,
+        max_duration=model.max_duration,
+        max_price=model.max_price,
+        budget=model.budget,
+        verify=model.verify.tier,
+        max_executions=model.verify.max_executions,
+        accept_unverified=model.verify.accept_unverified,
+        accept_unwitnessed=model.verify.accept_unwitnessed,
+        outputs=folder / model.outputs if model.outputs else None,
+    )
+
+
+def _command(model: JobFileModel) -> str | tuple[str, ...]:
+    if model.command is not None and model.commands is not None:
+        raise UsageError("command: give either command (words) or commands (lines for the shell), not both")
+    if model.commands is not None:
+        return "\n".join(["set -e", *model.commands])
+    if isinstance(model.command, list):
+        return tuple(str(word) for word in model.command)
+    return model.command or ()
+
+
+def _image(text: str, folder: Path) -> str | Path:
+    local = folder / text
+    return local if text.endswith(".tar") or text.startswith((".", "/")) or local.is_file() else text
+
+
+def _mount(item: InputModel) -> str:
+    if item.mount:
+        return item.mount
+    if item.path is None:
+        raise UsageError("inputs.mount: say where it is mounted, such as /inputs/scene.json")
+    return f"/inputs/{Path(item.path).name}"
+
+
+def _distinct(items: list[InputModel]) -> list[InputModel]:
+    mounts = [_mount(item) for item in items]
+    twice = sorted({mount for mount in mounts if mounts.count(mount) > 1})
+    if twice:
+        raise UsageError(f"inputs.mount: {twice[0]} stands twice")
+    return items
+
+
+def _input(item: InputModel, folder: Path) -> tuple[str, str | Path]:
+    if (item.cid is None) == (item.path is None):
+        raise UsageError(f"inputs: {_mount(item)}: give exactly one of cid and path")
+    return _mount(item), item.cid if item.cid is not None else folder / str(item.path)
+
+
+def _env(env: dict[str, str | int | bool] | list[str]) -> dict[str, str]:
+    if isinstance(env, dict):
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in env.items()}
+    pairs: dict[str, str] = {}
+    for line in env:
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise UsageError(f"env: {line[:64]!r} needs the form NAME=value")
+        if name in pairs:
+            raise UsageError(f"env: {name[:64]} stands twice")
+        pairs[name] = value
+    return pairs

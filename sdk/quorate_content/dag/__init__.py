@@ -1,0 +1,1 @@
+"""IPLD and UnixFS: CIDs, blocks, CARs, trees."""

@@ -1,0 +1,132 @@
+"""Content identifiers: CIDv0 and CIDv1, sha2-256 only, codecs raw and dag-pb only.
+
+The binary form of those has one fixed shape (every varint in it is a single byte), so parsing is comparison and nothing
+non-minimal can pass. Text is base32 lower case for v1 and base58 for v0. Identity CIDs are refused: nothing here makes them.
+Source: https://github.com/multiformats/cid.
+"""
+
+import base64
+import binascii
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import sha256
+
+from quorate_content.content_limits import malformed
+from quorate_protocol.units import Hash32
+
+BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+BASE58_VALUE = {letter: value for value, letter in enumerate(BASE58)}
+SHA256_HEAD = b"\x12\x20"
+V0_BYTES, V1_BYTES = 34, 36
+TEXT_MAX = 512
+
+
+class Codec(IntEnum):
+    """What the block is: plain bytes, or a dag-pb node."""
+
+    RAW = 0x55
+    DAG_PB = 0x70
+
+
+@dataclass(frozen=True, slots=True)
+class Cid:
+    """One content identifier. `digest` is the sha2-256 of the block; version 0 is always dag-pb."""
+
+    version: int
+    codec: Codec
+    digest: Hash32
+
+    def __bytes__(self) -> bytes:
+        """Binary form: 34 bytes for v0, 36 for v1."""
+        return SHA256_HEAD + self.digest if self.version == 0 else bytes((1, self.codec)) + SHA256_HEAD + self.digest
+
+    def __str__(self) -> str:
+        """Canonical text: base58 for v0, base32 lower case with prefix `b` for v1."""
+        if self.version == 0:
+            return _base58(bytes(self))
+        return "b" + base64.b32encode(bytes(self)).decode().lower().rstrip("=")
+
+    def as_v1(self) -> "Cid":
+        """The same block under CIDv1; the store files everything so."""
+        return self if self.version == 1 else Cid(1, self.codec, self.digest)
+
+    def same_block(self, other: "Cid") -> bool:
+        """Whether both name the same block (a v0 link may arrive as v1 dag-pb)."""
+        return self.digest == other.digest and self.codec == other.codec
+
+
+def parse(text: str) -> Cid:
+    """The CID that `text` is the canonical form of; anything else is `Refused(MALFORMED)`. Does no input or output."""
+    if len(text) > TEXT_MAX:
+        raise malformed(f"a CID has at most {TEXT_MAX} characters")
+    if len(text) == 46 and text.startswith("Qm"):
+        cid = parse_bytes(_from_base58(text))
+    elif text.startswith("b") and text.isascii() and text == text.lower():
+        try:
+            raw = base64.b32decode(text[1:].upper() + "=" * (-len(text[1:]) % 8))
+        except binascii.Error as error:
+            raise malformed(f"not base32: {text[:80]!r}") from error
+        cid = parse_bytes(raw)
+    else:
+        raise malformed(f"not a CID in base32 lower case (b...) or version 0 (Qm...): {text[:80]!r}")
+    if str(cid) != text:
+        raise malformed(f"not the canonical text of a CID: {text[:80]!r}")
+    return cid
+
+
+def parse_bytes(raw: bytes) -> Cid:
+    """The CID whose binary form is exactly `raw`."""
+    cid, end = parse_prefix(raw)
+    if end != len(raw):
+        raise malformed(f"{len(raw) - end} bytes after the CID")
+    return cid
+
+
+def parse_prefix(raw: bytes | memoryview) -> tuple[Cid, int]:
+    """(CID at the start of `raw`, its length)."""
+    head = bytes(raw[:4])
+    if head[:2] == SHA256_HEAD:
+        if len(raw) < V0_BYTES:
+            raise malformed("a CID is cut")
+        return Cid(0, Codec.DAG_PB, Hash32(bytes(raw[2:V0_BYTES]))), V0_BYTES
+    if len(head) < 4 or head[0] != 1 or head[1] not in (Codec.RAW, Codec.DAG_PB) or head[2:] != SHA256_HEAD:
+        raise malformed(f"only CIDs of raw and dag-pb blocks by sha2-256 are supported, not {head.hex()}")
+    if len(raw) < V1_BYTES:
+        raise malformed("a CID is cut")
+    return Cid(1, Codec(head[1]), Hash32(bytes(raw[4:V1_BYTES]))), V1_BYTES
+
+
+def raw_cid(data: bytes | memoryview) -> Cid:
+    """CIDv1 of `data` as one raw block; documents (job spec, offer, receipt) are named so."""
+    return Cid(1, Codec.RAW, Hash32(sha256(data).digest()))
+
+
+def node_cid(block: bytes, version: int = 1) -> Cid:
+    """CID of an encoded dag-pb node."""
+    return Cid(version, Codec.DAG_PB, Hash32(sha256(block).digest()))
+
+
+def from_digest(digest: bytes, codec: Codec = Codec.RAW) -> Cid:
+    """CIDv1 from a sha2-256 digest, as messages carry it. Output trees are `Codec.DAG_PB`, documents `Codec.RAW`."""
+    if len(digest) != 32:
+        raise malformed(f"a digest has 32 bytes, not {len(digest)}")
+    return Cid(1, codec, Hash32(bytes(digest)))
+
+
+def _base58(raw: bytes) -> str:
+    # Only 34-byte multihashes come here; their first byte is 0x12, so the rule for leading zeros is not needed.
+    number, text = int.from_bytes(raw, "big"), ""
+    while number:
+        number, rest = divmod(number, 58)
+        text = BASE58[rest] + text
+    return text
+
+
+def _from_base58(text: str) -> bytes:
+    number = 0
+    for letter in text:
+        value = BASE58_VALUE.get(letter)
+        if value is None:
+            raise malformed(f"not base58: {text[:80]!r}")
+        number = number * 58 + value
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")

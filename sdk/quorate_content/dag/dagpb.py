@@ -1,0 +1,171 @@
+"""dag-pb nodes and the UnixFS message inside them: encoding, and strict bounded decoding of what strangers sent.
+
+Sources: https://ipld.io/specs/codecs/dag-pb/spec/ and https://specs.ipfs.tech/unixfs/.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from quorate_content.content_limits import Bounds, malformed, oversize
+from quorate_content.dag.cid import Cid, parse_bytes
+from quorate_content.dag.varint import decode_varint, encode_varint
+
+
+class Kind(IntEnum):
+    """UnixFS type of a node."""
+
+    RAW = 0
+    DIRECTORY = 1
+    FILE = 2
+    METADATA = 3
+    SYMLINK = 4
+    HAMT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link of a node. `tsize` is the writer's claim of the size of the subtree's blocks; nobody may rely on it."""
+
+    cid: Cid
+    name: bytes
+    tsize: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A decoded node. `sizes` are the declared bytes of file below each link; `data` is inline file data or a HAMT bit field."""
+
+    kind: Kind
+    links: tuple[Link, ...]
+    data: bytes
+    file_size: int | None
+    sizes: tuple[int, ...]
+    hash_type: int
+    fanout: int
+
+
+DIRECTORY_DATA = b"\x08\x01"
+HASH_MURMUR3 = 0x22
+FIELDS_MAX = 32  # of a UnixFS message beside its sizes; there are eight kinds
+
+
+def encode_link(link: Link) -> bytes:
+    """A link as field 2 of its node."""
+    cid = bytes(link.cid)
+    body = b"\x0a" + encode_varint(len(cid)) + cid + b"\x12" + encode_varint(len(link.name)) + link.name
+    body += b"\x18" + encode_varint(link.tsize)
+    return b"\x12" + encode_varint(len(body)) + body
+
+
+def encode_node(links: Sequence[Link], data: bytes) -> bytes:
+    """Canonical block: the links in the order given, then the data."""
+    return b"".join(map(encode_link, links)) + b"\x0a" + encode_varint(len(data)) + data
+
+
+def file_data(sizes: Sequence[int]) -> bytes:
+    """UnixFS message of an inner node of a file."""
+    return b"\x08\x02\x18" + encode_varint(sum(sizes)) + b"".join(b"\x20" + encode_varint(size) for size in sizes)
+
+
+def leaf_block(data: bytes | memoryview) -> bytes:
+    """The dag-pb leaf that Kubo's version 0 profile makes of file data."""
+    body = b"\x12" + encode_varint(len(data)) + bytes(data) if len(data) else b""
+    return encode_node((), b"\x08\x02" + body + b"\x18" + encode_varint(len(data)))
+
+
+def hamt_data(bits: int, fanout: int) -> bytes:
+    """UnixFS message of a HAMT shard; bit i of `bits` says that bucket i is in use."""
+    field = bits.to_bytes((bits.bit_length() + 7) // 8, "big")
+    return b"\x08\x05\x12" + encode_varint(len(field)) + field + b"\x28" + encode_varint(HASH_MURMUR3) + b"\x30" + encode_varint(fanout)
+
+
+def decode_node(block: bytes | memoryview, bounds: Bounds) -> Node:
+    """The node in `block`; `Refused` when it is not a UnixFS node or has too many links."""
+    try:
+        return _decode_node(bytes(block), bounds)
+    except ValueError as error:
+        raise malformed(f"not a dag-pb node: {error}") from error
+
+
+def _decode_node(block: bytes, bounds: Bounds) -> Node:
+    links: list[Link] = []
+    data: bytes | None = None
+    for field, value in _fields(block):
+        if field == 2 and isinstance(value, bytes):
+            if len(links) == bounds.links_max:
+                raise oversize("links of a node", bounds.links_max)
+            links.append(_decode_link(value))
+        elif field == 1 and isinstance(value, bytes) and data is None:
+            data = value
+        else:
+            raise ValueError(f"unexpected field {field}")
+    if data is None:
+        raise ValueError("no UnixFS data")
+    return _decode_unixfs(tuple(links), data, bounds)
+
+
+def _decode_link(raw: bytes) -> Link:
+    cid: Cid | None = None
+    name: bytes | None = None
+    tsize: int | None = None
+    for field, value in _fields(raw):
+        if field == 1 and isinstance(value, bytes) and cid is None:
+            cid = parse_bytes(value)
+        elif field == 2 and isinstance(value, bytes) and name is None:
+            name = value
+        elif field == 3 and isinstance(value, int) and tsize is None:
+            tsize = value
+        else:
+            raise ValueError(f"unexpected field {field} in a link")
+    if cid is None:
+        raise ValueError("a link without a hash")
+    return Link(cid, name or b"", tsize or 0)
+
+
+def _decode_unixfs(links: tuple[Link, ...], raw: bytes, bounds: Bounds) -> Node:
+    sizes: list[int] = []
+    numbers: dict[int, int] = {}
+    data = b""
+    for count, (field, value) in enumerate(_fields(raw)):
+        if count > len(sizes) + FIELDS_MAX:
+            # A block of a megabyte of them would cost a second, and may be named a hundred thousand times by a small directory.
+            raise oversize("fields of a node", FIELDS_MAX)
+        if field == 4:
+            sizes.extend([value] if isinstance(value, int) else _packed(value))
+            if len(sizes) > bounds.links_max:
+                raise oversize("sizes of a node", bounds.links_max)
+        elif field == 2 and isinstance(value, bytes):
+            data = value
+        elif field in (1, 3, 5, 6) and isinstance(value, int):
+            numbers[field] = value
+        # Other fields are mode and times, which content of ours never has and which are not restored.
+    if 1 not in numbers:
+        raise ValueError("no UnixFS type")
+    return Node(Kind(numbers[1]), links, data, numbers.get(3), tuple(sizes), numbers.get(5, 0), numbers.get(6, 0))
+
+
+def _packed(raw: bytes) -> list[int]:
+    values, at = [], 0
+    while at < len(raw):
+        value, at = decode_varint(raw, at)
+        values.append(value)
+    return values
+
+
+def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Protobuf fields of `raw`: varints and byte strings only."""
+    at = 0
+    while at < len(raw):
+        tag, at = decode_varint(raw, at)
+        if tag & 7 == 2:
+            length, at = decode_varint(raw, at)
+            if at + length > len(raw):
+                raise ValueError("a field is cut")
+            yield tag >> 3, raw[at : at + length]
+            at += length
+        elif tag & 7 == 0:
+            value, at = decode_varint(raw, at)
+            yield tag >> 3, value
+        else:
+            raise ValueError(f"wire type {tag & 7}")

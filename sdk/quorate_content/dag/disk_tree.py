@@ -1,0 +1,397 @@
+"""Trees on the disk: a sink that cannot write outside its root, a supply of blocks from a finished tree, a builder from a path.
+
+Directories are entered by descriptor, files opened with O_NOFOLLOW and O_EXCL, so neither a hostile DAG nor a link planted in
+the source leads anywhere else. Regular files and directories only; no times, no modes.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO
+
+from quorate_content.content_limits import BadSource, Bounds, DiskFull, malformed, oversize
+from quorate_content.dag.cid import Cid, Codec
+from quorate_content.dag.dagpb import leaf_block
+from quorate_content.dag.unixfs import V1_2025, Built, Emit, FileBuilder, Profile, build_directory
+from quorate_content.dag.varint import decode_varint, encode_varint
+from quorate_content.dag.walk import Block, Expected, Role, Sink, TreePath, Walk, check_name
+from quorate_protocol.units import Hash32
+
+FILE_MODE, DIRECTORY_MODE = 0o444, 0o555
+ENTRY_BYTES = 8 * 1024  # of the disk, at least, for an entry of a directory: its block and its inode, of which there is one for 16 KiB
+LOCATED_MAX = 1 << 16  # leaves whose place is remembered for CARs that leave repeated blocks out
+Nodes = dict[Hash32, bytes]
+"""dag-pb nodes by digest; bounded by `Bounds.node_bytes_max`."""
+
+
+class TreeWriter:
+    """Sink that builds `target` (a file or a directory, as the DAG says). `reserve` is told the total before space is taken.
+
+    With `resume` an existing file at `target` is written in place. The root directory stays writable, so that it can be
+    renamed; `publish` of the store closes it.
+    """
+
+    def __init__(
+        self, target: Path, bounds: Bounds, reserve: Callable[[int], None] | None = None, resume: bool = False
+    ) -> None:
+        self.target = target
+        self.nodes: Nodes = {}
+        self.is_replaying = False  # in-place resume: the bytes that come are the ones that are there
+        self.journal: BinaryIO | None = None  # gets every new node as it comes, for a resume after a crash
+        self._bounds, self._reserve, self._resume = bounds, reserve, resume
+        self._directories: list[int] = []
+        self._file: int | None = None
+        self.total = self.booked = self._node_bytes = 0  # `booked`: of the disk, where empty files are not for nothing
+        self._located: dict[Hash32, Expected] = {}
+        self._blocks = LocalBlocks(target, self.nodes)
+
+    def enter(self, path: TreePath) -> None:
+        """Makes the directory and opens it."""
+        self._book(path, 0)
+        try:
+            os.mkdir(path[-1] if path else self.target, 0o755, dir_fd=self._parent(path))
+        except FileExistsError as error:
+            raise malformed(f"a directory has the name {path[-1:]!r} twice") from error
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        self._directories.append(os.open(path[-1] if path else self.target, flags, dir_fd=self._parent(path)))
+
+    def leave(self, path: TreePath) -> None:
+        """Makes the directory read-only."""
+        descriptor = self._directories.pop()
+        try:
+            if path:
+                os.fchmod(descriptor, DIRECTORY_MODE)
+        finally:
+            os.close(descriptor)
+
+    def open(self, path: TreePath, size: int) -> None:
+        """Creates the file after its space is reserved: a full disk shows before the download.
+
+        Not by fallocate, which on a tmpfs costs as much as writing the file.
+        """
+        self.total += size
+        self._book(path, size)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (0 if self._resume and not path else os.O_EXCL)
+        try:
+            self._file = os.open(path[-1] if path else self.target, flags, 0o600, dir_fd=self._parent(path))
+        except FileExistsError as error:
+            raise malformed(f"a directory has the name {path[-1:]!r} twice") from error
+
+    def write(self, path: TreePath, offset: int, data: Block) -> None:
+        """Writes all of it."""
+        assert self._file is not None
+        if self.is_replaying:
+            return
+        view = memoryview(data)
+        while view:
+            try:
+                count = os.pwrite(self._file, view, offset)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise DiskFull(str(self.target)) from error
+                raise
+            view, offset = view[count:], offset + count
+
+    def close(self, path: TreePath, size: int) -> None:
+        """Cuts the file to its size and makes it read-only."""
+        assert self._file is not None
+        os.ftruncate(self._file, size)
+        os.fchmod(self._file, FILE_MODE)
+        descriptor, self._file = self._file, None
+        os.close(descriptor)
+
+    def node(self, cid: Cid, block: Block) -> None:
+        """Keeps the node, once."""
+        if cid.digest not in self.nodes:
+            self._node_bytes += len(block)
+            if self._node_bytes > self._bounds.node_bytes_max:
+                raise oversize("bytes of nodes", self._bounds.node_bytes_max)
+            self.nodes[cid.digest] = bytes(block)
+            if self.journal is not None:
+                self.journal.write(encode_varint(len(block)) + bytes(block))
+                self.journal.flush()
+
+    def leaf(self, expected: Expected, block: Block) -> None:
+        """Remembers where the leaf stands."""
+        if len(self._located) < LOCATED_MAX:
+            self._located.setdefault(expected.cid.digest, expected)
+
+    def seen(self, cid: Cid) -> bool:
+        """Whether the block was placed already."""
+        return cid.digest in self.nodes or cid.digest in self._located
+
+    def known(self, expected: Expected) -> Block | None:
+        """A block placed already, for repeated blocks."""
+        if expected.cid.digest in self.nodes:
+            return self.nodes[expected.cid.digest]
+        place = self._located.get(expected.cid.digest)
+        return None if place is None else self._blocks.supply(place)
+
+    def abandon(self) -> None:
+        """Closes every descriptor; what was written stays."""
+        self._blocks.close()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        while self._directories:
+            os.close(self._directories.pop())
+
+    def _book(self, path: TreePath, size: int) -> None:
+        self.booked += entry_bytes(path != (), size)
+        if self._reserve is not None:
+            self._reserve(self.booked)
+
+    def _parent(self, path: TreePath) -> int | None:
+        return self._directories[-1] if path else None
+
+
+def entry_bytes(is_inside: bool, size: int) -> int:
+    """What a file or directory counts as on the disk; `is_inside` a directory. Else megabytes of empty files would use up all inodes."""
+    return max(size, ENTRY_BYTES) if is_inside else size
+
+
+class LocalBlocks:
+    """Blocks of the tree at `root`, from its files and its nodes. Nothing is verified here: `Walk.feed` does that."""
+
+    def __init__(self, root: Path, nodes: Nodes) -> None:
+        self._root, self._nodes = root, nodes
+        self._bounds = Bounds()
+        self._buffer = memoryview(bytearray(self._bounds.block_bytes_max + 1))
+        self._open_path: TreePath | None = None
+        self._descriptor = -1
+
+    def supply(self, expected: Expected) -> Block | None:
+        """The block for an expected place (valid until the next call), or None."""
+        if expected.cid.codec == Codec.DAG_PB and expected.cid.digest in self._nodes:
+            return self._nodes[expected.cid.digest]
+        if expected.role is Role.SHARD:
+            return None
+        data = self._read(expected)
+        if data is None or expected.cid.codec == Codec.RAW:
+            return data
+        return leaf_block(data)
+
+    def close(self) -> None:
+        """Closes the file read last."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._open_path, self._descriptor = None, -1
+
+    def _read(self, expected: Expected) -> memoryview | None:
+        wanted = len(self._buffer) if expected.size is None else expected.size
+        if wanted > len(self._buffer):
+            return None
+        try:
+            self._select(expected.path)
+            count = os.preadv(self._descriptor, [self._buffer[:wanted]], expected.offset)
+        except OSError:  # not re-raised: a block that cannot be read is absent, and whoever asked says so
+            return None
+        is_whole = count < len(self._buffer) if expected.size is None else count == wanted
+        return self._buffer[:count] if is_whole else None
+
+    def _select(self, path: TreePath) -> None:
+        if path != self._open_path:
+            self.close()
+            self._descriptor = os.open(place_of(self._root, path), os.O_RDONLY | os.O_NOFOLLOW)
+            self._open_path = path
+
+
+def place_of(root: Path, path: TreePath) -> Path:
+    """Where an entry of the tree at `root` lies."""
+    return root.joinpath(*(os.fsdecode(name) for name in path))
+
+
+def resume_walk(walk: Walk, blocks: LocalBlocks, stopped: Callable[[], None]) -> None:
+    """Feeds a walk everything that is on the disk and verifies; stops at the first block that is absent or wrong."""
+    while (expected := walk.expected) is not None:
+        stopped()
+        block = blocks.supply(expected)
+        if block is None:
+            return
+        try:
+            walk.feed(block)
+        except BadSource:  # not re-raised: the part on the disk ends here, the rest is fetched
+            return
+
+
+def cid_of_path(path: str | Path, profile: Profile = V1_2025, bounds: Bounds | None = None) -> Cid:
+    """CID of a file or directory. `Refused(MALFORMED)` for links, devices, pipes and bad names; blocks: call it in a thread."""
+    return build_path(Path(path), profile, None, None, bounds or Bounds()).cid
+
+
+def build_path(path: Path, profile: Profile, emit: Emit | None, sink: Sink | None, bounds: Bounds) -> Built:
+    """Builds the tree at `path` bottom up; emits its nodes and, with a sink, copies it in the same pass."""
+    return _Scan(profile, emit, sink, bounds).run(path)
+
+
+class _Scan:
+    """One pass over a source tree; holds the counters of its bounds."""
+
+    def __init__(self, profile: Profile, emit: Emit | None, sink: Sink | None, bounds: Bounds) -> None:
+        self._profile, self._emit, self._sink, self._bounds = profile, emit, sink, bounds
+        self._buffer = memoryview(bytearray(profile.chunk_bytes))
+        self._entries = self._bytes = 0
+
+    def run(self, path: Path) -> Built:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            raise malformed(f"{path} cannot be read as a file or directory: {error.strerror}") from error
+        return self._any(descriptor, ())
+
+    def _any(self, descriptor: int, path: TreePath) -> Built:
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode):
+                return self._directory(descriptor, path)
+            if stat.S_ISREG(mode):
+                return self._file(descriptor, path)
+            raise malformed(f"{_shown(path)} is neither a regular file nor a directory")
+        finally:
+            os.close(descriptor)
+
+    def _directory(self, descriptor: int, path: TreePath) -> Built:
+        if len(path) >= self._bounds.directory_depth_max:
+            raise oversize(f"depth of directories at {_shown(path[:3])}", self._bounds.directory_depth_max)
+        if self._sink is not None:
+            self._sink.enter(path)
+        entries = {name: self._any(self._open(descriptor, (*path, name)), (*path, name)) for name in self._names(descriptor, path)}
+        if self._sink is not None:
+            self._sink.leave(path)
+        return build_directory(entries, self._profile, self._emit)
+
+    def _names(self, descriptor: int, path: TreePath) -> list[bytes]:
+        names = []
+        with os.scandir(descriptor) as found:
+            for entry in found:
+                self._entries += 1
+                if self._entries > self._bounds.entries_max:
+                    raise oversize(f"entries of directories at {_shown(path)}", self._bounds.entries_max)
+                names.append(os.fsencode(entry.name))
+        for name in names:
+            check_name(name, self._bounds)
+        return sorted(names)
+
+    def _open(self, directory: int, path: TreePath) -> int:
+        try:
+            return os.open(path[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # the system's own sentence for it is about a loop
+                raise malformed(f"{_shown(path)} is a symbolic link; copy what it points to (cp -rL)") from error
+            raise malformed(f"{_shown(path)} cannot be read as a file or directory: {error.strerror}") from error
+
+    def _file(self, descriptor: int, path: TreePath) -> Built:
+        size = os.fstat(descriptor).st_size
+        self._bytes += size
+        if self._bytes > self._bounds.bytes_max:
+            raise oversize(f"bytes of content at {_shown(path)}", self._bounds.bytes_max)
+        if self._sink is not None:
+            self._sink.open(path, size)
+        builder, offset = FileBuilder(self._profile, self._emit), 0
+        for chunk in _chunks(descriptor, self._buffer):
+            builder.add(chunk)
+            if offset + len(chunk) > size:
+                break
+            if self._sink is not None:
+                self._sink.write(path, offset, chunk)
+            offset += len(chunk)
+        if offset != size or os.fstat(descriptor).st_size != size:
+            raise malformed(f"{_shown(path)} changed while it was read")
+        if self._sink is not None:
+            self._sink.close(path, size)
+        return builder.finish()
+
+
+def _chunks(descriptor: int, buffer: memoryview) -> Iterator[memoryview]:
+    """Full chunks in one reused buffer; only the last may be shorter."""
+    while True:
+        filled = 0
+        while filled < len(buffer) and (count := os.readv(descriptor, [buffer[filled:]])):
+            filled += count
+        if filled:
+            yield buffer[:filled]
+        if filled < len(buffer):
+            return
+
+
+def _shown(path: TreePath) -> str:
+    return b"/".join(path).decode(errors="replace")[:200] or "the root"
+
+
+def keep_nodes(nodes: Nodes) -> Emit:
+    """An `emit` that fills `nodes`."""
+
+    def emit(cid: Cid, block: bytes) -> None:
+        nodes[cid.digest] = block
+
+    return emit
+
+
+def dump_nodes(nodes: Nodes) -> bytes:
+    """Nodes as the store keeps them: each with its length before it."""
+    return b"".join(encode_varint(len(block)) + block for block in nodes.values())
+
+
+def load_nodes(path: str | Path, bounds: Bounds) -> Nodes:
+    """Nodes written by `dump_nodes` or a journal, up to a cut; absent is none. Each is filed under its true hash."""
+    nodes: Nodes = {}
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(2 * bounds.node_bytes_max)
+    except FileNotFoundError:  # not re-raised: a file of one block has no nodes
+        return nodes
+    at = 0
+    while at < len(raw):
+        try:
+            length, at = decode_varint(raw, at)
+        except ValueError:  # not re-raised: a journal ends where the process was killed
+            break
+        block = raw[at : at + length]
+        if len(block) < length:
+            break
+        nodes[Hash32(sha256(block).digest())] = block
+        at += length
+    return nodes
+
+
+def remove_tree(path: str | Path) -> None:
+    """Removes a file or a read-only tree; absent is fine."""
+    try:
+        is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):  # not re-raised: it is gone
+        return
+    if not is_directory:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        return
+    os.chmod(path, 0o755)
+    for name in os.listdir(path):
+        remove_tree(os.path.join(path, name))
+    os.rmdir(path)
+
+
+def sync_tree(path: str | Path) -> None:
+    """Makes a file or a whole tree durable. One syncfs for a tree: an fsync for each of thousands of files costs minutes."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+                raise OSError(ctypes.get_errno(), "syncfs failed", str(path))
+        else:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: str | Path) -> None:
+    """Makes renames inside a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

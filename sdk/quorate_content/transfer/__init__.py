@@ -1,0 +1,1 @@
+"""Content over HTTP: fetching, gateway, uploads."""

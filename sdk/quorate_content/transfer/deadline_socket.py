@@ -1,0 +1,74 @@
+"""A connection to a source that may mean harm: every single receive looks at the clock, so that no drip outlives the deadline.
+
+A timeout of the socket alone is not enough: it begins anew with every byte, and the readers above it ask until their buffer is full.
+"""
+
+import io
+import socket
+import time
+from typing import cast
+
+from quorate_content.content_limits import Cut
+from quorate_content.threads import Stop
+
+HEAD_BYTES_MAX = 64 * 1024
+BYTES_PER_SECOND_MIN = 2 * 1024
+
+
+class PacedSocket:
+    """As much of a socket as `http.client` uses, over a real one."""
+
+    def __init__(self, connection: socket.socket, stop: Stop, stall_seconds: float, may_drip: bool) -> None:
+        """`may_drip`: nobody else could be asked, so slow is better than nothing, until the deadline."""
+        self._connection, self._stop, self._stall, self._may_drip = connection, stop, stall_seconds, may_drip
+        self._begun, self._received, self._timeout = time.monotonic(), 0, stall_seconds
+        self.is_head = True
+
+    def sendall(self, data: bytes) -> None:
+        """Sends the request."""
+        self._connection.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """What the answer is read from."""
+        return io.BufferedReader(_Receiver(self, cast(io.RawIOBase, self._connection.makefile(mode, buffering=0))))  # type: ignore[call-overload]
+
+    def close(self) -> None:
+        """Ends it, once the answer is closed too."""
+        self._connection.close()
+
+    def before(self) -> None:
+        """Before each receive: the deadline, cancellation, and how long this one may take."""
+        self._stop.check()
+        wanted = min(self._stall, max(0.05, self._stop.left_seconds()))
+        if wanted < self._timeout:
+            self._timeout = wanted
+            self._connection.settimeout(wanted)
+
+    def after(self, count: int) -> None:
+        """After each receive: `Cut` for a head without end and for a drip."""
+        self._received += count
+        lasted = time.monotonic() - self._begun
+        if self.is_head and (self._received > HEAD_BYTES_MAX or lasted > self._stall):
+            raise Cut("the head of its answer does not end")
+        if not self._may_drip and lasted > self._stall and self._received < lasted * BYTES_PER_SECOND_MIN:
+            raise Cut(f"it sends less than {BYTES_PER_SECOND_MIN} bytes a second")
+
+
+class _Receiver(io.RawIOBase):
+    """The raw side of the answer."""
+
+    def __init__(self, owner: PacedSocket, inner: io.RawIOBase) -> None:
+        self._owner, self._inner = owner, inner
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview, /) -> int | None:  # type: ignore[override]
+        self._owner.before()
+        count = self._inner.readinto(buffer)
+        self._owner.after(count or 0)
+        return count
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()

@@ -1,0 +1,189 @@
+"""Fetching a DAG as a CAR over HTTP from several sources, verified block by block; the part done so far survives every cut.
+
+Blocking, for a thread: one `http.client` response read into one buffer is as fast as the loopback and holds memory flat.
+A source that sends something wrong is dropped; one that is cut, stalls or is busy is asked again, from where the walk stands
+(`entity-bytes` for a file; for a directory it sends everything again and what is known is passed over).
+Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/.
+"""
+
+import http.client
+import socket
+import ssl
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import SplitResult, quote, urlsplit
+
+from quorate_content.content_limits import BadSource, Bounds, Cut, DiskFull
+from quorate_content.dag.car import Progress, read_car
+from quorate_content.dag.cid import Cid
+from quorate_content.dag.disk_tree import TreeWriter
+from quorate_content.dag.walk import Walk
+from quorate_content.threads import Stop
+from quorate_content.transfer.deadline_socket import PacedSocket
+from quorate_protocol.refusals import Unavailable
+from quorate_runtime.http.client_networks import address_of, is_public
+
+CAR_TYPE = "application/vnd.ipld.car"
+STALL_SECONDS = 30.0
+TRIES_WITHOUT_PROGRESS = 3
+RETRY_AFTER_MAX = 30.0
+PATH_SAFE = "/%:@!$&'()*+,;=~"
+BUSY = {408, 425, 429, 500, 502, 503, 504}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A trustless gateway: `GET <url>/<cid>?format=car`. For example `http://host:port/ipfs`; headers for private content.
+
+    `may_be_private`: whoever names it may send us into our own network. Where not, nothing is said to an address in there.
+    """
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    may_be_private: bool = True
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One source's standing within one fetch."""
+
+    source: Source
+    tries_left: int = TRIES_WITHOUT_PROGRESS
+    pause_seconds: float = 0.0
+
+
+def fetch(
+    root: Cid, sources: tuple[Source, ...], walk: Walk, writer: TreeWriter, bounds: Bounds, stop: Stop,
+    progress: Progress | None = None, stall_seconds: float = STALL_SECONDS,
+) -> None:  # fmt: skip
+    """Feeds the walk until it is complete. `Unavailable` names what each source did; `Refused` when the content breaks a rule."""
+    turns = deque(_Turn(source) for source in sources)
+    reasons: list[str] = []
+
+    def step(bytes_done: int) -> None:
+        stop.check()
+        if progress is not None:
+            progress(bytes_done)
+
+    while walk.expected is not None:
+        if not turns:
+            raise Unavailable(f"no source had {root}: {'; '.join(reasons[-8:]) or 'none was named'}", retry_after=30.0)
+        turn, before = turns[0], walk.blocks_done
+        stop.wait(turn.pause_seconds)
+        try:
+            with _asked(turn.source, root, walk, stop, stall_seconds, may_drip=len(turns) == 1) as response:
+                receive(response, walk, bounds, stop, writer, step)
+        except DiskFull:
+            raise
+        except (Cut, Unavailable, OSError, http.client.HTTPException) as error:
+            # Not re-raised: the world failed; this source gets another turn, after the others.
+            stop.check()
+            turns.rotate(-1)
+            turn.tries_left = TRIES_WITHOUT_PROGRESS if walk.blocks_done > before else turn.tries_left - 1
+            turn.pause_seconds = min(error.retry_after if isinstance(error, Unavailable) else 0.2, RETRY_AFTER_MAX)
+            reasons.append(f"{turn.source.url[:200]}: {error}")
+            if turn.tries_left == 0:
+                turns.remove(turn)
+        except BadSource as error:
+            # Not re-raised: what this source sent is wrong; what was verified before stays, and the others may be right.
+            turns.remove(turn)
+            reasons.append(f"{turn.source.url[:200]}: {error.detail}")
+
+
+@contextmanager
+def _asked(
+    source: Source, root: Cid, walk: Walk, stop: Stop, stall_seconds: float, may_drip: bool
+) -> Iterator[http.client.HTTPResponse]:
+    """The answer of a source, its body unread. Redirects are answers like any other: nobody is sent anywhere."""
+    place, port = _place(source.url)
+    connection = _connection(place.scheme, place.hostname or "", port, min(stall_seconds, max(0.1, stop.left_seconds())))
+    try:
+        try:
+            connection.connect()
+        except UnicodeError as error:
+            raise BadSource("its host is no name") from error
+        stop.attach(connection.sock)
+        _check_peer(source, connection.sock)
+        paced = PacedSocket(connection.sock, stop, stall_seconds, may_drip)
+        connection.sock = paced
+        connection.request("GET", _target(quote(place.path, PATH_SAFE, errors="replace"), root, walk), headers=_headers(source))
+        with connection.getresponse() as response:
+            paced.is_head = False
+            yield response
+    finally:
+        connection.close()
+
+
+def _place(url: str) -> tuple[SplitResult, int | None]:
+    """The URL's parts and its port; BadSource for what is none."""
+    try:
+        place = urlsplit(url)
+        port = place.port
+    except ValueError as error:
+        raise BadSource(f"it is no URL: {error}") from error
+    if place.scheme not in ("http", "https") or place.hostname is None:
+        raise BadSource("a source is an http or https URL")
+    return place, port
+
+
+def _check_peer(source: Source, connection: socket.socket) -> None:
+    """Looked at once connected: asking for the name before might have given another address."""
+    address = address_of(f"[{connection.getpeername()[0]}]")
+    if not source.may_be_private and (address is None or not is_public(address)):
+        raise BadSource("it leads into this machine's own network")
+
+
+def receive(
+    response: http.client.HTTPResponse, walk: Walk, bounds: Bounds, stop: Stop, writer: TreeWriter | None = None,
+    progress: Progress | None = None,
+) -> None:  # fmt: skip
+    """Feeds the walk from one answer; `writer` supplies blocks that came before."""
+    _check(response)
+    known, seen = (writer.known, writer.seen) if writer is not None else (None, None)
+    read_car(_Body(response, stop), walk, bounds, known, seen, progress)
+
+
+def _connection(scheme: str, host: str, port: int | None, timeout: float) -> http.client.HTTPConnection:
+    if scheme == "https":
+        return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
+    return http.client.HTTPConnection(host, port, timeout=timeout)
+
+
+def _headers(source: Source) -> dict[str, str]:
+    return {"Accept": f"{CAR_TYPE};version=1;order=dfs;dups=y", **dict(source.headers)}
+
+
+def _target(path: str, root: Cid, walk: Walk) -> str:
+    expected = walk.expected
+    resume = f"&entity-bytes={expected.offset}:*" if expected is not None and not expected.path and expected.offset else ""
+    return f"{path.rstrip('/')}/{root}?format=car{resume}"
+
+
+def _check(response: http.client.HTTPResponse) -> None:
+    """Status and type before any byte of the body: error pages come with 200 too."""
+    if response.status in BUSY:
+        after = response.headers.get("Retry-After", "")
+        raise Unavailable(f"status {response.status}", retry_after=float(after) if after.isdecimal() else 1.0)
+    if response.status not in (200, 206):
+        raise BadSource(f"status {response.status}")
+    kind = response.headers.get_content_type()
+    if kind != CAR_TYPE:
+        raise BadSource(f"it answered {kind}, not {CAR_TYPE}")
+
+
+class _Body:
+    """The response's body as a `ByteReader`; a connection that breaks is a cut."""
+
+    def __init__(self, response: http.client.HTTPResponse, stop: Stop) -> None:
+        self._response, self._stop = response, stop
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fills some of `buffer`; 0 at the end."""
+        try:
+            count = self._response.readinto(buffer)
+        except (OSError, http.client.HTTPException) as error:
+            self._stop.check()
+            raise Cut(f"the connection broke: {error}") from error
+        return count or 0

@@ -1,0 +1,70 @@
+"""The same devnet chain by anvil, when it is on PATH: same chain id, accounts, fork rules and block time."""
+
+import asyncio
+import contextlib
+import shutil
+import socket
+from collections.abc import AsyncIterator
+
+import aiohttp
+
+from quorate_devnet.chain.accounts import BALANCE_WEI, FUNDED, MNEMONIC
+from quorate_devnet.chain.evm_chain import CHAIN_ID
+from quorate_protocol.refusals import Unavailable
+
+START_SECONDS = 15.0
+
+
+def anvil_path() -> str | None:
+    """The anvil executable, when there is one."""
+    return shutil.which("anvil")
+
+
+@contextlib.asynccontextmanager
+async def start_anvil(port: int = 0, block_seconds: int | None = 1, host: str = "127.0.0.1") -> AsyncIterator[str]:
+    """Runs anvil until the context ends; gives its URL. `block_seconds` None = blocks only by evm_mine. Unavailable: it does not start."""
+    program = anvil_path()
+    if program is None:
+        raise Unavailable("anvil is not on PATH")
+    chosen = port or _free_port(host)
+    process = await asyncio.create_subprocess_exec(
+        program, *_flags(host, chosen, block_seconds), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    url = f"http://{host}:{chosen}"
+    try:
+        await _answers(url, process)
+        yield url
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+            process.terminate()
+        await process.wait()
+
+
+def _flags(host: str, port: int, block_seconds: int | None) -> list[str]:
+    # anvil's newest rules reprice modexp (600 gas a beacon round); prague equals py-evm exactly. EIP-7825's gas cap is switched on
+    # for the anvils that heed it under prague (1.7.1 does so only under osaka).
+    flags = ["--host", host, "--port", str(port), "--silent", "--hardfork", "prague", "--enable-tx-gas-limit"]
+    flags += ["--chain-id", str(CHAIN_ID), "--mnemonic", MNEMONIC]
+    flags += ["--accounts", str(FUNDED), "--balance", str(BALANCE_WEI // 10**18), "--order", "fifo"]
+    return flags + (["--no-mining"] if block_seconds is None else ["--block-time", str(block_seconds)])
+
+
+def _free_port(host: str) -> int:
+    # anvil cannot report which port it took, so one is picked for it; somebody may take it in between, then it does not start.
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+async def _answers(url: str, process: asyncio.subprocess.Process) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "eth_chainId", "params": []}
+    async with aiohttp.ClientSession() as session:
+        for _ in range(int(START_SECONDS / 0.05)):
+            if process.returncode is not None:
+                raise Unavailable(f"anvil ended with status {process.returncode} before it answered")
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # not up yet: the loop is bounded
+                async with session.post(url, json=body, timeout=aiohttp.ClientTimeout(total=2)) as response:
+                    if (await response.json()).get("result") == hex(CHAIN_ID):
+                        return
+            await asyncio.sleep(0.05)
+    raise Unavailable(f"anvil did not answer within {START_SECONDS:g} s")

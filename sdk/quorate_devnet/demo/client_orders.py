@@ -1,0 +1,106 @@
+"""The clients at work: orders handed in by turns, results checked and fetched as they come, more orders while the liar is not caught."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quorate.client.market import Market, Plan
+from quorate.client.result import Result
+from quorate.client.run import Run
+from quorate.job.job import Job
+from quorate_devnet.demo.scenario import PRICINGS, Scene, pricing_job, tile_job
+
+RENDERER, PRICER = 0, 1  # which client wants what
+EXTRA_MAX = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """One run with what it is for: `part` is the tile or the seed; extra orders repeat a part."""
+
+    client: int
+    part: int
+    run: Run
+    is_extra: bool = False
+
+
+@dataclass(slots=True)
+class Orders:
+    """Both clients' runs. `results` fills as runs end; a run without an accepted result raises there."""
+
+    markets: tuple[Market, Market]
+    scene: Scene
+    folder: Path
+    image: Path
+    image_cid: str = ""
+    placed: list[Ordered] = field(default_factory=list)
+    results: dict[bytes, Result] = field(default_factory=dict)
+    _waiting: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def place_first(self) -> None:
+        """Two orders of each client, so that a case must be about both. The first order uploads the image; then its CID is enough."""
+        plan = await self.markets[RENDERER].plan(self._job(RENDERER, 0))
+        await self._place(RENDERER, 0, plan=plan)
+        self.image_cid = plan.packed.spec.image
+        for client, part in ((PRICER, 1), (RENDERER, 1), (PRICER, 2)):
+            await self._place(client, part)
+
+    async def place_rest(self) -> None:
+        """All others; tiles and prices take turns."""
+        tiles = [(RENDERER, tile) for tile in range(2, self.scene.tiles)]
+        pricings = [(PRICER, seed) for seed in range(3, PRICINGS + 1)]
+        for client, part in interleaved(pricings, tiles):
+            await self._place(client, part)
+
+    @property
+    def are_all_placed(self) -> bool:
+        """Whether every tile and seed was ordered."""
+        return sum(1 for item in self.placed if not item.is_extra) == self.scene.tiles + PRICINGS
+
+    async def place_extra(self, client: int) -> str:
+        """One more order of a client, because the liar has not lied to it yet; its name, "" when there have been enough."""
+        extras = sum(1 for item in self.placed if item.is_extra)
+        if extras >= EXTRA_MAX:
+            return ""
+        part = extras % self.scene.tiles if client == RENDERER else PRICINGS + 1 + extras
+        return await self._place(client, part, is_extra=True)
+
+    def finish(self) -> "asyncio.Future[list[None]]":
+        """Ends when every result placed so far is in; raises what the first of them raised."""
+        return asyncio.gather(*self._waiting)
+
+    async def cancel(self) -> None:
+        """Stops waiting."""
+        for task in self._waiting:
+            task.cancel()
+        await asyncio.gather(*self._waiting, return_exceptions=True)
+
+    def failed(self) -> BaseException | None:
+        """Why a run gave no accepted result, if one did not."""
+        ended = (task for task in self._waiting if task.done() and not task.cancelled())
+        return next((error for task in ended if (error := task.exception()) is not None), None)
+
+    def output(self, client: int) -> list[Path]:
+        """Output folders of a client's own parts, in order."""
+        wanted = sorted((item.part, item.run.job_id) for item in self.placed if item.client == client and not item.is_extra)
+        return [self.results[job_id].output for _, job_id in wanted]
+
+    async def _place(self, client: int, part: int, plan: Plan | None = None, is_extra: bool = False) -> str:
+        run = await self.markets[client].submit(self._job(client, part), plan)
+        ordered = Ordered(client, part, run, is_extra)
+        self.placed.append(ordered)
+        self._waiting.append(asyncio.create_task(self._await(ordered), name=run.name))
+        return run.name
+
+    def _job(self, client: int, part: int) -> Job:
+        image = self.image_cid or self.image
+        return tile_job(self.scene, part, image) if client == RENDERER else pricing_job(self.folder, part, image)
+
+    async def _await(self, ordered: Ordered) -> None:
+        self.results[ordered.run.job_id] = await ordered.run.result()
+
+
+def interleaved(few: list[tuple[int, int]], many: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Both lists in one, evenly mixed."""
+    placed = [((2 * index + 1) / (2 * len(items)), item) for items in (few, many) for index, item in enumerate(items)]
+    return [item for _, item in sorted(placed)]

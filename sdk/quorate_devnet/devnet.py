@@ -1,0 +1,296 @@
+"""A whole market on one machine: chain, beacon, contracts, coordinator, providers, each a process of its own, and funded clients.
+
+    async with running(DevnetConfig(folder)) as devnet:
+        print(devnet.coordinator_url)
+
+What stands in `devnet.json` is up. Leaving the block ends everything, and a parent killed with -9 does too (see `reaper`).
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from quorate.client.profile import Profile, create_profile
+from quorate_contracts.deploy import Deployment
+from quorate_coordinator import coordinator_keys
+from quorate_coordinator.coordinator_keys import CoordinatorKeys
+from quorate_devnet.chain.accounts import dev_account
+from quorate_devnet.chain.evm_chain import CHAIN_ID
+from quorate_devnet.config import BONDS, CLIENT_DEPOSIT, MARKER, PASSPHRASE, ChainKind, DevnetConfig, ExecutorChoice, clear_folder
+from quorate_devnet.ports import Lock, free_port, write_devnet_file
+from quorate_devnet.processes import process_settings
+from quorate_devnet.processes.children import Family
+from quorate_devnet.processes.ready_file import write_private
+from quorate_devnet.setup import genesis
+from quorate_devnet.setup.engine_check import engine_answers
+from quorate_devnet.setup.genesis import Funds, Newcomer
+from quorate_node.executors.bwrap.bwrap_executor import check_bwrap
+from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.keys import provider_keys
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_protocol.codec import canonical
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.ports import BeaconInfo, Signer
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Address, Hash32
+from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.keys.crypto import new_secret
+from quorate_runtime.keys.keystore import Keystore
+from quorate_runtime.process.crash_points import crash_point
+
+READY_SECONDS = 90.0  # a child that ends is noticed at once; this is for one that hangs, or a very busy machine
+OFFERS_POLL_SECONDS = 0.1
+
+Notice = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Devnet:
+    """A running devnet."""
+
+    config: DevnetConfig
+    family: Family
+    executor: ExecutorChoice
+    deployment: Deployment
+    chain_url: str
+    beacon_url: str
+    coordinator_url: str
+    coordinator: Address
+    providers: tuple[Address, ...]
+    profiles: tuple[Profile, ...]
+    seconds: float = 0.0  # how long it took to start
+
+    def kill(self, name: str) -> None:
+        """Ends `coordinator` or `provider-N` with -9."""
+        self.family.kill(name)
+
+    def start(self, name: str) -> None:
+        """Starts it again on its own folder."""
+        self._ready(name).unlink(missing_ok=True)
+        _start_role(self.family, self.config, name)
+
+    async def restart(self, name: str) -> None:
+        """Starts it again, and waits until it serves."""
+        self.start(name)
+        await self.family.ready(name, self._ready(name), READY_SECONDS)
+
+    def _ready(self, name: str) -> Path:
+        return self.config.folder / "ready" / f"{name}.json"
+
+
+@contextlib.asynccontextmanager
+async def running(config: DevnetConfig, notice: Notice = lambda sentence: None) -> AsyncIterator[Devnet]:
+    """A devnet for as long as the block lasts. Unavailable says which part did not start, with the end of its log."""
+    with Lock(config.folder):
+        clear_folder(config.folder)
+        write_private(config.password_file, PASSPHRASE + "\n")  # first of all: it is how the next devnet knows the folder
+        family = Family(config.folder / "logs")
+        family.open()
+        try:
+            yield await _Start(config, family, notice).run()
+        finally:
+            (config.folder / MARKER).unlink(missing_ok=True)
+            await family.stop()
+
+
+def _start_role(family: Family, config: DevnetConfig, name: str) -> None:
+    module = "quorate_devnet.processes.run_coordinator" if name == "coordinator" else "quorate_devnet.processes.run_provider"
+    family.start(name, module, [str(config.folder / "ready" / f"{name}.settings")], config.arming(name))
+
+
+@dataclass(slots=True)
+class _Start:
+    """One start, step by step. Everything slow happens side by side."""
+
+    config: DevnetConfig
+    family: Family
+    notice: Notice
+    began: float = field(default_factory=time.monotonic)
+    begun_at: int = 0  # block in which the last slot was opened, or a later one
+
+    async def run(self) -> Devnet:
+        """All of it."""
+        config, ready = self.config, self.config.folder / "ready"
+        ready.mkdir()
+        self._start_children()
+        executor = await asyncio.to_thread(resolve_executor, config.executor)
+        self._tell_reaper(executor)
+        port = config.ports()[2] or free_port("127.0.0.1")
+        crash_point("devnet.before-keys")
+        coordinator, providers, profiles = self._keys(f"http://127.0.0.1:{port}")
+        crash_point("devnet.after-keys")
+        beacon = await self.family.ready("beacon", ready / "beacon.json", READY_SECONDS)
+        chain = await self.family.ready("chain", ready / "chain.json", READY_SECONDS)
+        self.notice("chain and beacon answer; deploying the contracts")
+        crash_point("devnet.before-genesis")
+        deployment = await self._genesis(chain["url"], beacon, coordinator, providers, profiles)
+        crash_point("devnet.after-genesis")
+        self.notice("contracts deployed, everybody registered and funded")
+        told = process_settings.CoordinatorSettings(
+            str(config.coordinator_home), str(config.password_file), deployment, chain["url"], beacon["url"], port,
+            str(ready / "coordinator.json"), config.claims_for_all,
+        )  # fmt: skip
+        crash_point("devnet.before-settings")
+        process_settings.write(ready / "coordinator.settings", told)
+        crash_point("devnet.after-settings")
+        served = await self.family.ready("coordinator", ready / "coordinator.json", READY_SECONDS)
+        self.notice(f"coordinator serves at {served['url']}")
+        self._tell_providers(served["url"], chain["url"], executor, providers)
+        await self._offers(served["url"])
+        devnet = Devnet(
+            config, self.family, executor, deployment, chain["url"], beacon["url"], served["url"], coordinator.account.address,
+            tuple(keys.account for keys in providers), profiles, time.monotonic() - self.began,
+        )  # fmt: skip
+        crash_point("devnet.before-marker")
+        write_devnet_file(devnet_facts(devnet), config)
+        crash_point("devnet.after-marker")
+        return devnet
+
+    def _start_children(self) -> None:
+        config, ready = self.config, self.config.folder / "ready"
+        kind = "quorate_devnet.chain" if config.chain is ChainKind.OWN else "quorate_devnet.processes.run_anvil"
+        chain_port, beacon_port, _ = config.ports()
+        control = ["--test-control"] if config.crash_folder else []
+        self.family.start("chain", kind, ["--port", str(chain_port), "--ready-file", str(ready / "chain.json"), *control])
+        beacon = ["--port", str(beacon_port), "--seed", os.urandom(32).hex(), "--genesis", str(int(time.time()) - 60), "--ready-file"]
+        self.family.start("beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")])
+        for name in ("coordinator", *(f"provider-{index}" for index in range(config.providers))):
+            _start_role(self.family, config, name)
+
+    def _tell_reaper(self, executor: ExecutorChoice) -> None:
+        for index in range(self.config.providers):
+            home = self.config.provider_home(index)
+            if executor.is_engine:
+                self.family.tell({"containers": f"{self.config.label()}-{index}", "home": str(home / "docker")})
+            elif executor is ExecutorChoice.PROCESS:
+                self.family.tell({"processes": str(home / "process")})
+            elif executor is ExecutorChoice.BWRAP:
+                self.family.tell({"processes": str(home / "bwrap")})
+
+    def _keys(self, coordinator_url: str) -> tuple[CoordinatorKeys, tuple[ProviderKeys, ...], tuple[Profile, ...]]:
+        config = self.config
+        keystore = Keystore.at(config.coordinator_home / "keys", PASSPHRASE, DEVNET)
+        keystore.create_account("account", Hash32(dev_account(genesis.ACCOUNT)))
+        keystore.create_account("posting", Hash32(dev_account(genesis.POSTING)))
+        coordinator = coordinator_keys.create(keystore)
+        providers = []
+        for index in range(config.providers):
+            keystore = Keystore.at(config.provider_home(index) / "keys", PASSPHRASE, DEVNET)
+            providers.append(provider_keys.create(keystore, None, genesis.payout_address(index)))
+        homes = [config.client_home(index) for index in range(config.clients)]
+        profiles = tuple(create_profile(home, coordinator_url, PASSPHRASE, DEVNET.name) for home in homes)
+        return coordinator, tuple(providers), profiles
+
+    async def _genesis(
+        self, chain_url: str, beacon: dict[str, str], coordinator: CoordinatorKeys, providers: tuple[ProviderKeys, ...],
+        profiles: tuple[Profile, ...],
+    ) -> Deployment:  # fmt: skip
+        config, host_class = self.config, detect_cpu_class().id()
+        info = json.loads(beacon["info"])
+        agreed = BeaconInfo(bytes.fromhex(info["public_key"]), info["period"], info["genesis_time"])
+        newcomers = [
+            Newcomer(
+                signer_of(keys), keys.operator.address, keys.payout, keys.peer_public, keys.box_public, config.host(index), host_class,
+                config.slots_of(index),
+            )
+            for index, keys in enumerate(providers)
+        ]  # fmt: skip
+        funds = Funds(
+            coordinator.account, coordinator.statement.address, coordinator.posting, BONDS,
+            [profile.account for profile in profiles], CLIENT_DEPOSIT,
+        )  # fmt: skip
+        async with aiohttp.ClientSession() as session:
+            client = ChainClient(Rpc(chain_url, session))
+            deployment = await genesis.begin(client, CHAIN_ID, agreed, newcomers, funds)
+            self.begun_at = (await client.head()).number
+            return deployment
+
+    def _tell_providers(self, coordinator_url: str, chain_url: str, executor: ExecutorChoice, providers: tuple[ProviderKeys, ...]) -> None:
+        config, ready = self.config, self.config.folder / "ready"
+        together = new_secret()
+        for index, keys in enumerate(providers):
+            lie_key = (together if config.is_colluding else new_secret()) if index < config.liars else b""
+            told = process_settings.ProviderSettings(
+                home=str(config.provider_home(index)), password_file=str(config.password_file), coordinator_url=coordinator_url,
+                chain_url=chain_url, executor=executor.kind().value, label=f"{config.label()}-{index}", host=config.host(index),
+                port=free_port(config.host(index)), slots=config.slots_of(index), price=config.price(index), payout=keys.payout,
+                noop_milliseconds=config.noop_milliseconds, stop_on_exit=True, lie_key=lie_key,
+                ready_file=str(ready / f"provider-{index}.json"), declined_keep_seconds=config.declined_keep_seconds,
+            )  # fmt: skip
+            process_settings.write(ready / f"provider-{index}.settings", told)
+
+    async def _offers(self, coordinator_url: str) -> None:
+        """Until the coordinator lists a live offer of every provider, and has seen a block in which their slots are active."""
+        ready, wanted = self.config.folder / "ready", self.config.providers
+        names = [f"provider-{index}" for index in range(wanted)]
+        await asyncio.gather(*(self.family.ready(name, ready / f"{name}.json", READY_SECONDS) for name in names))
+        limit = time.monotonic() + READY_SECONDS
+        async with aiohttp.ClientSession() as session:
+            while time.monotonic() < limit:
+                async with session.get(f"{coordinator_url}/v1/offers") as response:
+                    offers = (await response.json())["offers"]
+                async with session.get(f"{coordinator_url}/v1/health") as response:
+                    block = (await response.json())["block"]
+                if sum(1 for offer in offers if offer["isAlive"]) >= wanted and block > self.begun_at:
+                    return
+                await asyncio.sleep(OFFERS_POLL_SECONDS)
+        raise Unavailable(f"not all of {wanted} providers are on offer; see {self.config.folder / 'logs'}")
+
+
+def signer_of(keys: ProviderKeys) -> Signer:
+    """The owner's own key, which a devnet always has."""
+    assert keys.owner is not None, "a devnet keeps the owners' keys"
+    return keys.owner
+
+
+def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
+    """`auto` decided. Unavailable when docker or bwrap was asked for and is not there. Blocking."""
+    if choice is ExecutorChoice.AUTO or choice.is_engine:
+        problem = engine_answers()
+        if not problem:
+            return choice if choice.is_engine else ExecutorChoice.DOCKER
+        if choice.is_engine:
+            remedy = "start one (systemctl start docker), or use --executor bwrap or --executor process"
+            raise Unavailable(f"no container engine answers ({problem}); {remedy}")
+    if choice in (ExecutorChoice.AUTO, ExecutorChoice.BWRAP):
+        try:
+            check_bwrap()
+        except Unavailable:
+            # Not re-raised for auto: there is one more way.
+            if choice is ExecutorChoice.BWRAP:
+                raise
+            return ExecutorChoice.PROCESS
+        return ExecutorChoice.BWRAP
+    return choice
+
+
+def devnet_facts(devnet: Devnet) -> dict[str, object]:
+    """What `devnet.json` says. Paths are relative to it."""
+    config = devnet.config
+    return {
+        "chainUrl": devnet.chain_url, "beaconUrl": devnet.beacon_url, "deployment": canonical.to_json(devnet.deployment),
+        "coordinator": {"url": devnet.coordinator_url, "account": "0x" + devnet.coordinator.hex()},
+        "executor": devnet.executor.value, "pid": os.getpid(),
+        "providers": [
+            {
+                "name": f"provider-{index}", "account": "0x" + account.hex(), "home": config.provider_home(index).name,
+                "isLiar": index < config.liars,
+            }
+            for index, account in enumerate(devnet.providers)
+        ],
+        "clients": [
+            {
+                "name": f"client-{index}", "account": "0x" + profile.account.address.hex(), "home": config.client_home(index).name,
+                "passwordFile": config.password_file.name,
+            }
+            for index, profile in enumerate(devnet.profiles)
+        ],
+    }  # fmt: skip
+

@@ -1,0 +1,1 @@
+"""The devnet's child processes."""

@@ -1,0 +1,1 @@
+"""The beginning of a devnet: contracts, funds, bulk transactions."""

@@ -1,0 +1,62 @@
+"""The contracts on a chain that runs elsewhere, once: what a market of separate machines or containers begins with."""
+
+import json
+from pathlib import Path
+
+import aiohttp
+
+from quorate_contracts import deploy
+from quorate_contracts.chain_check import check_curve
+from quorate_contracts.deploy import Deployment
+from quorate_devnet.chain.accounts import dev_account
+from quorate_devnet.setup.bulk_sender import Wallet
+from quorate_devnet.setup.genesis import DEPLOYER, mined
+from quorate_protocol.codec import canonical
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import BlockNumber
+from quorate_runtime.beacon.beacon_client import fetch_info
+from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.keys.crypto import KeySigner
+
+FILE_BYTES_MAX = 1 << 20
+
+
+async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment:
+    """Writes `path` (a devnet.json without people) when the contracts stand.
+
+    A file that is there already is kept when they do. Unavailable when chain or beacon are away, or the chain has forgotten them;
+    Refused on a chain without EIP-2537.
+    """
+    known = _read(path)
+    async with aiohttp.ClientSession() as session:
+        client = ChainClient(Rpc(chain_url, session))
+        if known is not None:
+            return await _standing(client, known, path)
+        await check_curve(client)
+        info = await fetch_info(beacon_url, session)
+        wallet = Wallet(client, await client.chain_id(), KeySigner(dev_account(DEPLOYER)))
+        plan = deploy.plan(wallet.signer.address, 0, wallet.chain_id, BlockNumber(0), DEVNET, info, faucet=True)
+        for creation in plan.creations:
+            await wallet.create(creation.name, creation.data, creation.gas)
+        await mined([wallet])
+    facts = {"chainUrl": chain_url, "beaconUrl": beacon_url, "deployment": canonical.to_json(plan.deployment)}
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
+    part.replace(path)
+    return plan.deployment
+
+
+def _read(path: Path) -> Deployment | None:
+    if not path.exists():
+        return None
+    tree = canonical.parse(path.read_bytes(), FILE_BYTES_MAX)
+    assert isinstance(tree, dict), "we wrote it"
+    made: Deployment = canonical.from_json(Deployment, tree["deployment"])
+    return made
+
+
+async def _standing(client: ChainClient, deployment: Deployment, path: Path) -> Deployment:
+    if await client.rpc.read("eth_getCode", ["0x" + deployment.stakes.hex(), "latest"]) == "0x":
+        raise Unavailable(f"the chain has forgotten the market of {path} (a devnet chain keeps nothing): remove its volumes and begin anew")
+    return deployment

@@ -1,0 +1,45 @@
+"""Whether a container engine answers here."""
+
+import os
+import re
+from pathlib import Path
+
+PROBE_SECONDS = 5
+
+
+def engine_answers() -> str:
+    """"" when one does, else why not. Blocking."""
+    try:
+        import docker.errors
+
+        from quorate_node.executors.docker.engine_connection import connect
+    except ImportError as error:
+        return f"the Docker SDK is not installed: {error}"
+    try:
+        api = connect(timeout=PROBE_SECONDS)
+        try:
+            api.ping()
+        finally:
+            api.close()
+    except docker.errors.DockerException as error:
+        return _cause(error)
+    return ""
+
+
+def _cause(error: Exception) -> str:
+    """The system's own words at the bottom of the engine client's; "" is never returned."""
+    found = re.search(r"(FileNotFoundError|PermissionError|ConnectionRefusedError|ConnectionError)\(\d+, '([^']+)'", str(error))
+    at = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    return f"{at}: {found.group(2)}" if found else f"{at}: {str(error).splitlines()[0][:160]}"
+
+
+def load_image(archive: Path) -> None:
+    """Puts an image into the engine once, before five daemons would do so at the same moment. Blocking."""
+    from quorate_node.executors.docker.engine_connection import connect
+    from quorate_node.executors.docker.image_loader import Images
+
+    api = connect()
+    try:
+        Images(api).ensure(archive, ("python3",))
+    finally:
+        api.close()

@@ -1,0 +1,130 @@
+"""The beginning of a devnet on chain: contracts deployed, everybody registered, staked, bonded and funded, in two blocks or three.
+
+The coordinator uses well-known development accounts, which hold coins from the first block; keys of providers and clients are fresh,
+so that nothing of one devnet bears the name of another's.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from quorate_contracts import deploy
+from quorate_contracts.bindings.stakes import OPEN_MAX
+from quorate_contracts.chain_check import check_curve
+from quorate_contracts.deploy import Contracts, Deployment
+from quorate_devnet.chain.accounts import dev_account
+from quorate_devnet.setup.bulk_sender import Wallet
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.ports import BeaconInfo, Signer
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Address, Amount, BlockNumber, Hash32
+from quorate_runtime.chain import ChainClient
+from quorate_runtime.keys.crypto import KeySigner
+
+DEPLOYER, ACCOUNT, POSTING = 0, 1, 2
+FIRST_PAYOUT = 128  # payouts receive only, so they need no coins
+COINS = 10**20  # of every fresh key that sends
+MINED_SECONDS = 30.0
+POLL_SECONDS = 0.1
+
+
+def payout_address(index: int) -> Address:
+    """Where a provider's claims go."""
+    return KeySigner(dev_account(FIRST_PAYOUT + index)).address
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A provider to be: keys, where it listens, and the slots it stakes for."""
+
+    owner: Signer
+    operator: Address
+    payout: Address
+    peer_public: Hash32
+    box_public: Hash32
+    host: str
+    host_class: Hash32
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Funds:
+    """Who gets what besides the providers."""
+
+    account: Signer  # the coordinator's
+    statement: Address
+    posting: Signer
+    bonds: Amount
+    clients: Sequence[Signer]
+    deposit: Amount
+
+
+async def begin(client: ChainClient, chain_id: int, beacon: BeaconInfo, providers: Sequence[Newcomer], funds: Funds) -> Deployment:
+    """Sends everything and waits until it is mined. Unavailable when something was reverted or takes too long, Refused on a chain
+    without EIP-2537.
+    """
+    await check_curve(client)
+    deployer = Wallet(client, chain_id, KeySigner(dev_account(DEPLOYER)))
+    plan = deploy.plan(deployer.signer.address, 0, chain_id, BlockNumber(0), DEVNET, beacon, faucet=True)
+    for creation in plan.creations:
+        await deployer.create(creation.name, creation.data, creation.gas)
+    fresh = [*(each.address for each in funds.clients), *(key for each in providers for key in (each.owner.address, each.operator))]
+    for address in fresh:
+        await deployer.pay(address, COINS)
+    contracts = Contracts.of(plan.deployment)
+    wallets = [deployer, *(Wallet(client, chain_id, signer) for signer in (funds.account, funds.posting))]
+    await _coordinator(wallets[1], contracts, funds)
+    await wallets[2].call("tokens", contracts.token.mint(funds.posting.address, funds.bonds))
+    await mined(wallets)
+    owners = [Wallet(client, chain_id, each.owner) for each in providers]
+    for wallet, newcomer in zip(owners, providers, strict=True):
+        await _provider(wallet, contracts, newcomer)
+    clients = [Wallet(client, chain_id, signer) for signer in funds.clients]
+    for wallet in clients:
+        await _client(wallet, contracts, funds)
+    await mined([*owners, *clients])
+    return plan.deployment
+
+
+async def _coordinator(wallet: Wallet, contracts: Contracts, funds: Funds) -> None:
+    bond = contracts.deployment.constants().coordinator_bond
+    await wallet.call("tokens", contracts.token.mint(funds.account.address, bond))
+    await wallet.call("approval", contracts.token.approve(contracts.stakes.address, bond))
+    await wallet.call("registration", contracts.stakes.register_coordinator(funds.statement, funds.posting.address))
+
+
+async def _provider(wallet: Wallet, contracts: Contracts, newcomer: Newcomer) -> None:
+    stakes, limits = contracts.stakes, contracts.deployment.constants()
+    stake = Amount(newcomer.slots * limits.slot_stake)
+    await wallet.call("tokens", contracts.token.mint(newcomer.owner.address, Amount(stake + 100 * USD)))
+    await wallet.call("approval", contracts.token.approve(stakes.address, stake))
+    keys = (newcomer.operator, newcomer.payout, newcomer.peer_public, newcomer.box_public)
+    await wallet.call("registration", stakes.register(*keys, network_of(newcomer.host)))
+    assert newcomer.slots <= OPEN_MAX, "one transaction opens all slots"
+    await wallet.call("slots", stakes.open_slots(newcomer.host_class, newcomer.slots))
+
+
+async def _client(wallet: Wallet, contracts: Contracts, funds: Funds) -> None:
+    account = wallet.signer.address
+    await wallet.call("tokens", contracts.token.mint(account, Amount(funds.deposit + 100 * USD)))
+    await wallet.call("approval", contracts.token.approve(contracts.escrow.address, funds.deposit))
+    await wallet.call("deposit", contracts.escrow.deposit(funds.deposit))
+    await wallet.call("allocation", contracts.escrow.allocate(funds.account.address, funds.deposit))
+
+
+async def mined(wallets: Sequence[Wallet]) -> None:
+    """Waits until everything sent is in a block. Unavailable when it takes too long or was reverted."""
+    limit = asyncio.get_running_loop().time() + MINED_SECONDS
+    for wallet in wallets:
+        while not await wallet.check():
+            if asyncio.get_running_loop().time() > limit:
+                raise Unavailable(f"the chain did not mine {next(iter(wallet.sent))} within {MINED_SECONDS:g} s")
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def network_of(host: str) -> Hash32:
+    """The /24 of an IPv4 address, as registrations name it."""
+    packed = ip_address(host).packed
+    assert len(packed) == 4, "a devnet lives on 127.0.0.0/8"
+    return Hash32((b"\x04" + packed[:3]).ljust(32, b"\0"))

@@ -1,0 +1,1 @@
+"""The canonical codec of everything that is signed."""

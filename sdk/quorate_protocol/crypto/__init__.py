@@ -1,0 +1,1 @@
+"""Hashes, EIP-712, Merkle trees, commitments, bearer tokens."""

@@ -1,0 +1,123 @@
+"""EIP-712 hashing of message dataclasses (standard https://eips.ethereum.org/EIPS/eip-712).
+
+Types come from the fields' NewTypes (`units.WIRE_TYPES`), so a message is written down once. Field names go over the wire and
+into the type string in camelCase.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, get_args, get_origin, get_type_hints
+
+from quorate_protocol.codec.canonical import camel, memo
+from quorate_protocol.codec.identity_cache import Kept
+from quorate_protocol.crypto.hashing import EMPTY_HASH, keccak256, word
+from quorate_protocol.units import WIRE_TYPES, Address, Hash32
+
+DOMAIN_NAME = "Quorate"
+DOMAIN_VERSION = "1"
+DOMAIN_TYPE = "EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Where signatures count: one deployment. `verifying_contract` is `Stakes` for every message."""
+
+    chain_id: int
+    verifying_contract: Address
+
+    def separator(self) -> Hash32:
+        """32-byte domain separator."""
+        return _separator(self.chain_id, self.verifying_contract)
+
+
+@lru_cache(maxsize=64)
+def _separator(chain_id: int, contract: Address) -> Hash32:
+    parts = (keccak256(DOMAIN_TYPE.encode()), keccak256(DOMAIN_NAME.encode()), keccak256(DOMAIN_VERSION.encode()))
+    return keccak256(b"".join(parts) + word(chain_id) + word(contract))
+
+
+def digest(domain: Domain, message: object) -> Hash32:
+    """What is signed: keccak256(0x1901 || separator || struct hash). Kept, because a message is checked, stored and named by it."""
+    return _digests(domain.chain_id, domain.verifying_contract)(message)
+
+
+@lru_cache(maxsize=16)
+def _digests(chain_id: int, contract: Address) -> Kept[object, Hash32]:
+    head = b"\x19\x01" + _separator(chain_id, contract)
+    return Kept(lambda message: keccak256(head + struct_hash(message)))
+
+
+def struct_hash(message: object) -> Hash32:
+    """EIP-712 hashStruct of a message dataclass."""
+    return _hasher(type(message))(message)
+
+
+def type_string(kind: type) -> str:
+    """EIP-712 encodeType: the struct, then the structs it refers to in alphabetical order."""
+    nested: dict[str, str] = {}
+    head = _own_type(kind, nested)
+    return head + "".join(nested[name] for name in sorted(nested))
+
+
+def _own_type(kind: Any, nested: dict[str, str]) -> str:
+    hints = get_type_hints(kind)
+    members = ",".join(f"{_solidity(hints[f.name], nested)} {camel(f.name)}" for f in fields(kind))
+    return f"{kind.__name__}({members})"
+
+
+def _solidity(hint: Any, nested: dict[str, str]) -> str:
+    if get_origin(hint) is tuple:
+        return _solidity(get_args(hint)[0], nested) + "[]"
+    if is_dataclass(hint):
+        name = hint.__name__  # type: ignore[union-attr]
+        if name not in nested:
+            nested[name] = _own_type(hint, nested)
+        return str(name)
+    if hint is bool:
+        return "bool"
+    if isinstance(hint, type) and issubclass(hint, IntEnum):
+        return "uint8"
+    return WIRE_TYPES[hint.__name__][0]
+
+
+@memo
+def _hasher(kind: Any) -> Callable[[Any], Hash32]:
+    """hashStruct of one dataclass, written and compiled once: a type hash and one word a field, joined."""
+    hints = get_type_hints(kind)
+    names: dict[str, Any] = {"keccak": keccak256, "type_hash": keccak256(type_string(kind).encode()), "join": b"".join, "pad": bytes(12)}
+    words = ["type_hash", *(_word(hints[f.name], f"message.{f.name}", names) for f in fields(kind))]
+    length = 32 * (1 + len(fields(kind)))
+    lines = [
+        "def hash_struct(message):",
+        f"    data = join(({', '.join(words)},))",
+        f"    assert len(data) == {length}, 'a member is not as wide as its type'",
+        "    return keccak(data)",
+    ]
+    exec(compile("\n".join(lines), f"<hash of {kind.__name__}>", "exec"), names)  # of our own declared types only
+    run: Callable[[Any], Hash32] = names["hash_struct"]
+    return run
+
+
+def _word(hint: Any, place: str, names: dict[str, Any]) -> str:
+    """Expression of one member's word or words; what it calls is put into `names`."""
+    solidity = _solidity(hint, {})
+    if solidity == "address":
+        return f"pad, {place}"
+    if solidity == "bytes32":
+        return place
+    if solidity == "bool" or (solidity.startswith("uint") and not solidity.endswith("]")):
+        return f"{place}.to_bytes(32, 'big')"
+    name = f"member_{len(names)}"
+    names[name] = _member(hint)
+    return f"{name}({place})"
+
+
+def _member(hint: Any) -> Callable[[Any], bytes]:
+    if get_origin(hint) is tuple:
+        each = _member(get_args(hint)[0])
+        return lambda items: keccak256(b"".join([each(item) for item in items])) if items else EMPTY_HASH
+    if is_dataclass(hint):
+        return _hasher(hint)
+    return word

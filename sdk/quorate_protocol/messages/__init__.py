@@ -1,0 +1,1 @@
+"""Signed messages, documents, frames and views."""

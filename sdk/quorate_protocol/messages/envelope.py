@@ -1,0 +1,120 @@
+"""The one envelope `{type, body, sig}`: the same bytes on the wire, in the journal, in receipts and in the API."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from quorate_protocol.codec import canonical, text_writer, value_reader
+from quorate_protocol.codec.identity_cache import Kept
+from quorate_protocol.crypto import eip712
+from quorate_protocol.messages.signed import MESSAGE_TYPES, Message
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Hash32, Signature
+
+M = TypeVar("M", covariant=True)
+S = TypeVar("S")
+ENVELOPE_BYTES_MAX = 1 << 20
+HALF_ORDER = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
+
+Recover = Callable[[Hash32, Signature], Address]
+"""Address that signed a 32-byte digest; `Refused(BAD_SIGNATURE)` when none did. Implemented in quorate_runtime.keys.crypto."""
+
+Sign = Callable[[Hash32], Signature]
+"""Deterministic (RFC 6979) signature of a 32-byte digest by one key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope(Generic[M]):
+    """A message and its signature. Whether the signer may sign it is the rules' business, not the envelope's."""
+
+    message: M
+    sig: Signature
+
+    def digest(self, domain: eip712.Domain) -> Hash32:
+        """The EIP-712 digest that was signed."""
+        return eip712.digest(domain, self.message)
+
+
+AnyEnvelope = Envelope[Message]
+
+
+def seal(domain: eip712.Domain, message: S, sign: Sign) -> Envelope[S]:
+    """Signs a message."""
+    return Envelope(message, sign(eip712.digest(domain, message)))
+
+
+def signer(domain: eip712.Domain, envelope: AnyEnvelope, recover: Recover) -> Address:
+    """Who signed; refuses malleable and malformed signatures."""
+    check_signature_form(envelope.sig)
+    return recover(envelope.digest(domain), envelope.sig)
+
+
+def check_signature_form(sig: Signature) -> None:
+    """65 bytes, low s, v of 27 or 28 (PROTOCOL §3)."""
+    if len(sig) != 65 or sig[64] not in (27, 28) or int.from_bytes(sig[32:64], "big") > HALF_ORDER:
+        raise Refused(Code.BAD_SIGNATURE, "65 bytes r, s, v with low s and v of 27 or 28 are needed")
+
+
+def to_json(envelope: AnyEnvelope) -> canonical.Json:
+    """JSON tree `{type, body, sig}`."""
+    name = type(envelope.message).__name__
+    return {"type": name, "body": canonical.to_json(envelope.message), "sig": "0x" + envelope.sig.hex()}
+
+
+def from_json(tree: canonical.Json, expected: type[M] | None = None) -> Envelope[M]:
+    """Envelope of a JSON tree; with `expected` any other type is refused."""
+    if not isinstance(tree, dict) or set(tree) != {"type", "body", "sig"}:
+        raise Refused(Code.MALFORMED, "an envelope has exactly type, body and sig")
+    kind = MESSAGE_TYPES.get(str(tree["type"]))
+    if kind is None or (expected is not None and kind is not expected):
+        raise Refused(Code.MALFORMED, f"type: {tree['type']!r} is not the message expected here")
+    sig = canonical.from_json(bytes, tree["sig"], "sig")
+    return Envelope(canonical.from_json(kind, tree["body"], "body"), Signature(sig))
+
+
+def encode(envelope: AnyEnvelope) -> bytes:
+    """Canonical bytes."""
+    return canonical.canonical(to_json(envelope))
+
+
+def decode(data: bytes, expected: type[M] | None = None) -> Envelope[M]:
+    """Envelope from its canonical bytes; anything else is refused."""
+    tree = canonical.parse(data, ENVELOPE_BYTES_MAX)
+    envelope: Envelope[M] = from_json(tree, expected)
+    if canonical.canonical(tree) != data:
+        raise Refused(Code.NOT_CANONICAL)
+    return envelope
+
+
+def _encoder_of(_: object) -> canonical.Encoder:
+    return to_json
+
+
+def _decoder_of(expected: type) -> canonical.Decoder:
+    return lambda tree, _path: from_json(tree, expected)
+
+
+def _reader_of(expected: type) -> value_reader.Reader:
+    """Of a message of one type, in its usual form; an envelope that may hold any message is rare."""
+    if expected.__name__ not in MESSAGE_TYPES:
+        return lambda tree: from_json(tree, expected)
+    body, sig = value_reader.reader_of(expected), value_reader.reader_of(bytes)
+
+    def run(tree: canonical.Json) -> "Envelope[Message]":
+        if len(tree) != 3 or tree["type"] != expected.__name__:
+            raise Refused(Code.MALFORMED)
+        return Envelope(body(tree["body"]), sig(tree["sig"]))
+
+    return run
+
+
+def _text(envelope: AnyEnvelope) -> str:
+    message = envelope.message
+    body = text_writer.writer_of(type(message))(message)
+    return f'{{"body":{body},"sig":"0x{envelope.sig.hex()}","type":"{type(message).__name__}"}}'
+
+
+canonical.CUSTOM[Envelope] = (_encoder_of, _decoder_of)
+# Kept, because the same envelope goes into the journal, over the wire and into the receipt.
+text_writer.CUSTOM[Envelope] = Kept(_text, 2048)
+value_reader.CUSTOM[Envelope] = _reader_of

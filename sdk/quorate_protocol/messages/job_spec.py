@@ -1,0 +1,206 @@
+"""The job spec: what a client wants done. A canonical document with a CID; `Order.spec_hash` is its digest."""
+
+import re
+from dataclasses import dataclass
+
+from quorate_protocol import cids
+from quorate_protocol.codec import canonical, text_writer
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.crypto.merkle import merkle_root
+from quorate_protocol.limits import SPEC_BYTES_MAX
+from quorate_protocol.ports import Sandbox
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Comparator, Hash32, JobKind, Ppm, Seconds
+
+MIB = 1 << 20
+GIB = 1 << 30
+ARGV_MAX = 256
+ENV_MAX = 128
+INPUTS_MAX = 64
+TEXT_MAX = 8192
+DURATION_MAX = 30 * 24 * 3600
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_DIGEST_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:([0-9a-f]{64})")
+SANDBOXES = ("", *(kind.value for kind in Sandbox))
+RESERVED_ENV = ("LD_", "NVIDIA_", "QUORATE_", "DOCKER_")
+
+
+@dataclass(frozen=True, slots=True)
+class EnvVar:
+    """One environment variable of the job."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Content mounted read-only. `size_bytes` bounds the fetch."""
+
+    cid: str
+    mount: str  # absolute path inside the container, below /inputs by default
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """GPUs wanted; empty model = any with the VRAM."""
+
+    count: int
+    model: str
+    vram_bytes_min: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Limits of one execution; every one is enforced by the executor."""
+
+    cpu_millis: int = 1000
+    memory_bytes: int = 1 * GIB
+    shm_bytes: int = 64 * MIB
+    scratch_bytes: int = 256 * MIB
+    output_bytes: int = 256 * MIB
+    output_inodes: int = 4096
+    pids: int = 256
+    gpu: GpuRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """How results are compared; tolerances in ppm, used by `numeric` only."""
+
+    comparator: Comparator = Comparator.EXACT
+    rtol_ppm: Ppm = Ppm(0)
+    atol_ppm: Ppm = Ppm(0)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job. Image: a CID of a docker archive or name@sha256:digest. `argv` empty = the image's own command."""
+
+    kind: JobKind
+    name: str
+    image: str
+    image_bytes: int  # size bound of an image named by CID; 0 for registry images
+    argv: tuple[str, ...]
+    shell: str  # a command line for the image's sh instead of argv; "" = none
+    env: tuple[EnvVar, ...]
+    working_dir: str
+    inputs: tuple[Input, ...]
+    resources: Resources
+    max_duration: Seconds
+    compare: Compare
+    network: bool = False
+    sealed: bool = False
+    sandbox: str = ""  # ports.Sandbox value that the offer must have; "" = any
+    version: int = 1
+
+    def encode(self) -> bytes:
+        """Canonical document."""
+        return text_writer.encode(self)
+
+    def digest(self) -> Hash32:
+        """sha2-256 of the document: `Order.spec_hash`."""
+        return sha256(self.encode())
+
+    def cid(self) -> str:
+        """CIDv1 raw of the document."""
+        return cids.document_cid(self.encode())
+
+    def command(self) -> tuple[str, ...]:
+        """What runs: argv, or sh -c with the command line."""
+        return ("/bin/sh", "-c", self.shell) if self.shell else self.argv
+
+
+text_writer.keep(JobSpec, 256)  # in the order's event, its document, the assignment and the receipt; at most 512 of SPEC_BYTES_MAX
+
+
+def decode(data: bytes) -> JobSpec:
+    """A validated spec from its canonical document."""
+    spec = canonical.decode(JobSpec, data, SPEC_BYTES_MAX)
+    validate(spec)
+    return spec
+
+
+def image_digest(image: str) -> Hash32:
+    """What identifies an image in a determinism class: digest of its CID, or its registry digest."""
+    match = _DIGEST_IMAGE.fullmatch(image)
+    return Hash32(bytes.fromhex(match[1])) if match else cids.cid_parts(image, "image")[1]
+
+
+def is_image_cid(image: str) -> bool:
+    """True when the image is named by CID, false for name@sha256:digest."""
+    return "@" not in image
+
+
+def input_root(spec: JobSpec) -> Hash32:
+    """`Order.input_root`: Merkle root over the digests of the input CIDs."""
+    return merkle_root(frozenset(cids.cid_parts(item.cid)[1] for item in spec.inputs))
+
+
+def validate(spec: JobSpec) -> None:
+    """`Refused` naming the field for whatever no provider may run."""
+    _check(spec.version == 1, "version", "only 1 is known")
+    _check(_NAME.fullmatch(spec.name) is not None, "name", "lower-case letters, digits and inner hyphens, at most 63")
+    image_digest(spec.image)
+    _check(0 <= spec.image_bytes <= 64 * GIB, "imageBytes", "0 to 64 GiB")
+    _check(is_image_cid(spec.image) == (spec.image_bytes > 0), "imageBytes", "the archive's size for a CID, 0 for a registry image")
+    _check(len(spec.argv) <= ARGV_MAX and not (spec.argv and spec.shell), "argv", f"at most {ARGV_MAX} words, and not together with shell")
+    _check(all(_is_text(item) for item in (*spec.argv, spec.shell)), "argv", f"no NUL, at most {TEXT_MAX} characters each")
+    _check(spec.working_dir.startswith("/") and _is_text(spec.working_dir), "workingDir", "an absolute path")
+    _check(0 < spec.max_duration <= DURATION_MAX, "maxDuration", f"1 to {DURATION_MAX} s")
+    _check(not spec.network, "network", "jobs have no network yet")
+    _check(not spec.sealed, "sealed", "sealed jobs are not offered yet")
+    _check(spec.kind is JobKind.TASK, "kind", "only task is offered yet")
+    _check(spec.compare.comparator is Comparator.EXACT, "compare", "only exact is offered yet")
+    _check(spec.sandbox in SANDBOXES, "sandbox", f"one of {', '.join(SANDBOXES[1:])}, or empty for any")
+    _validate_env(spec.env)
+    _validate_inputs(spec.inputs)
+    _validate_resources(spec.resources)
+
+
+def _check(good: bool, field: str, remedy: str) -> None:
+    if not good:
+        raise Refused(Code.MALFORMED, f"{field}: {remedy}")
+
+
+def _is_text(text: str) -> bool:
+    return len(text) <= TEXT_MAX and "\0" not in text
+
+
+def _validate_env(env: tuple[EnvVar, ...]) -> None:
+    names = [item.name for item in env]
+    _check(len(env) <= ENV_MAX and names == sorted(set(names)), "env", f"at most {ENV_MAX}, sorted by name, no name twice")
+    for item in env:
+        _check(_ENV_NAME.fullmatch(item.name) is not None and _is_text(item.value), "env", f"{item.name[:40]!r} is not a usable name")
+        _check(not item.name.startswith(RESERVED_ENV), "env", f"{item.name} is reserved (LD_*, NVIDIA_*, QUORATE_*, DOCKER_*)")
+
+
+def _validate_inputs(inputs: tuple[Input, ...]) -> None:
+    _check(len(inputs) <= INPUTS_MAX, "inputs", f"at most {INPUTS_MAX}")
+    mounts = [item.mount for item in inputs]
+    for item in inputs:
+        cids.cid_parts(item.cid, "inputs.cid")
+        parts = item.mount.split("/")
+        good = item.mount.startswith("/inputs/") and ".." not in parts and "" not in parts[1:] and "." not in parts and _is_text(item.mount)
+        _check(good, "inputs.mount", f"{item.mount[:80]!r} must be a plain path below /inputs/")
+        _check(0 <= item.size_bytes <= 16 * 1024 * GIB, "inputs.sizeBytes", "0 to 16 TiB")
+        nested = any(other != item.mount and (other + "/").startswith(item.mount + "/") for other in mounts)
+        _check(not nested and mounts.count(item.mount) == 1, "inputs.mount", f"{item.mount[:80]!r} overlaps another mount")
+
+
+def _validate_resources(resources: Resources) -> None:
+    bounds = (
+        ("cpuMillis", resources.cpu_millis, 10, 1024_000),
+        ("memoryBytes", resources.memory_bytes, 16 * MIB, 4096 * GIB),
+        ("shmBytes", resources.shm_bytes, 0, resources.memory_bytes),
+        ("scratchBytes", resources.scratch_bytes, 0, 4096 * GIB),
+        ("outputBytes", resources.output_bytes, 1, 4096 * GIB),
+        ("outputInodes", resources.output_inodes, 1, 1_000_000),
+        ("pids", resources.pids, 1, 65_536),
+    )
+    for name, value, low, high in bounds:
+        _check(low <= value <= high, f"resources.{name}", f"{low} to {high}, not {value}")
+    if resources.gpu is not None:
+        _check(1 <= resources.gpu.count <= 64, "resources.gpu.count", "1 to 64")

@@ -1,0 +1,290 @@
+"""The lease machine: one provider's agreement to execute one order. Coordinator, provider and simulator share it.
+
+Assigned → Accepted → Committed → Closed → Revealed, or one of the ends Declined, Lapsed, Silent, Stopped.
+Deadlines come from the signed messages, never from a clock: `Tick(at)` brings time in.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from quorate_protocol.codec.quick import quicken
+from quorate_protocol.crypto.commitment import check_opens
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Hash32, UnixSeconds
+
+# ---------------------------------------------------------------------------------------------------------------- phases
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Sent, not answered; ends at acceptBy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The provider runs it; no commit by `commit_by` means lapse."""
+
+    accept: Envelope[Accept]
+    commit_by: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Bound to a hidden result; the run slot is free again."""
+
+    commit: Envelope[Commit]
+    at: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """In a signed CommitSet; must reveal by `reveal_by`."""
+
+    commit: Envelope[Commit]
+    reveal_by: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Revealed:
+    """Opened. `result` is the result digest."""
+
+    commit: Envelope[Commit]
+    reveal: Reveal
+    result: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """Not taken; `start_by` > 0 keeps the place until then."""
+
+    start_by: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Lapsed:
+    """No answer, no commit in time, or given up after its Accept: unpaid, counts against availability only."""
+
+    was_accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """Committed and closed but not revealed in time."""
+
+    commit: Envelope[Commit]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Ended by the client before the commit."""
+
+
+Phase = Assigned | Accepted | Committed | Closed | Revealed | Declined | Lapsed | Silent | Stopped
+TERMINAL = (Revealed, Declined, Lapsed, Silent, Stopped)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One execution. `hash` is the digest of the whole Assignment; `index` and `blind` open its id."""
+
+    assignment: Envelope[Assignment]
+    hash: Hash32
+    job_id: Hash32
+    index: int
+    blind: Hash32
+    batch: int
+    class_id: Hash32
+    phase: Phase
+
+    @property
+    def provider(self) -> Address:
+        """The owner that runs it."""
+        return self.assignment.message.provider
+
+    @property
+    def is_terminal(self) -> bool:
+        """Nothing more can happen to it."""
+        return isinstance(self.phase, TERMINAL)
+
+    @property
+    def occupies_slot(self) -> bool:
+        """Takes a run slot: from the assignment until commit or end (I2)."""
+        return isinstance(self.phase, Assigned | Accepted)
+
+
+# ---------------------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptReceived:
+    """Signed by the provider."""
+
+    accept: Envelope[Accept]
+
+
+@dataclass(frozen=True, slots=True)
+class DeclineReceived:
+    """Signed by the provider."""
+
+    decline: Envelope[Decline]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitReceived:
+    """Signed by the provider; its ciphertext is stored."""
+
+    commit: Envelope[Commit]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchClosed:
+    """A CommitSet with this lease was signed (again)."""
+
+    closed_at: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class RevealReceived:
+    """Opens the commitment; the ciphertext was found to open to its digest."""
+
+    reveal: Reveal
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStopped:
+    """The client's signed Stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has come to `at`."""
+
+
+Event = AcceptReceived | DeclineReceived | CommitReceived | BatchClosed | RevealReceived | ClientStopped | Tick
+quicken(Event)
+
+
+class Effect(StrEnum):
+    """What the owner of the lease must do next."""
+
+    SLOT_FREED = "slot-freed"
+    RECEIPT_DUE = "receipt-due"
+    PLACE_KEPT = "place-kept"
+    PLACE_OPEN = "place-open"  # the execution must be placed with somebody else
+    RESULT_OPEN = "result-open"
+    SILENCE = "silence"
+
+
+def step(lease: Lease, event: Event, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
+    """The only way a lease changes. Repeats of the same message are no-ops; anything else unfitting is Refused."""
+    match event:
+        case AcceptReceived(accept):
+            return _accept(lease, accept, at, limits)
+        case DeclineReceived(decline):
+            return _decline(lease, decline, at, limits)
+        case CommitReceived(commit):
+            return _commit(lease, commit, at)
+        case BatchClosed(closed_at):
+            return _close(lease, closed_at, limits)
+        case RevealReceived(reveal):
+            return _reveal(lease, reveal, at)
+        case ClientStopped():
+            return _stop(lease)
+        case Tick():
+            return _tick(lease, at)
+        case _:
+            assert_never(event)
+
+
+def _to(lease: Lease, phase: Phase, *effects: Effect) -> tuple[Lease, tuple[Effect, ...]]:
+    moved = Lease(lease.assignment, lease.hash, lease.job_id, lease.index, lease.blind, lease.batch, lease.class_id, phase)
+    return moved, effects
+
+
+def _accept(lease: Lease, accept: Envelope[Accept], at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
+    message, assignment = accept.message, lease.assignment.message
+    if isinstance(lease.phase, Accepted) and lease.phase.accept == accept:
+        return lease, ()
+    if not isinstance(lease.phase, Assigned):
+        raise Refused(Code.WRONG_PHASE, f"accept: the lease is {type(lease.phase).__name__}")
+    if at > assignment.accept_by:
+        raise Refused(Code.TOO_LATE, f"accept: was due by {assignment.accept_by}, now {at}")
+    if not assignment.accept_by - limits.accept_within - 60 <= message.time <= assignment.accept_by:
+        raise Refused(Code.STALE, "accept: its time is not within the assignment's")
+    quoted = message.quoted_fetch_seconds + message.quoted_store_seconds
+    if quoted > 24 * 3600:
+        raise Refused(Code.BAD_AMOUNT, "accept: fetch and store are quoted at more than a day")
+    commit_by = UnixSeconds(message.time + quoted + assignment.max_duration + limits.commit_grace)
+    return _to(lease, Accepted(accept, commit_by))
+
+
+def _decline(lease: Lease, decline: Envelope[Decline], at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
+    if isinstance(lease.phase, Declined) or lease.phase == Lapsed(was_accepted=True):
+        return lease, ()
+    if isinstance(lease.phase, Accepted):  # it says itself that no Commit will come: nobody waits for commitBy
+        return _to(lease, Lapsed(was_accepted=True), Effect.SLOT_FREED, Effect.PLACE_OPEN)
+    if not isinstance(lease.phase, Assigned):
+        raise Refused(Code.WRONG_PHASE, f"decline: the lease is {type(lease.phase).__name__}")
+    start_by = decline.message.start_by
+    keeps = at < start_by <= at + limits.decline_ahead_max
+    return _to(lease, Declined(start_by if keeps else UnixSeconds(0)), Effect.SLOT_FREED, Effect.PLACE_KEPT if keeps else Effect.PLACE_OPEN)
+
+
+def _commit(lease: Lease, commit: Envelope[Commit], at: UnixSeconds) -> tuple[Lease, tuple[Effect, ...]]:
+    phase = lease.phase
+    if isinstance(phase, Committed | Closed | Revealed | Silent):
+        if phase.commit == commit:
+            return lease, (Effect.RECEIPT_DUE,)
+        raise Refused(Code.EQUIVOCATION, "commit: another one was signed for this assignment")
+    if not isinstance(phase, Accepted):
+        raise Refused(Code.WRONG_PHASE, f"commit: the lease is {type(phase).__name__}")
+    if at > phase.commit_by:
+        raise Refused(Code.TOO_LATE, f"commit: was due by {phase.commit_by}, now {at}")
+    if commit.message.class_id != lease.class_id:
+        raise Refused(Code.WRONG_CLASS)
+    return _to(lease, Committed(commit, at), Effect.SLOT_FREED, Effect.RECEIPT_DUE)
+
+
+def _close(lease: Lease, closed_at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
+    phase = lease.phase
+    if isinstance(phase, Revealed):
+        return lease, ()
+    if not isinstance(phase, Committed | Closed):
+        raise Refused(Code.WRONG_PHASE, f"close: the lease is {type(phase).__name__}")
+    return _to(lease, Closed(phase.commit, UnixSeconds(closed_at + limits.reveal_within)))
+
+
+def _reveal(lease: Lease, reveal: Reveal, at: UnixSeconds) -> tuple[Lease, tuple[Effect, ...]]:
+    phase = lease.phase
+    if isinstance(phase, Revealed) and phase.reveal == reveal:
+        return lease, ()
+    if not isinstance(phase, Closed):
+        raise Refused(Code.WRONG_PHASE, f"reveal: the lease is {type(phase).__name__}")
+    if reveal.provider != lease.provider:
+        raise Refused(Code.WRONG_SIGNER, "reveal: names another provider")
+    if at > phase.reveal_by:
+        raise Refused(Code.TOO_LATE, f"reveal: was due by {phase.reveal_by}, now {at}")
+    result = check_opens(phase.commit.message, reveal)
+    return _to(lease, Revealed(phase.commit, reveal, result), Effect.RESULT_OPEN)
+
+
+def _stop(lease: Lease) -> tuple[Lease, tuple[Effect, ...]]:
+    if isinstance(lease.phase, Assigned | Accepted):
+        return _to(lease, Stopped(), Effect.SLOT_FREED)
+    return lease, ()
+
+
+def _tick(lease: Lease, at: UnixSeconds) -> tuple[Lease, tuple[Effect, ...]]:
+    match lease.phase:
+        case Assigned() if at > lease.assignment.message.accept_by:
+            return _to(lease, Lapsed(was_accepted=False), Effect.SLOT_FREED, Effect.PLACE_OPEN)
+        case Accepted(_, commit_by) if at > commit_by:
+            return _to(lease, Lapsed(was_accepted=True), Effect.SLOT_FREED, Effect.PLACE_OPEN)
+        case Closed(commit, reveal_by) if at > reveal_by:
+            return _to(lease, Silent(commit), Effect.SILENCE)
+        case _:
+            return lease, ()

@@ -1,0 +1,62 @@
+"""Orders and sessions: what a client must have signed before anything is matched (PROTOCOL §3, §4)."""
+
+from dataclasses import dataclass
+
+from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.limits import EXECUTIONS_MAX, Limits
+from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.envelope import Envelope, Recover, signer
+from quorate_protocol.messages.signed import Order, Session
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, Address, UnixSeconds, VerifyTier
+
+FEE_BPS_MAX = 2_000
+PREMIUM_BPS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a client posts: the order, the session its key rests on, and the spec document."""
+
+    order: Envelope[Order]
+    session: Envelope[Session]
+    spec: job_spec.JobSpec
+
+
+def validate(submission: Submission, domain: Domain, recover: Recover, coordinator: Address, now: UnixSeconds, limits: Limits) -> None:
+    """Everything that can be checked without the coordinator's state. `Refused` names the field."""
+    order, session, spec = submission.order.message, submission.session.message, submission.spec
+    job_spec.validate(spec)
+    _check_session(submission, domain, recover, coordinator, now, limits)
+    if order.client != session.client or order.coordinator != coordinator:
+        raise Refused(Code.WRONG_SIGNER, "order: client or coordinator is not the session's")
+    if order.spec_hash != spec.digest() or order.input_root != job_spec.input_root(spec):
+        raise Refused(Code.MALFORMED, "order: specHash or inputRoot does not belong to the spec")
+    if not now < order.expiry <= now + 30 * 86_400:
+        raise Refused(Code.EXPIRED, "order: expiry must lie ahead, at most 30 days")
+    if order.verify_tier in (VerifyTier.TEE, VerifyTier.NONE):
+        raise Refused(Code.UNSUPPORTED, "order: verifyTier must be lean, standard, strict or critical")
+    if order.comparator is not spec.compare.comparator or order.sealed_key_hash != ZERO_HASH or spec.sealed:
+        raise Refused(Code.UNSUPPORTED, "order: comparator must be the spec's, and sealed jobs are not offered yet")
+    if order.caseable and (spec.sealed or spec.network):
+        raise Refused(Code.MALFORMED, "order: caseable needs a job without seal and network")
+    if not 1 <= order.max_executions <= EXECUTIONS_MAX:
+        raise Refused(Code.BAD_AMOUNT, f"order: maxExecutions must be 1 to {EXECUTIONS_MAX}")
+    if order.max_fee_bps > FEE_BPS_MAX or order.audit_premium_bps > PREMIUM_BPS_MAX:
+        raise Refused(Code.BAD_AMOUNT, f"order: maxFeeBps at most {FEE_BPS_MAX}, auditPremiumBps at most {PREMIUM_BPS_MAX}")
+    if not 0 < order.max_price_per_hour < 2**64 or not 0 < order.budget < 2**100:
+        raise Refused(Code.BAD_AMOUNT, "order: maxPricePerHour and budget must be positive and sane")
+
+
+def _check_session(
+    submission: Submission, domain: Domain, recover: Recover, coordinator: Address, now: UnixSeconds, limits: Limits
+) -> None:
+    session = submission.session.message
+    if signer(domain, submission.session, recover) != session.client:
+        raise Refused(Code.WRONG_SIGNER, "session: not signed by its client account (or for another chain)")
+    if session.coordinator != coordinator:
+        raise Refused(Code.WRONG_SIGNER, "session: made for another coordinator")
+    if not now < session.expires <= now + limits.session_max + 60:
+        raise Refused(Code.EXPIRED, f"session: must expire within {limits.session_max} s; sign a new one")
+    if signer(domain, submission.order, recover) != session.session_key:
+        raise Refused(Code.WRONG_SIGNER, "order: not signed by the session key (or for another chain)")

@@ -1,0 +1,269 @@
+"""The one loop of every daemon (DESIGN §4): take an event, step, journal, acknowledge, perform.
+
+The loop does not wait for the disk. It steps on in memory, and withholds replies and effects until the batch that carries them
+is durable. A crash before the append loses nothing that anybody was told; a crash after it is repaired by replay. When an
+append fails, memory is ahead of the disk for good, so the actor ends and with it the process.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.step import Core, Effect, Input, Outcome
+from quorate_protocol.units import Hash32, UnixSeconds
+from quorate_runtime.actor.actor_codec import ActorCodec
+from quorate_runtime.actor.outbox import OnRefused, Outbox, Perform, is_performing
+from quorate_runtime.journal.journal_port import Appended, JournalError, JournalPort, Record, Snapshot
+from quorate_runtime.process.crash_points import crash_point
+from quorate_runtime.process.metrics import Registry
+
+E = TypeVar("E")
+F = TypeVar("F", bound=Effect)
+
+INBOX_MAX = 1024
+FLYING_MAX = 1024  # appends that are not durable yet
+PENDING_MAX = 100_000  # effects that are not performed yet
+SNAPSHOT_EVERY = 10_000  # events; or sooner, so that what is kept until a snapshot is bounded on a slow day as well:
+SNAPSHOT_SECONDS = 60
+SNAPSHOT_LEAST = 1_000  # events
+BEHIND_SECONDS = 30  # a clock so far behind the newest event is told of
+
+RandomSource = Callable[[], Hash32]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Entry(Generic[E]):
+    event: E
+    reply: asyncio.Future[object] | None  # None: posted, nobody waits
+
+
+class Actor(Generic[E, F]):
+    """One core, its journal and its outbox. `start`, then `run` inside a TaskGroup; one event loop, one thread."""
+
+    def __init__(
+        self,
+        core: Core[E, F],
+        journal: JournalPort,
+        clock: Clock,
+        codec: ActorCodec[E, F],
+        perform: Perform[F],
+        random_source: RandomSource,
+        *,
+        inbox_max: int = INBOX_MAX,
+        snapshot_every: int = SNAPSHOT_EVERY,
+        on_refused: OnRefused[F] | None = None,
+        registry: Registry | None = None,
+    ) -> None:
+        """`perform` may itself await `submit`. `on_refused` hears of effects that a peer refused, before they are marked done."""
+        registry = registry or Registry()
+        self.core, self._journal, self._clock, self._codec = core, journal, clock, codec
+        self._random, self._snapshot_every = random_source, snapshot_every
+        self._inbox: asyncio.Queue[_Entry[E]] = asyncio.Queue(inbox_max)
+        self._flying: deque[tuple[_Entry[E], asyncio.Future[Appended]]] = deque()
+        self._outbox = Outbox(perform, journal, clock, registry, self._fail, on_refused)
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._at = UnixSeconds(0)
+        self._saved_offset, self._saved_at = 0, UnixSeconds(0)  # of the newest snapshot
+        self._is_over, self._is_behind = False, False
+        self._steps = registry.counter("quorate_events_total", "Events journaled, by type.", ("event",))
+        self._refusals = registry.counter("quorate_refused_total", "Events refused, by code.", ("code",))
+        registry.gauge("quorate_inbox", "Events waiting for the loop.", self._inbox.qsize)
+
+    async def start(self) -> None:
+        """Restores the newest snapshot, replays what came after it and queues the effects that were not marked done."""
+        offset = self._restore_snapshot()
+        replayed = 0
+        for stored in self._journal.replay(offset):
+            record = stored.record
+            self._at = record.at
+            # Effects of replayed events are in the outbox already; a Refused here would mean that replay is not faithful.
+            with _of_this_version(f"event {stored.offset}"):
+                self.core.step(Input(record.at, record.random, self._codec.decode_event(record.version, record.payload)))
+            replayed += 1
+            if replayed % 256 == 0:
+                await asyncio.sleep(0)
+        for pending in self._journal.pending_effects():
+            with _of_this_version(f"effect {pending.key}"):
+                self._outbox.add(self._codec.decode_effect(pending.version, pending.payload))
+        log.info("journal: %d events, %d replayed, %d effects pending", self._journal.last_offset, replayed, self._outbox.pending)
+
+    async def run(self) -> None:
+        """Steps and performs until cancelled. Raises what ends it: a failed append, or a bug in a step or in `perform`."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._raise_failure(), name="journal failure")
+                group.create_task(self._take_all(), name="steps")
+                group.create_task(self._outbox.run(), name="outbox")
+        finally:
+            self._is_over = True
+            self._abandon()
+
+    async def submit(self, event: E) -> object:
+        """Steps the event; returns the reply once event and effects are durable. Raises `Refused` as the core did.
+
+        Waits while the inbox is full; `Unavailable` when too many effects are pending or the actor has ended.
+        """
+        self._check_room()
+        reply: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        await self._inbox.put(_Entry(event, reply))
+        if self._is_over:
+            self._abandon()
+        return await reply
+
+    def post(self, event: E) -> None:
+        """Queues an event that nobody waits for; a refusal is counted. `Unavailable` when the inbox is full."""
+        self._check_room()
+        try:
+            self._inbox.put_nowait(_Entry(event, None))
+        except asyncio.QueueFull as error:
+            raise Unavailable(f"the inbox is full ({self._inbox.maxsize} events)", 0.1) from error
+
+    @property
+    def newest_at(self) -> UnixSeconds:
+        """When the newest event was taken; 0 before the first."""
+        return self._at
+
+    def is_settled(self) -> bool:
+        """Nothing waits to be stepped, to become durable or to be performed."""
+        return self._inbox.empty() and not self._flying and not self._outbox.pending
+
+    # ---- one event
+
+    async def _take_all(self) -> None:
+        while True:
+            entry = await self._inbox.get()
+            if len(self._flying) >= FLYING_MAX:
+                await asyncio.wait([self._flying[0][1]])
+            try:
+                self._take(entry)
+            except BaseException:
+                self._abandon(entry)
+                raise
+
+    def _take(self, entry: _Entry[E]) -> None:
+        at = self._time()
+        random = self._random()
+        try:
+            outcome = self.core.step(Input(at, random, entry.event))
+        except Refused as refusal:
+            # Nothing changed, so there is nothing to journal; whoever asked is told.
+            self._refusals.add(refusal.code.value)
+            log.info("%s refused: %s", type(entry.event).__name__, refusal)
+            if entry.reply is not None and not entry.reply.done():
+                entry.reply.set_exception(refusal)
+            return
+        self._at = at
+        self._append(entry, outcome, Record(self._codec.version, at, random, self._codec.encode_event(entry.event)))
+
+    def _time(self) -> UnixSeconds:
+        """Now, but never before the newest event: replay and every deadline lean on that. So a clock put back makes time stand still."""
+        now = UnixSeconds(int(self._clock.now()))
+        behind = self._at - now
+        if behind > BEHIND_SECONDS and not self._is_behind:
+            log.error("the clock is %d s behind the journal: no deadline comes and nothing lapses here until it has caught up", behind)
+        self._is_behind = behind > BEHIND_SECONDS
+        return max(self._at, now)
+
+    def _append(self, entry: _Entry[E], outcome: Outcome[F], record: Record) -> None:
+        effects = [(effect.key, self._codec.encode_effect(effect)) for effect in outcome.effects]
+        assert len({key for key, _ in effects}) == len(effects), "two effects of one step have the same key"
+        crash_point("actor.before-append", entry.event)
+        future = self._journal.append(record, effects)
+        self._flying.append((entry, future))
+        future.add_done_callback(partial(self._durable, outcome))
+        if self._is_snapshot_due():
+            self._save_snapshot()
+
+    def _durable(self, outcome: Outcome[F], future: asyncio.Future[Appended]) -> None:
+        """Called in order of appends. Only from here on may anybody learn what the step decided."""
+        entry, flown = self._flying.popleft()
+        assert flown is future, "appends become durable in order"
+        error = future.exception()
+        if error is not None:
+            self._fail(error)
+            if entry.reply is not None and not entry.reply.done():
+                entry.reply.set_exception(error)
+            return
+        crash_point("actor.after-append", entry.event)
+        self._steps.add(type(entry.event).__name__)
+        fresh = future.result().fresh
+        for effect in outcome.effects:
+            if effect.key in fresh:
+                self._outbox.add(effect)
+        if entry.reply is not None and not entry.reply.done():
+            entry.reply.set_result(outcome.reply)
+
+    # ---- snapshots: 8 bytes of time, then the core's
+
+    def _is_snapshot_due(self) -> bool:
+        events = self._journal.last_offset - self._saved_offset
+        return events >= self._snapshot_every or (events >= SNAPSHOT_LEAST and self._at - self._saved_at >= SNAPSHOT_SECONDS)
+
+    def _save_snapshot(self) -> None:
+        self._saved_offset, self._saved_at = self._journal.last_offset, self._at
+        payload = self._at.to_bytes(8, "big") + self.core.snapshot()
+        saved = self._journal.save_snapshot(Snapshot(self._saved_offset, self._codec.version, payload))
+        saved.add_done_callback(self._saved)
+
+    def _saved(self, future: asyncio.Future[None]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._fail(error)
+
+    def _restore_snapshot(self) -> int:
+        snapshot = self._journal.load_snapshot()
+        if snapshot is None or snapshot.version != self._codec.version:
+            # Another version's snapshot is worth nothing, but its events are: replay them all.
+            return 0
+        self._at = UnixSeconds(int.from_bytes(snapshot.payload[:8], "big"))
+        with _of_this_version(f"the snapshot at event {snapshot.offset}"):
+            self.core.restore(snapshot.payload[8:])
+        self._saved_offset, self._saved_at = snapshot.offset, self._at
+        return snapshot.offset
+
+    # ---- the end
+
+    def _check_room(self) -> None:
+        if self._is_over:
+            raise Unavailable("the daemon is stopping")
+        if self._outbox.pending > PENDING_MAX and not is_performing.get():
+            raise Unavailable(f"{self._outbox.pending} effects wait to be performed", 1.0)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+            self._failure.exception()  # seen: during a shutdown nobody else may look at it
+            log.critical("the actor ends: %s", error)
+
+    async def _raise_failure(self) -> None:
+        await self._failure
+
+    def _abandon(self, *entries: _Entry[E]) -> None:
+        """Nobody is left to answer those who wait: they were told nothing, and their events may or may not be on disk."""
+        waiting = [*entries, *(entry for entry, _ in self._flying)]
+        while not self._inbox.empty():
+            waiting.append(self._inbox.get_nowait())
+        for entry in waiting:
+            if entry.reply is not None and not entry.reply.done():
+                entry.reply.set_exception(Unavailable("the daemon is stopping"))
+
+
+@contextmanager
+def _of_this_version(what: str) -> Iterator[None]:
+    """Its checksum says that it is what was written; so what is wrong with it is that another version of this program wrote it."""
+    try:
+        yield
+    except Refused as refused:
+        why = refused.detail or str(refused)
+        raise JournalError(
+            f"{what} in the journal was written by another version of this program ({why}). Nothing was changed: start that version again,"
+            " or one that says that it reads what that one wrote"
+        ) from refused

@@ -1,0 +1,135 @@
+"""Performs effects that are durable: in order within a lane, lanes side by side, again after failures of the world.
+
+An effect leaves the outbox only after it was performed, so a crash in between performs it once more.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Generic, TypeVar
+
+from quorate_protocol.ports import Clock
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.step import Effect
+from quorate_runtime.journal.journal_port import JournalFailed, JournalPort
+from quorate_runtime.process.crash_points import crash_point
+from quorate_runtime.process.metrics import Registry
+
+F = TypeVar("F", bound=Effect)
+
+PARALLEL_MAX = 256  # effects performed at one time
+RETRY_FIRST_SECONDS = 0.1
+RETRY_MAX_SECONDS = 30.0
+
+Perform = Callable[[F], Awaitable[None]]
+OnRefused = Callable[[F, Refused], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+is_performing: ContextVar[bool] = ContextVar("is_performing", default=False)
+"""Whether this task performs an effect; such a task may submit events even when no more are taken from others."""
+
+
+class Outbox(Generic[F]):
+    """Lanes of effects. What they hold is bounded by the actor, which takes no new events while too much is pending."""
+
+    def __init__(
+        self,
+        perform: Perform[F],
+        journal: JournalPort,
+        clock: Clock,
+        registry: Registry,
+        on_done_failed: Callable[[BaseException], None],
+        on_refused: OnRefused[F] | None = None,
+    ) -> None:
+        """`on_refused` is awaited before the effect is marked done, so an event that it submits is durable first."""
+        self._perform, self._journal, self._clock = perform, journal, clock
+        self._on_done_failed, self._on_refused = on_done_failed, on_refused
+        self._lanes: dict[str, deque[F]] = {}
+        self._slots = asyncio.Semaphore(PARALLEL_MAX)
+        self._idle_lanes: list[str] = []  # lanes with effects and no task yet
+        self._done: list[str] = []  # performed, and to be marked in this turn of the loop
+        self._wake = asyncio.Event()
+        self.pending = 0
+        self._results = registry.counter("quorate_effects_total", "Effects by what came of an attempt.", ("effect", "result"))
+        registry.gauge("quorate_effects_pending", "Effects decided and not yet performed.", lambda: self.pending)
+
+    async def run(self) -> None:
+        """Performs until cancelled. All lane tasks are its own: a task made anywhere else could outlive a cancellation."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._wake.clear()
+                    for lane in self._idle_lanes:
+                        group.create_task(self._run_lane(lane), name=f"lane {lane}")
+                    self._idle_lanes.clear()
+                    await self._wake.wait()
+        finally:
+            self._mark_done()
+
+    def add(self, effect: F) -> None:
+        """Takes a durable effect; it is performed while `run` runs."""
+        self.pending += 1
+        name = effect.lane
+        lane = self._lanes.get(name)
+        if lane is not None:
+            lane.append(effect)
+            return
+        self._lanes[name] = deque([effect])
+        self._idle_lanes.append(name)
+        self._wake.set()
+
+    async def _run_lane(self, lane: str) -> None:
+        is_performing.set(True)
+        effects = self._lanes[lane]
+        while effects:
+            await self._finish(effects[0])
+            effects.popleft()
+            self.pending -= 1
+        del self._lanes[lane]
+
+    async def _finish(self, effect: F) -> None:
+        """Performs until it worked or was refused. Any other exception is a bug and ends the actor."""
+        kind = type(effect).__name__
+        delay = RETRY_FIRST_SECONDS
+        while True:
+            try:
+                async with self._slots:
+                    crash_point("effect.before", effect)
+                    await self._perform(effect)
+                    crash_point("effect.after", effect)
+            except Unavailable as error:
+                # The world failed: the effect stays pending and is tried again, for ever, ever more slowly.
+                self._results.add(kind, "unavailable")
+                log.warning("%s %s is retried: %s", kind, effect.key, error)
+                await self._clock.sleep(min(max(delay, error.retry_after), RETRY_MAX_SECONDS))
+                delay = min(2 * delay, RETRY_MAX_SECONDS)
+                continue
+            except Refused as refusal:
+                # A peer will never take it; the core learns of it through on_refused if it wants to.
+                self._results.add(kind, "refused")
+                log.warning("%s %s was refused: %s", kind, effect.key, refusal)
+                if self._on_refused is not None:
+                    await self._on_refused(effect, refusal)
+            else:
+                self._results.add(kind, "done")
+            break
+        if not self._done:
+            asyncio.get_running_loop().call_soon(self._mark_done)
+        self._done.append(effect.key)
+
+    def _mark_done(self) -> None:
+        """Once for all effects that were finished in one turn of the loop. What a crash keeps from being marked is performed again."""
+        keys, self._done = self._done, []
+        if not keys:
+            return
+        try:
+            self._journal.mark_done(keys).add_done_callback(self._marked)
+        except JournalFailed as error:
+            # An append failed before: the actor ends by that.
+            self._on_done_failed(error)
+
+    def _marked(self, future: asyncio.Future[None]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._on_done_failed(error)

@@ -1,0 +1,1 @@
+"""The drand-format beacon: HTTP client and signature check."""

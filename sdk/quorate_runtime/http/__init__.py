@@ -1,0 +1,1 @@
+"""HTTP as servers and clients of this project need it: bounded."""

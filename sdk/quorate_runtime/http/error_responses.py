@@ -1,0 +1,85 @@
+"""The one place where errors of HTTP handlers become answers: typed, bounded, without a trace of ours. Coordinator and node share it."""
+
+import json
+import logging
+import math
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
+from quorate_runtime.journal.journal_port import JournalFailed
+
+log = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+STARTED = web.RequestKey("started", bool)
+OF_STATUS: dict[int, Code] = {404: Code.UNKNOWN, 405: Code.UNSUPPORTED, 413: Code.OVERSIZE, 415: Code.UNSUPPORTED, 503: Code.BUSY}
+"""Codes of what the HTTP library refuses by itself; others are malformed."""
+
+
+class Busy(Refused):
+    """Too much at once; `retry_after` whole seconds say when to come again."""
+
+    def __init__(self, detail: str, retry_after_seconds: float) -> None:
+        super().__init__(Code.BUSY, detail)
+        self.retry_after = max(1, math.ceil(retry_after_seconds))
+
+
+def refusal_answer(code: str, sentence: str, detail: str, status: int, headers: dict[str, str] | None = None) -> web.Response:
+    """The one form of every answer of 400 and above."""
+    tree = {"code": code, "sentence": sentence, "detail": detail[:2000]}
+    return web.Response(status=status, text=json.dumps(tree), content_type="application/json", headers=headers)
+
+
+def coded(code: Code, detail: str, status: int | None = None) -> web.Response:
+    """A refusal by its code."""
+    meaning = MEANINGS[code]
+    return refusal_answer(code.value, meaning.sentence, detail, status or meaning.status)
+
+
+def internal() -> web.Response:
+    """A bug of ours: what it was stands in the log only."""
+    return refusal_answer("internal", "The service failed; this is not your fault.", "it is in the service's log", 500)
+
+
+@web.middleware
+async def failures(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error of a handler becomes an answer."""
+    try:
+        return await handler(request)
+    except (Refused, Unavailable) as error:  # the answer itself
+        if request.get(STARTED):
+            log.warning("%s %s was cut: %s", request.method, request.path[:200], error)
+            raise ConnectionResetError("the answer had begun") from error
+        return _told(error)
+    except JournalFailed as error:  # by design: where nothing can be written down the actor ends the daemon, and says why with the remedy
+        log.error("%s %s has no answer: %s", request.method, request.path[:200], error)
+        if request.get(STARTED):
+            raise ConnectionResetError("the answer had begun") from error
+        return _told(Unavailable("the daemon is stopping"))
+    except web.HTTPException as error:  # the answer itself, in our form
+        if error.status < 400:
+            raise
+        return coded(OF_STATUS.get(error.status, Code.MALFORMED), error.reason, error.status)
+    except ConnectionError:
+        raise  # whoever asked is gone
+    except Exception:
+        log.exception("%s %s failed", request.method, request.path[:200])
+        if request.get(STARTED):
+            raise ConnectionResetError("the answer had begun") from None
+        return internal()
+
+
+def _told(error: Refused | Unavailable) -> web.Response:
+    if isinstance(error, Unavailable):
+        wait = {"Retry-After": str(max(1, round(error.retry_after)))}
+        return refusal_answer("unavailable", "Try again later.", str(error), 503, wait)
+    if isinstance(error, Busy):
+        meaning = MEANINGS[Code.BUSY]
+        return refusal_answer(error.code.value, meaning.sentence, error.detail, meaning.status, {"Retry-After": str(error.retry_after)})
+    return coded(error.code, error.detail)
+
+
+async def mark_started(request: web.Request, _: web.StreamResponse) -> None:
+    """Signal `on_response_prepare`: from here on no other answer can be given."""
+    request[STARTED] = True

@@ -1,0 +1,1 @@
+"""The journal: what a daemon decided, on disk."""

@@ -1,0 +1,1 @@
+"""Keys: keystore, passphrases, signatures and boxes."""

@@ -1,0 +1,141 @@
+"""Signatures and boxes: secp256k1 for accounts (coincurve), Ed25519 for peers and X25519 for sealed boxes (PyNaCl).
+
+One core signs, and recovers, on the order of ten thousand account signatures a second.
+"""
+
+import os
+from functools import lru_cache
+
+from coincurve import PrivateKey, PublicKey
+from nacl.exceptions import BadSignatureError, CryptoError
+from nacl.public import Box, SealedBox
+from nacl.public import PrivateKey as NaClPrivateKey
+from nacl.public import PublicKey as NaClPublicKey
+from nacl.signing import SigningKey, VerifyKey
+
+from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.messages.envelope import check_signature_form
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Hash32, Signature
+
+STREAM_BLOCK = 128  # values
+
+
+def recover(digest: Hash32, sig: Signature) -> Address:
+    """Address that signed a 32-byte digest (`envelope.Recover`); `Refused(BAD_SIGNATURE)` for malleable, malformed or impossible ones."""
+    check_signature_form(sig)
+    try:
+        key = PublicKey.from_signature_and_message(sig[:64] + bytes([sig[64] - 27]), digest, hasher=None)
+    except ValueError as error:
+        raise Refused(Code.BAD_SIGNATURE, "no key makes this signature") from error
+    return address_of(key.format(compressed=False))
+
+
+@lru_cache(maxsize=1024)
+def recover_again(digest: Hash32, sig: Signature) -> Address:
+    """`recover` for what comes again and again: a client's session with each of its orders, its token with each request."""
+    return recover(digest, sig)
+
+
+def address_of(public_key: bytes) -> Address:
+    """EVM address of a 65-byte uncompressed public key."""
+    assert len(public_key) == 65 and public_key[0] == 4, "an uncompressed point is needed"
+    return Address(keccak256(public_key[1:])[12:])
+
+
+def new_secret() -> Hash32:
+    """32 fresh random bytes: a secp256k1 secret (out of range once in 2^128), an Ed25519 seed, an X25519 secret."""
+    return Hash32(os.urandom(32))
+
+
+class SecretStream:
+    """Fresh random values for the steps of an actor, drawn from the system a block at a time: a call each costs the interpreter's
+    lock. Not for keys. A forked child draws a block of its own.
+    """
+
+    __slots__ = ("_block", "_pid")
+
+    def __init__(self) -> None:
+        self._block: list[Hash32] = []
+        self._pid = os.getpid()
+
+    def __call__(self) -> Hash32:
+        """32 bytes that nobody foresees and that never come again."""
+        if not self._block or self._pid != os.getpid():
+            self._pid, data = os.getpid(), os.urandom(32 * STREAM_BLOCK)
+            self._block = [Hash32(data[at : at + 32]) for at in range(0, len(data), 32)]
+        return self._block.pop()
+
+
+class KeySigner:
+    """`ports.Signer` with a key in memory."""
+
+    def __init__(self, secret: bytes) -> None:
+        """ValueError for a secret that is no secp256k1 key."""
+        if len(secret) != 32:
+            raise ValueError("an account secret has 32 bytes")
+        self._key = PrivateKey(secret)
+        self.address = address_of(self._key.public_key.format(compressed=False))
+
+    def sign(self, digest: bytes) -> Signature:
+        """Deterministic (RFC 6979) low-s signature of a 32-byte digest: r | s | v."""
+        assert len(digest) == 32, "sign digests, not messages"
+        raw = self._key.sign_recoverable(digest, hasher=None)
+        return Signature(raw[:64] + bytes([raw[64] + 27]))
+
+
+class PeerKey:
+    """Ed25519 key of one node's p2p identity."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._key = SigningKey(seed)
+        self.public = Hash32(bytes(self._key.verify_key))
+
+    def sign(self, message: bytes) -> Signature:
+        """64 bytes."""
+        return Signature(self._key.sign(message).signature)
+
+
+def verify_peer(public: Hash32, message: bytes, sig: Signature) -> None:
+    """`Refused(BAD_SIGNATURE)` unless the Ed25519 key signed the message."""
+    try:
+        _verify_key(public).verify(message, sig)
+    except (BadSignatureError, ValueError) as error:
+        raise Refused(Code.BAD_SIGNATURE, "the peer key did not sign this") from error
+
+
+@lru_cache(maxsize=4096)
+def _verify_key(public: Hash32) -> VerifyKey:
+    return VerifyKey(public)
+
+
+class BoxKey:
+    """X25519 key that opens what was sealed to it."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = NaClPrivateKey(secret)
+        self.public = Hash32(bytes(self._key.public_key))
+
+    def open_sealed(self, sealed: bytes) -> bytes:
+        """What an anonymous sender sealed with `seal_to`; `Refused(DOES_NOT_OPEN)` otherwise."""
+        try:
+            return SealedBox(self._key).decrypt(sealed)
+        except CryptoError as error:
+            raise Refused(Code.DOES_NOT_OPEN, "it was not sealed to this box key, or it was changed") from error
+
+    def box(self, to: Hash32, plain: bytes) -> bytes:
+        """Authenticated box to a public key: a random 24-byte nonce and the ciphertext."""
+        return bytes(Box(self._key, NaClPublicKey(to)).encrypt(plain))
+
+    def open_box(self, sender: Hash32, boxed: bytes) -> bytes:
+        """What `sender` boxed to this key; `Refused(DOES_NOT_OPEN)` otherwise."""
+        try:
+            return Box(self._key, NaClPublicKey(sender)).decrypt(boxed)
+        except (CryptoError, ValueError) as error:
+            # ValueError: shorter than its nonce.
+            raise Refused(Code.DOES_NOT_OPEN, "that sender did not box this to this key") from error
+
+
+def seal_to(public: Hash32, plain: bytes) -> bytes:
+    """libsodium sealed box: anyone can make it, only the key's owner opens it; 48 bytes longer than what it holds."""
+    return SealedBox(NaClPublicKey(public)).encrypt(plain)

@@ -1,0 +1,149 @@
+"""The keystore: one folder per role with one encrypted file per key (DESIGN §5).
+
+Files are created once with mode 0600 and never overwritten; a file that others can read is refused, because its secret must be
+taken as known. The passphrase comes as a value: cli reads it from a prompt, a file or a systemd credential.
+"""
+
+import os
+import stat
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from quorate_protocol.limits import DEVNET, Limits
+from quorate_protocol.units import Hash32
+from quorate_runtime.keys import keystore_v3
+from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey, new_secret
+
+KEY_FILE_BYTES_MAX = 16 * 1024
+PASSPHRASE_BYTES_MAX = 1024
+
+
+class KeystoreError(Exception):
+    """A key cannot be used or written; the message names the file and the remedy."""
+
+
+class Kind(StrEnum):
+    """What a key file holds."""
+
+    ACCOUNT = "secp256k1"
+    PEER = "ed25519"
+    BOX = "x25519"
+
+
+@dataclass(frozen=True, slots=True)
+class Keystore:
+    """Keys of one role. Names are file names without `.json`: operator, payout, session, peer, box."""
+
+    folder: Path
+    passphrase: str
+    kdf: keystore_v3.Kdf
+
+    @classmethod
+    def at(cls, folder: Path, passphrase: str, limits: Limits) -> "Keystore":
+        """The keystore in a folder, which is made when missing. A devnet's keys are cheap to open, hence worthless elsewhere."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return cls(folder, passphrase, keystore_v3.CHEAP if limits.name == DEVNET.name else keystore_v3.STRONG)
+
+    def __repr__(self) -> str:
+        return f"Keystore({str(self.folder)!r})"  # without the passphrase
+
+    def has(self, name: str) -> bool:
+        """Whether a key of that name exists."""
+        return self._path(name).exists()
+
+    def create_account(self, name: str, secret: Hash32 | None = None) -> KeySigner:
+        """A new account key, or an imported one."""
+        secret = secret or new_secret()
+        signer = KeySigner(secret)
+        self._write(name, secret, {"address": signer.address.hex(), "kind": Kind.ACCOUNT.value})
+        return signer
+
+    def account(self, name: str) -> KeySigner:
+        """Opens an account key; files of other wallets (version 3) serve too."""
+        return KeySigner(self._read(name))
+
+    def create_peer(self, name: str = "peer") -> PeerKey:
+        """A new Ed25519 key."""
+        secret = new_secret()
+        key = PeerKey(secret)
+        self._write(name, secret, {"public": key.public.hex(), "kind": Kind.PEER.value})
+        return key
+
+    def peer(self, name: str = "peer") -> PeerKey:
+        """Opens the Ed25519 key."""
+        return PeerKey(self._read(name))
+
+    def create_box(self, name: str = "box") -> BoxKey:
+        """A new X25519 key."""
+        secret = new_secret()
+        key = BoxKey(secret)
+        self._write(name, secret, {"public": key.public.hex(), "kind": Kind.BOX.value})
+        return key
+
+    def box(self, name: str = "box") -> BoxKey:
+        """Opens the X25519 key."""
+        return BoxKey(self._read(name))
+
+    def _path(self, name: str) -> Path:
+        assert name.replace("-", "").isalnum(), f"{name!r} is not a key name"
+        return self.folder / f"{name}.json"
+
+    def _write(self, name: str, secret: bytes, extra: dict[str, str]) -> None:
+        """Whole or not at all, and never over another key: losing a key loses money."""
+        path = self._path(name)
+        text = keystore_v3.encrypt(secret, self.passphrase, self.kdf, extra)
+        draft = path.with_suffix(f".{os.getpid()}.new")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(draft, path)
+        except FileExistsError as error:
+            raise KeystoreError(f"{path} exists. Move it away first if you really want a new key.") from error
+        finally:
+            draft.unlink()
+        _sync_folder(self.folder)
+
+    def _read(self, name: str) -> bytes:
+        path = self._path(name)
+        text = read_private(path, KEY_FILE_BYTES_MAX)
+        try:
+            return keystore_v3.decrypt(text, self.passphrase)
+        except keystore_v3.WrongPassphrase as error:
+            raise KeystoreError(f"the passphrase does not open {path}; give the one it was made with (--password-file FILE)") from error
+        except keystore_v3.Malformed as error:
+            raise KeystoreError(f"{path}: {error}. Restore it from your backup.") from error
+
+
+def read_passphrase_file(path: Path) -> str:
+    """First line of a password file or systemd credential; refused when others can read it."""
+    lines = read_private(path, PASSPHRASE_BYTES_MAX).decode().splitlines()
+    if not lines or not lines[0]:
+        raise KeystoreError(f"{path} is empty: write the passphrase on its first line")
+    return lines[0]
+
+
+def read_private(path: Path, bytes_max: int) -> bytes:
+    """A file that only its owner can read. `KeystoreError` says what to do otherwise."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if stat.S_IMODE(mode) & 0o077:
+                raise KeystoreError(f"{path} can be read by others (mode {stat.S_IMODE(mode):04o}). Run: chmod 600 {path}")
+            data = file.read(bytes_max + 1)
+    except OSError as error:
+        raise KeystoreError(f"{path} cannot be read: {error.strerror}") from error
+    if len(data) > bytes_max:
+        raise KeystoreError(f"{path} is larger than {bytes_max} bytes: it is not what belongs there")
+    return data
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

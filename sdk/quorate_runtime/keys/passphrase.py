@@ -1,0 +1,32 @@
+"""Where a daemon's passphrase comes from: a file, a systemd credential, or the keyboard."""
+
+import getpass
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from quorate_runtime.keys.keystore import KeystoreError, read_passphrase_file
+
+CREDENTIAL = "passphrase"
+
+
+def passphrase_of(path: Path | None, environment: Mapping[str, str], whose: str, is_new: bool = False) -> str:
+    """From `path`, else the file $QUORATE_PASSWORD_FILE, else the credential `passphrase`, else typed, twice for a new key.
+
+    KeystoreError when nobody is there to ask, or the two differ: a typing error in a new key would lock its money away.
+    """
+    if path is None and environment.get("QUORATE_PASSWORD_FILE"):
+        path = Path(environment["QUORATE_PASSWORD_FILE"])
+    folder = environment.get("CREDENTIALS_DIRECTORY")
+    if path is None and folder and (Path(folder) / CREDENTIAL).exists():
+        path = Path(folder) / CREDENTIAL
+    if path is not None:
+        return read_passphrase_file(path)
+    if not sys.stdin.isatty():
+        raise KeystoreError("no passphrase: run this in a terminal, or give --password-file FILE (mode 0600) or QUORATE_PASSWORD_FILE")
+    typed = getpass.getpass(f"Passphrase of the {whose}'s keys: ")
+    if not typed:
+        raise KeystoreError("the passphrase is empty")
+    if is_new and getpass.getpass("Again: ") != typed:
+        raise KeystoreError("the two passphrases differ; nothing was made")
+    return typed

@@ -1,0 +1,289 @@
+"""The `Peers` port over WebSocket: providers dial coordinators, then both may ask (DESIGN §11, fallback transport).
+
+Hello: the server sends a challenge; the dialer signs it with its operator key, for this server only, so that a stranger cannot
+pass the answer on to another server. The server is authenticated by TLS (wss) where it matters; frames carry their own
+signatures in either case.
+"""
+
+import asyncio
+import logging
+import os
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import aiohttp
+from aiohttp import web
+
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.ports import Clock, Handler, Signer
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Hash32, Seconds, Signature
+from quorate_runtime.http.client_networks import network_of
+from quorate_runtime.http.error_responses import Busy
+from quorate_runtime.keys.crypto import recover
+from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX, Channel
+
+HELLO_TAG = "quorate-peers/1"
+HELLO_BYTES_MAX = 1024
+HELLO_SECONDS = 10
+PING_SECONDS = 15
+CLOSE_SECONDS = 2.0  # that the other side has to answer a close
+CONNECTIONS_MAX = 4096
+GREETINGS_MAX, NETWORK_GREETINGS_MAX = 512, 256  # connections that have not said hello yet
+RETRY_FIRST_SECONDS = 0.25
+RETRY_MAX_SECONDS = 30.0
+CLOSE_REFUSED = 4003  # WebSocket close code of a refused hello; the reason is the refusal code
+
+Authorize = Callable[[Address, Address], Awaitable[bool]]
+"""(account, key) -> whether the key may speak for the account now."""
+
+T = TypeVar("T")
+WebSocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """Server to dialer: 32 fresh random bytes."""
+
+    challenge: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Dialer to server: who it is, and its key's signature over `hello_digest`."""
+
+    account: Address
+    key: Address
+    sig: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Server to dialer: frames may flow."""
+
+    account: Address
+
+
+def hello_digest(challenge: Hash32, server: Address, account: Address) -> Hash32:
+    """H("quorate-peers/1", challenge, server's account, dialer's account)."""
+    return hash_tuple(HELLO_TAG, challenge, server, account)
+
+
+class _WsSocket:
+    """`peers_channel.Socket` over aiohttp's two kinds of WebSocket."""
+
+    def __init__(self, ws: WebSocket) -> None:
+        self._ws = ws
+
+    async def send(self, message: bytes) -> None:
+        try:
+            await self._ws.send_bytes(message)
+        except asyncio.CancelledError as error:
+            _raise_own(error)
+            raise ConnectionError("the peer does not read") from error
+
+    async def receive(self) -> bytes | None:
+        message = await self._ws.receive()
+        return message.data if message.type is aiohttp.WSMsgType.BINARY else None
+
+    async def close(self, reason: str) -> None:
+        await _hang_up(self._ws, aiohttp.WSCloseCode.OK, reason.encode())
+
+
+def _raise_own(error: asyncio.CancelledError) -> None:
+    """Raises it when it is meant for this task. aiohttp lets all senders of a connection wait for its buffer on one future: a deadline that
+    ends one of them cancels the others too, and every later one, and a task that ends so is missed by nobody.
+    """
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise error
+
+
+async def _hang_up(ws: WebSocket, code: int, message: bytes = b"") -> None:
+    """Closes it within a bound, whether or not the other side reads."""
+    try:
+        async with asyncio.timeout(2 * CLOSE_SECONDS):
+            await ws.close(code=code, message=message)
+    except TimeoutError:
+        return  # not re-raised: aiohttp has cut it
+    except asyncio.CancelledError as error:
+        _raise_own(error)
+
+
+class WsPeers:
+    """Server side: everybody who dialed in and proved its account. A newer connection of an account replaces the older one."""
+
+    def __init__(self, account: Address, handler: Handler, authorize: Authorize) -> None:
+        self._account, self._handler, self._authorize = account, handler, authorize
+        self._channels: dict[Address, tuple[Channel, WebSocket]] = {}
+        self._count = 0
+        self._greeting: Counter[str] = Counter()  # connections that have not said hello yet, by network
+
+    def routes(self, path: str = "/v1/peers") -> list[web.RouteDef]:
+        """To be added to an aiohttp application."""
+        return [web.get(path, self._serve)]
+
+    async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
+        """See `ports.Peers`."""
+        entry = self._channels.get(peer)
+        if entry is None:
+            raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
+        return await entry[0].request(frame, deadline)
+
+    def connected(self) -> frozenset[Address]:
+        """See `ports.Peers`."""
+        return frozenset(self._channels)
+
+    async def close(self) -> None:
+        """Ends all connections; the dialers will come back to whoever listens then."""
+        # Side by side: one that does not answer a close takes its time, and a thousand must not take a thousand times that.
+        await asyncio.gather(*(_hang_up(ws, aiohttp.WSCloseCode.GOING_AWAY) for _, ws in list(self._channels.values())))
+
+    async def _serve(self, request: web.Request) -> web.WebSocketResponse:
+        network = network_of(request.remote)
+        is_crowded = self._greeting.total() >= GREETINGS_MAX or self._greeting[network] >= NETWORK_GREETINGS_MAX
+        if self._count >= CONNECTIONS_MAX or is_crowded:
+            # Strangers are not to fill the places of those who have proved who they are.
+            raise Busy("too many connections; come again", HELLO_SECONDS)
+        ws = web.WebSocketResponse(timeout=CLOSE_SECONDS, heartbeat=PING_SECONDS, max_msg_size=MESSAGE_BYTES_MAX + 1, compress=False)
+        await ws.prepare(request)
+        self._count += 1
+        try:
+            await self._converse(ws, request.remote or "?")
+        finally:
+            self._count -= 1
+        return ws
+
+    async def _converse(self, ws: web.WebSocketResponse, remote: str) -> None:
+        network = network_of(remote)
+        self._greeting[network] += 1
+        try:
+            account = await self._greet(ws)
+        except Refused as refusal:
+            # The peer's fault, and told to it.
+            log.warning("peer at %s: hello refused: %s", remote, refusal)
+            await ws.close(code=CLOSE_REFUSED, message=refusal.code.value.encode())
+            return
+        except (TimeoutError, ConnectionError, TypeError) as error:
+            # Silence, a broken connection, or a message of another type (aiohttp's TypeError): nobody worth a word.
+            log.info("peer at %s: no hello: %r", remote, error)
+            await ws.close()
+            return
+        finally:
+            self._greeting[network] -= 1
+            if not self._greeting[network]:
+                del self._greeting[network]
+        channel = Channel(_WsSocket(ws), "0x" + account.hex(), self._handler)
+        older = self._channels.get(account)
+        self._channels[account] = (channel, ws)
+        log.info("peer 0x%s connected from %s", account.hex(), remote)
+        try:
+            await ws.send_str(canonical.encode(Welcome(self._account)).decode())
+            if older is not None:
+                await _hang_up(older[1], aiohttp.WSCloseCode.OK, b"replaced")
+            await channel.run()
+        except ConnectionError:
+            # It went away in the middle of the welcome.
+            log.info("peer 0x%s went away", account.hex())
+        finally:
+            if self._channels.get(account, (None,))[0] is channel:
+                del self._channels[account]
+
+    async def _greet(self, ws: web.WebSocketResponse) -> Address:
+        """The account of who dialed. `Refused` when it cannot prove it."""
+        challenge = Hash32(os.urandom(32))
+        await ws.send_str(canonical.encode(Challenge(challenge)).decode())
+        async with asyncio.timeout(HELLO_SECONDS):
+            hello = canonical.decode(Hello, (await ws.receive_str()).encode(), HELLO_BYTES_MAX)
+            if recover(hello_digest(challenge, self._account, hello.account), hello.sig) != hello.key:
+                raise Refused(Code.BAD_SIGNATURE, "the hello was signed by another key, or for another server")
+            if not await self._authorize(hello.account, hello.key):
+                raise Refused(Code.WRONG_SIGNER, f"0x{hello.key.hex()} is no operator key of 0x{hello.account.hex()}")
+        return hello.account
+
+
+class WsDialer:
+    """Dialing side: one connection to one server, made again with growing pauses whenever it ends."""
+
+    def __init__(
+        self,
+        url: str,
+        peer: Address,
+        account: Address,
+        signer: Signer,
+        handler: Handler,
+        clock: Clock,
+        jitter: Callable[[], float] = random.random,
+        retry_max: float = RETRY_MAX_SECONDS,
+    ) -> None:
+        """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`. Seconds between tries reach `retry_max`."""
+        self._url, self._peer, self._account, self._signer = url, peer, account, signer
+        self._handler, self._clock, self._jitter, self._retry_max = handler, clock, jitter, retry_max
+        self.connections = 0  # made so far
+        self._channel: Channel | None = None
+        self._ws: aiohttp.ClientWebSocketResponse | None = None
+        self._is_closed = False
+
+    async def run(self) -> None:
+        """Dials until `close` or cancelled. A bug in the handler is raised."""
+        delay = RETRY_FIRST_SECONDS
+        async with aiohttp.ClientSession() as session:
+            while not self._is_closed:
+                try:
+                    await self._connect(session)
+                    delay = RETRY_FIRST_SECONDS
+                except (aiohttp.ClientError, TimeoutError, ConnectionError, Refused) as error:
+                    # The server is away, refuses us or talks nonsense: all of it may be over at the next try.
+                    log.warning("%s: no connection: %s", self._url, error)
+                if not self._is_closed:
+                    await self._clock.sleep(delay * (0.5 + self._jitter()))
+                    delay = min(2 * delay, self._retry_max)
+
+    async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
+        """See `ports.Peers`."""
+        if self._channel is None or peer != self._peer:
+            raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
+        return await self._channel.request(frame, deadline)
+
+    def connected(self) -> frozenset[Address]:
+        """See `ports.Peers`."""
+        return frozenset() if self._channel is None else frozenset([self._peer])
+
+    async def close(self) -> None:
+        """Ends the connection; `run` returns at its next turn, or is cancelled by its owner."""
+        self._is_closed = True
+        if self._ws is not None:
+            await self._ws.close()
+
+    async def _connect(self, session: aiohttp.ClientSession) -> None:
+        """Dials, says hello and reads until the connection ends."""
+        async with session.ws_connect(
+            self._url, heartbeat=PING_SECONDS, max_msg_size=MESSAGE_BYTES_MAX + 1, compress=0, timeout=aiohttp.ClientWSTimeout(ws_close=5.0)
+        ) as ws:
+            self._ws = ws
+            async with asyncio.timeout(HELLO_SECONDS):
+                challenge = await _hear(ws, Challenge)
+                sig = self._signer.sign(hello_digest(challenge.challenge, self._peer, self._account))
+                await ws.send_str(canonical.encode(Hello(self._account, self._signer.address, sig)).decode())
+                await _hear(ws, Welcome)
+            channel = Channel(_WsSocket(ws), "0x" + self._peer.hex(), self._handler)
+            self._channel = channel
+            self.connections += 1
+            log.info("connected to %s", self._url)
+            try:
+                await channel.run()
+            finally:
+                self._channel = None
+
+
+async def _hear(ws: aiohttp.ClientWebSocketResponse, kind: type[T]) -> T:
+    message = await ws.receive()
+    if message.type is not aiohttp.WSMsgType.TEXT:
+        raise ConnectionError(f"the server ended the hello: {message.extra or message.data or ws.close_code}")
+    return canonical.decode(kind, message.data.encode(), HELLO_BYTES_MAX)

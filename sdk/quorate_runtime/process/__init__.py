@@ -1,0 +1,1 @@
+"""The daemon as a process: logs, metrics, health, shutdown, crash points."""

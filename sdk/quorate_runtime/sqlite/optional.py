@@ -1,0 +1,137 @@
+"""A large SQLite file of a daemon that goes on without it: whoever needs the file is told what it has, and effects wait.
+
+One connection writes, from whichever thread; another reads, from the event loop, look-ups of some ten microseconds each.
+"""
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from quorate_protocol.refusals import Unavailable
+from quorate_runtime.sqlite.durable import FileDamaged, FileNewer, damaged, open_whole, used_bytes
+
+log = logging.getLogger(__name__)
+RETRY_SECONDS = 5.0
+OPENING = "opening"
+
+# What says that the contents are not what was written: a page, the head, or tables that are not there. All else passes.
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+
+
+class LargeFile:
+    """Two connections, or the reason why there are none; it is opened as soon as it can be, so a backup may be put in its place."""
+
+    def __init__(self, path: Path, versions: Sequence[str], gone: str = "") -> None:
+        """Opens or makes it; `versions` as in `open_whole`. `gone`: it was there before, so it is not made, and this is the remedy.
+
+        Only a file of a newer program ends the start: `FileNewer`.
+        """
+        self.path = path
+        self._versions, self._gone = versions, gone
+        self._lock = threading.RLock()
+        self._opened: tuple[sqlite3.Connection, sqlite3.Connection] | None = None
+        self._file = 0  # which one is open
+        self._damage = ""  # stays until somebody has looked at it and started anew
+        self._troubles: dict[str, str] = {}  # by what could not be done; it passes when that works again
+        self._next_try = 0.0
+        try:
+            self._connections()
+        except Unavailable as error:
+            log.error("goes on without a file: %s", error)  # not re-raised: told to whoever needs it, and tried again
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, for people; "" when nothing is."""
+        return self._damage or next(iter(self._troubles.values()), "")
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The reader, for the event loop's thread. `Unavailable` while it cannot be read."""
+        _, reader = self._connections()
+        with self._telling("cannot be read"):
+            yield reader
+
+    @contextmanager
+    def writing(self, doing: str) -> Iterator[sqlite3.Connection]:
+        """The writer, one caller at a time, in one transaction that is durable at the end. `Unavailable` while the disk does not take it;
+        `doing` says what.
+        """
+        with self._lock:
+            writer, _ = self._connections()
+            self._must_be_there(doing)
+            with self._telling(doing), writer:
+                yield writer
+
+    def used_bytes(self) -> int:
+        """On the disk, without the pages that wait to be used again."""
+        with self.reading() as reader:
+            return used_bytes(reader)
+
+    def damaged(self, what: str) -> Unavailable:
+        """To raise: something in it is not what was written."""
+        self._damage = str(damaged(self.path, what))
+        return Unavailable(self._damage, RETRY_SECONDS)
+
+    def close(self) -> None:
+        """Lets go of what it has open."""
+        with self._lock:
+            for connection in self._opened or ():
+                connection.close()
+
+    def _connections(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+        opened = self._opened
+        if opened is not None:
+            return opened
+        with self._lock:
+            if self._opened is None:
+                self._open()
+            assert self._opened is not None, "opened, or raised"
+            return self._opened
+
+    def _open(self) -> None:
+        now = time.monotonic()
+        if self.problem and now < self._next_try:
+            raise Unavailable(self.problem, RETRY_SECONDS)
+        self._next_try = now + RETRY_SECONDS
+        if self._gone and not self.path.exists():
+            raise self._told(OPENING, f"{self.path}: it is gone, and it was there before. {self._gone}")
+        try:
+            self._opened = open_whole(self.path, self._versions)
+        except FileNewer:
+            raise
+        except (FileDamaged, Unavailable, OSError) as error:
+            raise self._told(OPENING, str(error)) from error
+        self._file = self.path.stat().st_ino
+        if self._troubles.pop(OPENING, ""):
+            log.warning("%s can be used again", self.path)
+
+    def _told(self, doing: str, text: str) -> Unavailable:
+        self._troubles[doing] = text
+        return Unavailable(text, RETRY_SECONDS)
+
+    def _must_be_there(self, doing: str) -> None:
+        """What is written into a file that was put away, or replaced under us, would be gone at the next start."""
+        try:
+            found = os.stat(self.path).st_ino
+        except OSError:
+            found = 0  # not re-raised: told below
+        if found != self._file:
+            what = "it was taken away or replaced while it was open. Stop this program, put the right file there, start it again"
+            raise self._told(doing, f"{self.path}: {what}")
+
+    @contextmanager
+    def _telling(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.ProgrammingError, sqlite3.IntegrityError):
+            raise  # ours
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
+                raise self.damaged(str(error)) from error
+            raise self._told(doing, f"{self.path} {doing}: {error}") from error
+        self._troubles.pop(doing, None)

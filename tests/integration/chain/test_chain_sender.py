@@ -1,0 +1,302 @@
+"""One key's transactions: each purpose once, through crashes, foreign nonces, silent and lying nodes."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from eth_account import Account
+
+from quorate_devnet.chain.accounts import dev_account
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Hash32
+from quorate_runtime.chain import ChainClient, Outbox, Outgoing, Receipt, Sender, SendPolicy
+from quorate_runtime.chain.outbox import Entry
+from quorate_runtime.chain.transactions import Transaction, sign
+from quorate_runtime.clock import SystemClock
+from support.chain.chain_nodes import Key, Node, calldata, node, pinger_code
+from support.chain.chain_proxy import through
+
+KINDS = ["devnet", "anvil"]
+QUICK = SendPolicy(poll_seconds=0.02, resend_seconds=0.2, bump_seconds=60)
+SINK = Address(b"\x22" * 20)
+
+
+@asynccontextmanager
+async def mining(chain: Node, every: float = 0.05) -> AsyncIterator[None]:
+    """Blocks come while the body runs."""
+
+    async def tick() -> None:
+        while True:
+            await chain.mine()
+            await asyncio.sleep(every)
+
+    task = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def new_sender(chain: Node, path: Path, index: int = 0, policy: SendPolicy = QUICK) -> Sender:
+    return Sender(chain.client, Key(index), path, SystemClock(), policy)
+
+
+async def deploy(chain: Node, sender: Sender) -> Address:
+    receipt = await sender.send("deploy", None, pinger_code(), deadline_seconds=10)
+    assert receipt.contract is not None
+    return receipt.contract
+
+
+def test_serialisation_equals_eth_account() -> None:
+    for to, data, value in ((SINK, b"", 5), (None, b"\x60" * 300, 0), (SINK, b"\x00", 0), (SINK, b"\x7f", 10**20)):
+        ours = sign(Transaction(31337, 200, to, data, value, 90_000, 3 * 10**9, 7), Key(3))
+        fields = {"chainId": 31337, "nonce": 200, "data": data, "value": value, "gas": 90_000, "maxFeePerGas": 3 * 10**9, "type": 2}
+        fields |= {"maxPriorityFeePerGas": 7} | ({"to": to} if to else {})
+        theirs = Account.from_key(dev_account(3)).sign_transaction(fields)
+        assert (ours.raw, ours.hash) == (bytes(theirs.raw_transaction), bytes(theirs.hash))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_thirty_at_once_all_arrive_once(kind: str, tmp_path: Path) -> None:
+    async with node(kind) as chain:
+        sender = new_sender(chain, tmp_path / "outbox")
+        async with mining(chain):
+            contract = await deploy(chain, sender)
+            sends = [sender.send(f"ping {i}", contract, calldata("ping(uint256)", 1 << i), deadline_seconds=20) for i in range(30)]
+            receipts = await asyncio.gather(*sends)
+        assert all(receipt.success for receipt in receipts)
+        assert await chain.client.nonce(sender.address) == 31
+        assert int.from_bytes(await chain.client.call(contract, calldata("total()")), "big") == 2**30 - 1
+        sender.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_same_purpose_is_sent_once(kind: str, tmp_path: Path) -> None:
+    async with node(kind) as chain:
+        sender = new_sender(chain, tmp_path / "outbox")
+        async with mining(chain):
+            contract = await deploy(chain, sender)
+            data = calldata("ping(uint256)", 5)
+            both = await asyncio.gather(*(sender.send("epoch 7", contract, data, deadline_seconds=10) for _ in range(5)))
+            again = new_sender(chain, tmp_path / "outbox")
+            late = await again.send("epoch 7", contract, calldata("ping(uint256)", 6), deadline_seconds=10)
+        assert {receipt.transaction for receipt in [*both, late]} == {late.transaction}
+        assert await chain.client.nonce(sender.address) == 2
+        assert await again.known("epoch 7") and not await again.known("epoch 8")
+
+
+@pytest.mark.parametrize("sent_before_the_crash", [False, True])
+async def test_killed_between_persisting_and_sending(sent_before_the_crash: bool, tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        path, key = tmp_path / "outbox", Key(0)
+        dying = new_sender(chain, path)
+        # What send() does up to the crash: sign and persist, perhaps hand over, never wait.
+        entry = await dying._prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
+        if sent_before_the_crash:
+            await chain.client.send_raw(entry.attempts[0].raw)
+            await chain.mine()
+        dying.close()
+        reborn = new_sender(chain, path)
+        async with mining(chain):
+            receipt = await reborn.send("pay", SINK, b"", value=9, gas=21_000, deadline_seconds=10)
+        assert receipt.transaction == entry.attempts[0].hash and receipt.success
+        assert await chain.client.balance(SINK) == 9
+        assert await chain.client.nonce(key.address) == 1
+
+
+async def test_in_order_means_rising_nonces_in_one_block(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        sender = new_sender(chain, tmp_path / "outbox")
+        outgoing = [Outgoing(f"transfer {i}", SINK, b"", value=10 + i, gas=21_000) for i in range(6)]
+        waiting = asyncio.create_task(sender.send_in_order(outgoing, deadline_seconds=10))
+        deadline = time.time() + 10
+        while await chain.client.nonce(sender.address, "pending") < 6:
+            assert time.time() < deadline
+            await asyncio.sleep(0.02)
+        await chain.mine()
+        receipts = await waiting
+        assert {receipt.block for receipt in receipts} == {1}
+        block = await chain.client.rpc.request("eth_getBlockByNumber", "0x1", True)
+        assert [int(item["value"], 16) for item in sorted(block["transactions"], key=lambda item: int(item["nonce"], 16))] == list(
+            range(10, 16)
+        )
+
+
+async def test_a_forgotten_crash_does_not_hold_up_later_purposes(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        path = tmp_path / "outbox"
+        dying = new_sender(chain, path)
+        await dying._prepare(Entry("never asked for again", -1, SINK, b"", 1, 21_000, ()))
+        dying.close()
+        async with mining(chain):
+            await new_sender(chain, path).send("next", SINK, b"", value=2, deadline_seconds=10)
+        assert await chain.client.balance(SINK) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_revert_is_refused_with_its_reason_and_stays_so(kind: str, tmp_path: Path) -> None:
+    async with node(kind) as chain:
+        sender = new_sender(chain, tmp_path / "outbox")
+        async with mining(chain):
+            contract = await deploy(chain, sender)
+            data = calldata("late(uint256)", 1)
+            for purpose, gas in (("estimated", None), ("mined", 100_000), ("mined", 100_000)):
+                with pytest.raises(Refused) as refusal:
+                    await sender.send(purpose, contract, data, gas=gas, deadline_seconds=10)
+                assert (refusal.value.code, refusal.value.detail) == (Code.CHAIN, "late")
+        assert await chain.client.nonce(sender.address) == 2  # the estimate cost no nonce, the mined one a single one
+
+
+async def test_a_nonce_used_by_another_program_is_replaced(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        sender, key = new_sender(chain, tmp_path / "outbox"), Key(0)
+        entry = await sender._prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
+        assert entry.nonce == 0
+        await chain.client.send_raw(sign(Transaction(31337, 0, Address(bytes(20)), b"", 0, 21_000, 10**11, 10**9), key).raw)
+        await chain.mine()
+        async with mining(chain):
+            receipt = await sender.send("pay", SINK, b"", value=9, gas=21_000, deadline_seconds=10)
+        assert receipt.success and await chain.client.nonce(key.address) == 2
+        assert await chain.client.balance(SINK) == 9
+
+
+async def test_what_no_node_takes_is_refused_and_its_nonce_is_free_again(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        sender = new_sender(chain, tmp_path / "outbox")
+        async with mining(chain):
+            with pytest.raises(Refused, match="insufficient funds"):
+                await sender.send("too much", SINK, b"", value=10**30, gas=21_000, deadline_seconds=10)
+            assert not await sender.known("too much")
+            await sender.send("enough", SINK, b"", value=1, deadline_seconds=10)
+        assert await chain.client.nonce(sender.address) == 1
+
+
+async def test_a_gap_left_by_a_refused_purpose_is_filled(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        sender = new_sender(chain, tmp_path / "outbox")
+        first = await sender._prepare(Entry("too much", -1, SINK, b"", 10**30, 21_000, ()))
+        second = await sender._prepare(Entry("behind it", -1, SINK, b"", 4, 21_000, ()))
+        assert (first.nonce, second.nonce) == (0, 1)
+        async with mining(chain):
+            with pytest.raises(Refused, match="insufficient funds"):
+                await sender.send("too much", SINK, b"", deadline_seconds=10)
+            await sender.send("behind it", SINK, b"", deadline_seconds=10)
+        assert await chain.client.balance(SINK) == 4 and await chain.client.nonce(sender.address) == 2
+
+
+async def test_a_stuck_transaction_is_raised_by_an_eighth(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        policy = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=0.1)
+        sender = new_sender(chain, tmp_path / "outbox", policy=policy)
+        with pytest.raises(Unavailable, match="not at depth 1"):
+            await sender.send("slow", SINK, b"", value=1, deadline_seconds=0.6)
+        entry = await sender._prepare(Entry("slow", -1, SINK, b"", 1, 21_000, ()))
+        fees = [attempt.fee_max for attempt in entry.attempts]
+        assert len(fees) >= 2 and all(later * 8 >= fee * 9 for fee, later in pairwise(fees))
+        assert len({attempt.tip_max for attempt in entry.attempts}) == len(fees)
+        async with mining(chain):
+            receipt = await sender.send("slow", SINK, b"", value=1, deadline_seconds=10)
+        assert receipt.transaction in {attempt.hash for attempt in entry.attempts}
+        assert await chain.client.balance(SINK) == 1
+
+
+async def test_depth_is_waited_for(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        policy = SendPolicy(depth=4, poll_seconds=0.02, resend_seconds=0.2)
+        sender = new_sender(chain, tmp_path / "outbox", policy=policy)
+        async with mining(chain):
+            receipt = await sender.send("deep", SINK, b"", value=1, deadline_seconds=10)
+        assert (await chain.client.head()).number >= receipt.block + 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_transaction_dropped_by_a_reorganisation_is_sent_again(kind: str, tmp_path: Path) -> None:
+    async with node(kind) as chain:
+        policy = SendPolicy(depth=3, poll_seconds=0.02, resend_seconds=0.1)
+        sender = new_sender(chain, tmp_path / "outbox", policy=policy)
+        await chain.mine(3)
+        task = asyncio.create_task(sender.send("again", SINK, b"", value=1, deadline_seconds=20))
+        deadline = time.time() + 10
+        while await chain.client.nonce(sender.address, "pending") == 0:
+            assert time.time() < deadline
+            await asyncio.sleep(0.02)
+        await chain.mine()
+        assert await chain.client.balance(SINK) == 1
+        await chain.drop(1)
+        assert await chain.client.balance(SINK) == 0
+        async with mining(chain):
+            assert (await task).success
+        assert await chain.client.balance(SINK) == 1
+
+
+class Proxy:
+    """A TCP-level nuisance between client and node: forwards, drops requests, or loses answers after forwarding."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.mode = "forward"
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        if self.mode == "away":
+            raise web.HTTPBadGateway
+        async with aiohttp.ClientSession() as session, session.post(self.target, data=body) as response:
+            answer = await response.read()
+        if self.mode == "swallow" and b"eth_sendRawTransaction" in body:
+            self.mode = "forward"
+            assert request.transport is not None
+            request.transport.abort()
+        return web.Response(body=answer, content_type="application/json")
+
+
+@asynccontextmanager
+async def proxied(chain: Node) -> AsyncIterator[tuple[Proxy, ChainClient]]:
+    proxy = Proxy(chain.url)
+    async with through(proxy.handle) as client:
+        yield proxy, client
+
+
+async def test_an_answer_that_gets_lost_is_no_second_transaction(tmp_path: Path) -> None:
+    async with node("devnet") as chain, proxied(chain) as (proxy, client), mining(chain):
+        sender = Sender(client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        proxy.mode = "swallow"
+        assert (await sender.send("pay", SINK, b"", value=3, deadline_seconds=10)).success
+        assert proxy.mode == "forward"  # it did swallow one
+        assert await chain.client.balance(SINK) == 3 and await chain.client.nonce(sender.address) == 1
+
+
+async def test_a_node_that_is_away_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
+    async with node("devnet") as chain, proxied(chain) as (proxy, client), mining(chain):
+        sender = Sender(client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        proxy.mode = "away"
+        with pytest.raises(Unavailable, match="pay"):
+            await sender.send("pay", SINK, b"", value=3, deadline_seconds=0.5)
+        waiting = asyncio.create_task(sender.send("pay", SINK, b"", value=3, deadline_seconds=20))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        proxy.mode = "forward"
+        assert (await waiting).success and await chain.client.balance(SINK) == 3
+
+
+def test_outbox_keeps_chains_and_accounts_apart(tmp_path: Path) -> None:
+    path = tmp_path / "outbox"
+    boxes = [Outbox(path, domain, Address(account * 20)) for domain in (b"a", b"b") for account in (b"\x01", b"\x02")]
+    for box in boxes:
+        box.add(Entry("p", 0, None, b"", 0, 1, ()))
+        assert box.nonces(0) == frozenset({0})
+    receipt = Receipt(Hash32(bytes(32)), 1, Hash32(bytes(32)), True, 2**60, 3, None, (), None)  # type: ignore[arg-type]
+    boxes[0].settle("p", receipt, "")
+    found = boxes[0].find("p")
+    assert found is not None and found.receipt == receipt
+    assert [len(box.unsettled(0)) for box in boxes] == [0, 1, 1, 1]
+    boxes[1].forget(boxes[1].unsettled(0)[0])
+    assert [box.find("p") is None for box in boxes] == [False, True, False, False]
+    for box in boxes:
+        box.close()

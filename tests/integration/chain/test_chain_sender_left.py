@@ -1,0 +1,200 @@
+"""What one key has sent and nobody waits for any more, files that cannot be written, nodes in trouble: none of it stops others."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from quorate_contracts.bindings.calls import Call
+from quorate_coordinator.effect_performer import Performer
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address
+from quorate_runtime.chain import ChainClient, Outbox, Sender, SendPolicy
+from quorate_runtime.chain.sender import Unfunded
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.sqlite.durable import open_whole
+from support.chain.chain_nodes import Key, Node, node
+from support.chain.chain_proxy import through
+
+QUICK = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=0.1)
+SINK = Address(b"\x22" * 20)
+
+
+class Between:
+    """Before a real node: a base fee of its own, or an error of the node for one method."""
+
+    def __init__(self, target: str) -> None:
+        self.target, self.base_fee, self.failing = target, 0, ""
+        self.error: dict[str, Any] = {}
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        if json.loads(body)["method"] == self.failing:
+            return web.json_response({"jsonrpc": "2.0", "id": 1, "error": self.error})
+        async with aiohttp.ClientSession() as session, session.post(self.target, data=body) as response:
+            tree = json.loads(await response.read())
+        if self.base_fee and isinstance(tree.get("result"), dict) and "baseFeePerGas" in tree["result"]:
+            tree["result"]["baseFeePerGas"] = hex(self.base_fee)
+        return web.json_response(tree)
+
+
+@asynccontextmanager
+async def between(chain: Node) -> AsyncIterator[tuple[Between, ChainClient]]:
+    proxy = Between(chain.url)
+    async with through(proxy.handle) as client:
+        yield proxy, client
+
+
+def outbox_of(sender: Sender) -> Outbox:
+    assert sender._opened is not None
+    return sender._opened[0]
+
+
+async def test_what_nobody_waits_for_is_raised_when_it_holds_others_up(tmp_path: Path) -> None:
+    async with node("devnet") as chain, between(chain) as (proxy, client):
+        sender = Sender(client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        with pytest.raises(Unavailable):
+            await sender.send("left alone", SINK, b"", value=1, gas=21_000, deadline_seconds=0.05)
+        proxy.base_fee = 100 * 10**9
+        with pytest.raises(Unavailable):
+            await sender.send("behind it", SINK, b"", value=2, gas=21_000, deadline_seconds=0.5)
+        first, second = outbox_of(sender).unsettled(10)
+        assert (first.purpose, second.purpose) == ("left alone", "behind it")
+        assert first.attempts[-1].fee_max >= proxy.base_fee, "else no block takes it, nor anything after it"
+        assert len(first.attempts) == 2, "raised to today's price, and left there"
+        await chain.mine()
+        assert (await sender.send("behind it", SINK, b"", deadline_seconds=5)).success
+        assert await chain.client.balance(SINK) == 3
+        sender.close()
+
+
+async def test_what_ended_with_nobody_waiting_is_noted(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        sender = Sender(chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        with pytest.raises(Unavailable):
+            await sender.send("left alone", SINK, b"", value=1, gas=21_000, deadline_seconds=0.05)
+        await chain.mine()
+        with pytest.raises(Unavailable):
+            await sender.send("later", SINK, b"", value=2, gas=21_000, deadline_seconds=0.4)
+        assert [entry.purpose for entry in outbox_of(sender).unsettled(10)] == ["later"], "else it is handed over again for ever"
+        assert (await sender.send("left alone", SINK, b"", deadline_seconds=1)).success
+        assert await chain.client.nonce(sender.address) == 1, "once"
+        sender.close()
+
+
+async def test_a_file_that_is_locked_or_full_is_waited_for(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        sender = Sender(chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        await sender.known("anything")
+        box = outbox_of(sender)
+        box._db.execute("PRAGMA busy_timeout = 20")
+        with closing(sqlite3.connect(tmp_path / "outbox", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(Unavailable, match="outbox: database is locked"):
+                await sender.send("pay", SINK, b"", value=1, gas=21_000, deadline_seconds=0.1)
+            other.execute("ROLLBACK")
+        pages = box._db.execute("PRAGMA page_count").fetchone()[0]
+        box._db.execute(f"PRAGMA max_page_count = {pages}")  # what a full disk looks like to SQLite
+        with pytest.raises(Unavailable, match="full"):
+            await sender.send("pay", SINK, b"\x01" * 40_000, value=1, gas=900_000, deadline_seconds=0.1)
+        box._db.execute("PRAGMA max_page_count = 1000000")
+        paying = asyncio.create_task(sender.send("pay", SINK, b"", value=1, gas=21_000, deadline_seconds=5))
+        while await chain.client.nonce(sender.address, "pending") < 1:
+            assert not paying.done()
+            await asyncio.sleep(0.01)
+        await chain.mine()
+        assert (await paying).success and await chain.client.nonce(sender.address) == 1
+        sender.close()
+
+
+def test_a_locked_file_is_not_called_damaged(tmp_path: Path) -> None:
+    path, tables = tmp_path / "book", ("CREATE TABLE a (b INTEGER);", "CREATE TABLE c (d INTEGER);")
+    for connection in open_whole(path, tables[:1]):
+        connection.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="book: database is locked"):
+            open_whole(path, tables, timeout=0.02)
+    for connection in open_whole(path, tables):
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": -32005, "message": "request rate exceeded"}, {"code": -32000, "message": "header not found"},
+        {"code": -32000, "message": "missing trie node 00 (path )"}, {"code": -32016, "message": "limit of your plan"},
+    ],
+    ids=lambda error: error["message"],
+)  # fmt: skip
+async def test_a_node_in_trouble_is_no_refusal(error: dict[str, Any]) -> None:
+    async with node("devnet") as chain, between(chain) as (proxy, client):
+        for proxy.failing, ask in (("eth_call", client.call(SINK, b"")), ("eth_estimateGas", client.estimate_gas(SINK, b"", SINK))):
+            proxy.error = error
+            with pytest.raises(Unavailable):
+                await ask
+        for told in ({"code": -32015, "message": "VM execution error.", "data": "Reverted 0x"}, {"code": -32000, "message": "out of gas"}):
+            proxy.failing, proxy.error = "eth_call", told
+            with pytest.raises(Refused):
+                await client.call(SINK, b"")
+
+
+async def test_an_empty_purse_is_told_from_what_is_never_taken(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        sender = Sender(chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+        with pytest.raises(Unfunded, match="insufficient funds"):
+            await sender.send("too much", SINK, b"", value=10**30, gas=21_000, deadline_seconds=10)
+        sender.close()
+
+
+async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> None:
+    """What is refused is over: a case would be given up, and its provider let go, because the posting key ran dry."""
+    async with node("devnet") as chain:
+        poor = KeySigner(b"\x77" * 32)
+        sender = Sender(chain.client, poor, tmp_path / "outbox", SystemClock(), QUICK)
+        nobody: Any = None
+        parts = [nobody] * 6 + [sender, SystemClock()] + [nobody] * 3
+        performer = Performer(*parts)
+        with pytest.raises(Unavailable, match=f"0x{poor.address.hex()} needs coins"):
+            await performer._transact("case-1", Call(SINK, b"", 21_000))
+        assert not await sender.known("case-1")
+        rich = Sender(chain.client, Key(0), tmp_path / "rich", SystemClock(), QUICK)
+        giving = asyncio.create_task(rich.send("give", poor.address, b"", value=10**18, gas=21_000, deadline_seconds=5))
+        while not await chain.client.nonce(rich.address, "pending"):
+            await asyncio.sleep(0.01)
+        await chain.mine()
+        await giving
+        opening = asyncio.create_task(performer._transact("case-1", Call(SINK, b"", 21_000)))
+        while not await chain.client.nonce(poor.address, "pending"):
+            await asyncio.sleep(0.01)
+        await chain.mine()
+        await opening
+        sender.close()
+        rich.close()
+
+
+async def test_what_a_reorganisation_took_away_after_its_end_is_sent_again_and_once(tmp_path: Path) -> None:
+    async with node("devnet") as chain:
+        sender = Sender(chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
+
+        async def pay() -> bool:
+            paying = asyncio.create_task(sender.send("pay", SINK, b"", value=9, gas=21_000, deadline_seconds=5))
+            while not paying.done() and not await chain.client.nonce(sender.address, "pending"):
+                await asyncio.sleep(0.01)
+            await chain.mine()
+            return (await paying).success
+
+        assert await pay() and await chain.client.balance(SINK) == 9
+        await chain.drop(1)
+        assert await chain.client.balance(SINK) == 0
+        assert await pay() and await chain.client.balance(SINK) == 9, "else a step of a case would be missing for ever"
+        assert await pay() and await chain.client.nonce(sender.address) == 1
+        sender.close()

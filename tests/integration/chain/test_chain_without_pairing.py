@@ -1,0 +1,55 @@
+"""A chain on which no beacon round could be proven is refused where contracts are deployed and where a program meets a deployment."""
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from quorate_contracts import deploy
+from quorate_contracts.chain_check import check_chain, check_curve
+from quorate_devnet.setup.deployment_file import deploy_once
+from quorate_devnet.setup.genesis import Funds, begin
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import ZERO_ADDRESS, Amount, BlockNumber
+from quorate_runtime.beacon.bls import keygen, public_key
+from quorate_runtime.keys.crypto import KeySigner
+from support.chain.chain_nodes import node
+from support.chain.chain_proxy import through
+
+BEACON = BeaconInfo(public_key(keygen(b"a beacon that nobody asks")), DEVNET.beacon_period, 1)
+ONE = "0x" + (1).to_bytes(32, "big").hex()
+
+
+@pytest.mark.parametrize("kind", ["devnet", "anvil"])
+async def test_a_chain_with_the_curve_is_taken(kind: str) -> None:
+    async with node(kind) as chain:
+        await check_curve(chain.client)
+
+
+@pytest.mark.parametrize(("place", "answer"), [("0f", "0x"), ("0f", ONE), ("0f", "0x" + "00" * 32), ("10", "0x"), ("10", ONE)])
+async def test_a_chain_without_a_sound_curve_is_refused_before_anything_is_sent(place: str, answer: str, tmp_path: Path) -> None:
+    asked: list[str] = []
+    async with node("devnet") as chain, aiohttp.ClientSession() as session:
+
+        async def handle(request: web.Request) -> web.Response:
+            tree = await request.json()
+            asked.append(tree["method"])
+            if tree["method"] == "eth_call" and tree["params"][0]["to"] == "0x" + "00" * 19 + place:
+                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "result": answer})
+            if tree["method"] == "eth_getCode":  # some contracts stand there
+                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "result": "0x00"})
+            async with session.post(chain.url, json=tree) as response:
+                return web.json_response(await response.json())
+
+        async with through(handle) as client:
+            made = deploy.plan(ZERO_ADDRESS, 0, await client.chain_id(), BlockNumber(0), DEVNET, BEACON, True).deployment
+            signer = KeySigner(bytes(31) + b"\x07")
+            funds = Funds(signer, signer.address, signer, Amount(0), (), Amount(0))
+            url = client.rpc._url
+            for attempt in (check_chain(client, made), begin(client, 31337, BEACON, (), funds), deploy_once(url, "", tmp_path / "x.json")):
+                with pytest.raises(Refused, match="EIP-2537"):
+                    await attempt
+    assert "eth_sendRawTransaction" not in asked and not (tmp_path / "x.json").exists()

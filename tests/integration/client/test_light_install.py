@@ -1,0 +1,83 @@
+"""The client alone: without extras the distribution installs into an empty environment and `import quorate` stays light."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages import receipt
+from support.markets.scripted_market import Market, Party
+
+ROOT = Path(__file__).parents[3]
+HEAVY = ("docker", "sqlalchemy", "aiosqlite", "numpy", "eth_tester", "eth", "libp2p", "vyper", "web3")
+IMPORT_SECONDS_MAX = 0.5
+
+# Run three times; the fastest counts, and the processor's time, as other programs share the machine.
+PROGRAM = f"""
+import importlib.util, json, sys, time
+started = time.process_time()
+import quorate
+seconds = time.process_time() - started
+for name in quorate.__all__:
+    getattr(quorate, name)  # loaded at first use: everything that a client can name must work without extras
+print(json.dumps({{
+    "seconds": seconds,
+    "file": quorate.__file__,
+    "installed": [name for name in {HEAVY!r} if importlib.util.find_spec(name)],
+    "loaded": [name for name in {HEAVY!r} if name in sys.modules],
+}}))
+"""
+
+
+def run(*command: str | Path, folder: Path) -> str:
+    """stdout of a command that succeeds."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh environment that holds the distribution, no extras."""
+    folder = tmp_path_factory.mktemp("light")
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "env", folder=folder)
+    interpreter = folder / "env" / "bin" / "python"
+    # By this environment's pip, and without compiling what no test imports: both would take most of the time.
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet", "--no-input", "--no-compile"]
+    run(*pip, "--disable-pip-version-check", "--constraint", ROOT / "constraints.txt", ROOT, folder=folder)
+    return interpreter
+
+
+@pytest.mark.index
+def test_import_without_extras_is_light(python: Path, tmp_path: Path) -> None:
+    runs = [json.loads(run(python, "-c", PROGRAM, folder=tmp_path)) for _ in range(3)]
+    assert Path(runs[0]["file"]).is_relative_to(python.parents[1])
+    assert runs[0]["installed"] == []
+    assert runs[0]["loaded"] == []
+    assert min(each["seconds"] for each in runs) <= IMPORT_SECONDS_MAX
+
+
+@pytest.mark.index
+def test_command_line_works_without_extras(python: Path, tmp_path: Path) -> None:
+    quorate = python.parent / "quorate"
+    assert "validate" in run(quorate, "--help", folder=tmp_path)
+    assert run(quorate, "--version", folder=tmp_path).startswith("quorate ")
+    (tmp_path / "password").write_text("secret\n")
+    (tmp_path / "password").chmod(0o600)
+    words = ("--home", tmp_path / "home", "--password-file", tmp_path / "password", "init", "--limits", "devnet", "--json")
+    assert json.loads(run(quorate, *words, folder=tmp_path))["account"].startswith("0x")
+    (tmp_path / "job.yaml").write_text(f"image: python@sha256:{'0' * 64}\nmax_price: 0.5\ncommand: [python]\n")
+    assert "valid" in run(quorate, "validate", "-f", tmp_path / "job.yaml", folder=tmp_path)
+
+
+@pytest.mark.index
+def test_a_receipt_is_rechecked_without_extras(python: Path, tmp_path: Path) -> None:
+    """The receipt of a whole run, made by the environment of the tests; signatures, beacon and rules are checked by the light one."""
+    market = Market(*[Party(number) for number in range(5)])
+    market.until_decided(market.order(0, 1))
+    path = tmp_path / "receipt.json"
+    path.write_bytes(receipt.document(canonical.decode(receipt.Receipt, market.receipts[0])))
+    assert run(python.parent / "quorate", "verify", path, folder=tmp_path).startswith("valid: ")

@@ -1,0 +1,361 @@
+"""Fetching over loopback HTTP: gateways that are honest, cut, stalled, wrong or slow; one fetch for many readers; kill -9."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from quorate_content.dag.cid import Cid, parse, raw_cid
+from quorate_content.dag.disk_tree import cid_of_path
+from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.gateway import CAR_ANSWER_TYPE, add_gateway_routes
+from quorate_content.transfer.staging_routes import add_staging_routes, upload, upload_file
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from support.http_server import on_loopback
+
+MIB = 1 << 20
+Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def handling(handle: Handle) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_get("/ipfs/{cid}", handle)
+    async with on_loopback(app) as url:
+        yield url + "/ipfs"
+
+
+class Origin:
+    """A store with content and what its CAR route was asked and sent; `cut_after` ends each answer early."""
+
+    def __init__(self, store: ContentStore) -> None:
+        self.store = store
+        self.requests: list[str] = []
+        self.sent = 0
+        self.cut_after: int | None = None
+        self.is_clean_cut = False
+        self.gate: asyncio.Event | None = None
+        self.asked_twice = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(request.query_string)
+        if len(self.requests) == 2:
+            self.asked_twice.set()
+        response = web.StreamResponse(headers={"Content-Type": CAR_ANSWER_TYPE})
+        await response.prepare(request)
+        start = int(request.query.get("entity-bytes", "0:*").split(":")[0])
+        answered = 0
+        async for piece in self.store.export_car(parse(request.match_info["cid"]), start):
+            await response.write(piece)
+            answered += len(piece)
+            self.sent += len(piece)
+            if self.gate is not None:
+                await self.gate.wait()
+            if self.cut_after is not None and answered >= self.cut_after:
+                if not self.is_clean_cut and request.transport is not None:
+                    request.transport.close()
+                return response
+        return response
+
+
+@pytest.fixture
+async def origin(tmp_path: Path) -> AsyncIterator[Origin]:
+    store = ContentStore(tmp_path / "origin", 256 * MIB)
+    yield Origin(store)
+    await store.close()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[ContentStore]:
+    made = ContentStore(tmp_path / "store", 128 * MIB)
+    yield made
+    await made.close()
+
+
+async def test_file_and_directory_arrive_verified(origin: Origin, store: ContentStore, tmp_path: Path) -> None:
+    (tmp_path / "tree" / "sub").mkdir(parents=True)
+    (tmp_path / "tree" / "sub" / "big").write_bytes(os.urandom(3 * MIB))
+    (tmp_path / "tree" / "zeros").write_bytes(bytes(5 * MIB))
+    told: list[int] = []
+    app = web.Application()
+    add_gateway_routes(app, origin.store)
+    async with on_loopback(app) as url:
+        for content in (os.urandom(7 * MIB + 1), b"tiny", b"", tmp_path / "tree"):
+            stat = await origin.store.put(content, "a")
+            async with await store.get(str(stat.cid), [url + "/ipfs"], 16 * MIB, 20.0, "a", told.append) as lease:
+                assert cid_of_path(lease.path) == stat.cid
+                assert lease.size == stat.size
+    assert max(told) == 8 * MIB
+    assert list((tmp_path / "store" / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("is_clean_cut", [True, False])
+async def test_cut_file_is_resumed_and_nothing_is_fetched_twice(origin: Origin, store: ContentStore, is_clean_cut: bool) -> None:
+    stat = await origin.store.put(os.urandom(12 * MIB), "a")
+    origin.cut_after, origin.is_clean_cut = 5 * MIB, is_clean_cut
+    async with handling(origin.handle) as url, await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
+        assert cid_of_path(lease.path) == stat.cid
+    assert len(origin.requests) >= 3
+    assert all("entity-bytes" in query for query in origin.requests[1:])
+    assert not is_clean_cut or origin.sent < 13 * MIB
+
+
+def spoil(path: Path, at: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(b"rot")
+
+
+async def test_part_survives_the_deadline_and_the_next_get_goes_on(origin: Origin, store: ContentStore, tmp_path: Path) -> None:
+    stat = await origin.store.put(os.urandom(12 * MIB), "a")
+    origin.cut_after, origin.is_clean_cut, origin.gate = 5 * MIB, True, None
+
+    async def first_part(request: web.Request) -> web.StreamResponse:
+        if origin.requests:
+            return web.Response(status=404)
+        return await origin.handle(request)
+
+    async with handling(first_part) as url:
+        with pytest.raises(Unavailable):
+            await store.get(stat.cid, [url], 64 * MIB, 20.0, "a")
+    part = tmp_path / "store" / "tmp" / str(stat.cid) / "tree"
+    spoil(part, 3 * MIB + 7)  # a bad disk: what does not verify is fetched again, what does is not
+    origin.requests.clear()
+    origin.cut_after = None
+    async with handling(origin.handle) as url, await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
+        assert cid_of_path(lease.path) == stat.cid
+    assert origin.requests == [f"format=car&entity-bytes={3 * MIB}:*"]
+
+
+async def test_truncated_car_with_status_200_is_not_complete(origin: Origin, store: ContentStore) -> None:
+    stat = await origin.store.put(os.urandom(3 * MIB), "a")
+
+    async def stub(request: web.Request) -> web.StreamResponse:
+        raw = b"".join([piece async for piece in origin.store.export_car(stat.cid)])
+        return web.Response(body=raw[: len(raw) // 3], headers={"Content-Type": CAR_ANSWER_TYPE})
+
+    async with handling(stub) as url:
+        with pytest.raises(Unavailable, match=r"cut|ends"):
+            await store.get(stat.cid, [url], 64 * MIB, 20.0, "a")
+    assert await store.stat(stat.cid) is None
+
+
+async def test_bad_sources_are_dropped_and_the_next_is_used(origin: Origin, store: ContentStore) -> None:
+    stat = await origin.store.put(os.urandom(6 * MIB), "a")
+    asked: list[str] = []
+
+    async def wrong_bytes(request: web.Request) -> web.StreamResponse:
+        asked.append("wrong")
+        raw = bytearray(b"".join([piece async for piece in origin.store.export_car(stat.cid)]))
+        raw[4 * MIB] ^= 1
+        return web.Response(body=bytes(raw), headers={"Content-Type": CAR_ANSWER_TYPE})
+
+    async def page(request: web.Request) -> web.StreamResponse:
+        asked.append("page")
+        return web.Response(text="<html>not found</html>", content_type="text/html")
+
+    async def busy(request: web.Request) -> web.StreamResponse:
+        asked.append("busy")
+        return web.Response(status=503, headers={"Retry-After": "0"})
+
+    async with (
+        handling(wrong_bytes) as one, handling(page) as two, handling(busy) as three, handling(origin.handle) as four,
+        await store.get(stat.cid, ["ftp://nowhere/x", one, two, three, four], 64 * MIB, 20.0, "a") as lease,
+    ):  # fmt: skip
+        assert cid_of_path(lease.path) == stat.cid
+    assert asked == ["wrong", "page", "busy"]
+    assert origin.requests == [f"format=car&entity-bytes={3 * MIB}:*"]
+
+
+async def test_deadline_and_cancellation_end_a_stalled_fetch(origin: Origin, store: ContentStore) -> None:
+    stat = await origin.store.put(os.urandom(3 * MIB), "a")
+    origin.gate = asyncio.Event()
+    async with handling(origin.handle) as url:
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(store.get(stat.cid, [url], 64 * MIB, 0.3, "a"), 5)
+        task = asyncio.create_task(store.get(stat.cid, [url], 64 * MIB, 60.0, "a"))
+        await asyncio.wait_for(origin.asked_twice.wait(), 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5)
+        origin.gate.set()
+        async with await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
+            assert cid_of_path(lease.path) == stat.cid
+
+
+async def test_too_large_is_refused_before_the_second_block(origin: Origin, store: ContentStore, tmp_path: Path) -> None:
+    stat = await origin.store.put(os.urandom(12 * MIB), "a")
+    async with handling(origin.handle) as url:
+        with pytest.raises(Refused) as refused:
+            await store.get(stat.cid, [url], 10 * MIB, 20.0, "a")
+    assert refused.value.code is Code.OVERSIZE
+    assert list((tmp_path / "store" / "tmp").iterdir()) == []
+    assert await store.used_bytes() == 0
+
+
+async def test_many_readers_fetch_once(origin: Origin, store: ContentStore, tmp_path: Path) -> None:
+    stat = await origin.store.put(os.urandom(4 * MIB), "a")
+    second = ContentStore(tmp_path / "store", 128 * MIB)  # as another process would open it
+    async with handling(origin.handle) as url:
+        leases = await asyncio.gather(*(each.get(stat.cid, [url], 64 * MIB, 20.0, "a") for each in [store, second] * 3))
+    assert len(origin.requests) == 1
+    for lease in leases:
+        assert lease.path.exists()
+        lease.release()
+    await second.close()
+
+
+async def test_one_of_two_who_wait_for_the_same_content_goes_and_the_other_gets_it(origin: Origin, store: ContentStore) -> None:
+    """Whichever of them began it: a job that ends during its fetch takes nothing from another's."""
+    for is_first in (True, False):
+        stat = await origin.store.put(os.urandom(8 * MIB), "a")
+        origin.gate, before = asyncio.Event(), len(origin.requests)
+        async with handling(origin.handle) as url:
+            gets = [asyncio.create_task(store.get(stat.cid, [url], 64 * MIB, 20.0, name)) for name in ("a", "b")]
+            while len(origin.requests) == before:
+                await asyncio.sleep(0)
+            gets[not is_first].cancel()
+            await asyncio.wait([gets[not is_first]])
+            origin.gate.set()
+            lease = await gets[is_first]
+        assert lease.path.stat().st_size == 8 * MIB
+        lease.release()
+
+
+GET = """
+import asyncio, sys
+from pathlib import Path
+from quorate_content.store.content_store import ContentStore
+async def main():
+    store = ContentStore(Path(sys.argv[1]), 1 << 30)
+    told = lambda done: print(done, flush=True)
+    await store.get(sys.argv[3], [sys.argv[2]], 1 << 30, 60.0, "a", told)
+asyncio.run(main())
+"""
+
+
+async def test_kill_nine_during_a_fetch_shows_nothing_and_keeps_the_part(origin: Origin, tmp_path: Path) -> None:
+    stat = await origin.store.put(os.urandom(12 * MIB), "a")
+    async with handling(origin.handle) as url:
+        origin.gate = asyncio.Event()  # an answer stops after its first piece
+        origin.cut_after = None
+        for _ in range(4):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", GET, str(tmp_path / "store"), url, str(stat.cid), stdout=asyncio.subprocess.PIPE
+            )
+            assert process.stdout is not None
+            line = b"0"
+            while line.strip() == b"0":
+                line = await asyncio.wait_for(process.stdout.readline(), 20)
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+            assert list((tmp_path / "store" / "objects").glob("*/*")) == []
+        origin.gate.set()
+        store = ContentStore(tmp_path / "store", 1 << 30)
+        async with await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
+            assert cid_of_path(lease.path) == stat.cid
+        await store.close()
+    starts = [int(query.split("entity-bytes=")[1].split(":")[0]) if "entity" in query else 0 for query in origin.requests]
+    assert starts == sorted(starts)
+    assert starts[-1] >= 3 * MIB
+
+
+async def test_directory_is_resumed_after_a_cut(origin: Origin, store: ContentStore, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    for index in range(6):
+        (tmp_path / "tree" / f"file-{index}").write_bytes(os.urandom(2 * MIB))
+    stat = await origin.store.put(tmp_path / "tree", "a")
+    cuts = [5 * MIB, 9 * MIB]
+
+    async def cutting(request: web.Request) -> web.StreamResponse:
+        origin.cut_after = cuts.pop(0) if cuts else None
+        return await origin.handle(request)
+
+    async with handling(cutting) as url, await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
+        assert cid_of_path(lease.path) == stat.cid
+    assert len(origin.requests) == 3
+
+
+async def test_gateway_forms(store: ContentStore, tmp_path: Path) -> None:
+    data = os.urandom(3 * MIB)
+    stat, secret = await store.put(data, "a"), await store.put(b"secret", "a")
+    (tmp_path / "tree").mkdir()
+    folder = await store.put(tmp_path / "tree", "a")
+    app = web.Application()
+
+    async def may_read(_: web.Request, cid: Cid) -> bool:
+        return cid != secret.cid
+
+    add_gateway_routes(app, store, may_read=may_read)
+    async with on_loopback(app) as url, aiohttp.ClientSession(url) as session:
+
+        async def ask(cid: Cid | str, query: str = "", method: str = "GET", **headers: str) -> tuple[int, bytes, str]:
+            named = {key.replace("_", "-"): value for key, value in headers.items()}
+            async with session.request(method, f"/ipfs/{cid}{query}", headers=named) as answer:
+                return answer.status, await answer.read(), answer.headers.get("Content-Type", "")
+
+        assert await ask(stat.cid) == (200, data, "application/octet-stream")
+        assert (await ask(stat.cid, Range="bytes=5-8"))[:2] == (206, data[5:9])
+        status, block, kind = await ask(stat.cid, "?format=raw")
+        assert (status, kind, raw_cid(block).digest) == (200, "application/vnd.ipld.raw", stat.cid.digest)
+        assert (await ask(stat.cid, Accept="application/vnd.ipld.raw"))[1] == block
+        status, whole, kind = await ask(stat.cid, Accept="application/vnd.ipld.car;version=1")
+        assert (status, kind) == (200, CAR_ANSWER_TYPE)
+        assert whole == b"".join([piece async for piece in store.export_car(stat.cid)])
+        tail = (await ask(stat.cid, f"?format=car&entity-bytes={2 * MIB}:*"))[1]
+        assert MIB < len(tail) < MIB + 1000
+        assert len((await ask(stat.cid, "?format=car&dag-scope=block"))[1]) < 1000
+        assert (await ask(stat.cid, "?format=car", "HEAD"))[:2] == (200, b"")
+        assert (await ask(stat.cid, "?format=raw", "HEAD"))[0] == 200
+        assert (await ask(folder.cid, "?format=car"))[0] == 200
+        assert (await ask(folder.cid))[0] == 501
+        assert (await ask(secret.cid))[0] == 404
+        assert (await ask(raw_cid(b"absent"), "?format=car"))[0] == 404
+        assert (await ask(raw_cid(b"absent"), Cache_Control="only-if-cached"))[0] == 412
+        for bad in ("Qmnonsense", "..%2f..%2fetc%2fpasswd"):
+            assert (await ask(bad))[0] in (400, 404)
+        for query in ("?format=tar", "?format=car&car-version=2", "?format=car&dag-scope=x", "?format=car&entity-bytes=x:*"):
+            assert (await ask(stat.cid, query))[0] == 400
+        assert (await ask(stat.cid, method="POST"))[0] == 405
+
+
+async def test_staging_takes_files_and_cars_under_a_quota(origin: Origin, tmp_path: Path) -> None:
+    staging = ContentStore(tmp_path / "staging", 64 * MIB, owner_quota_bytes=16 * MIB)
+
+    async def authorize(request: web.Request) -> str:
+        account = request.headers.get("X-Account", "")
+        if not account:
+            raise Refused(Code.WRONG_SIGNER, "no account")
+        return account
+
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "file").write_bytes(os.urandom(3 * MIB))
+    tree = await origin.store.put(tmp_path / "tree", "a")
+    (tmp_path / "sealed").write_bytes(os.urandom(2 * MIB))
+    app = web.Application()
+    add_staging_routes(app, staging, authorize, bytes_max=32 * MIB)
+    async with on_loopback(app) as url, aiohttp.ClientSession() as session:
+        place, headers = url + "/v1/content", {"X-Account": "0xa"}
+        assert await upload(session, place, origin.store, tree.cid, headers) == tree
+        sealed_cid = cid_of_path(tmp_path / "sealed")
+        assert (await upload_file(session, place, tmp_path / "sealed", sealed_cid, headers)).size == 2 * MIB
+        with pytest.raises(Refused) as refused:
+            await upload_file(session, place, tmp_path / "sealed", sealed_cid)
+        assert refused.value.code is Code.WRONG_SIGNER
+        (tmp_path / "large").write_bytes(bytes(17 * MIB))
+        with pytest.raises(Refused) as refused:
+            await upload_file(session, place, tmp_path / "large", cid_of_path(tmp_path / "large"), headers)
+        assert refused.value.code is Code.QUOTA
+        reader = ContentStore(tmp_path / "reader", 64 * MIB)
+        async with await reader.get(tree.cid, [place], 8 * MIB, 10.0, "b") as lease:
+            assert cid_of_path(lease.path) == tree.cid
+        await reader.close()
+    assert list((tmp_path / "staging" / "tmp").iterdir()) == []
+    await staging.close()

@@ -1,0 +1,357 @@
+"""The parts of the staging store: who may put what where, what a commit changes about it, and what is in use while runs name it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+
+from quorate_content.content_limits import StoreFull
+from quorate_content.dag.cid import Cid, raw_cid
+from quorate_content.store.index import Owner
+from quorate_content.transfer.gateway import CAR_TYPE
+from quorate_content.transfer.upload_limits import Pace, Place, Places
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.records.archived_run import committed_output
+from quorate_coordinator.providers.frame_handler import ciphertext_most
+from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.storage.archive import MemoryArchive, Readers
+from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.staging import UNCOMMITTED, InUse, Staging
+from quorate_coordinator.storage.staging_quota import Shares
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.signed import Accept
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.lease import Accepted, Committed
+from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Hash32, Seconds, UnixSeconds
+from quorate_runtime.clock import VirtualClock, run_virtual
+from support.markets.archiving_market import ArchivingMarket
+from support.markets.scripted_market import DOMAIN, Party
+
+MIB = 1 << 20
+SHARES = Shares(store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2)
+
+
+@dataclass
+class Stand:
+    """A market's state with the staging store beside it."""
+
+    market: ArchivingMarket
+    claims: Outputs
+    staging: Staging
+    clock: VirtualClock
+
+    def allocate(self, account: Address, money: int) -> None:
+        note = ev.AllocationChanged(account, Amount(money))
+        block = BlockNumber(self.market.core.state.own.block + 1)
+        self.market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(self.market.at), (note,)))
+
+    def accepted(self, job_id: Hash32) -> Party:
+        """The job's execution is accepted by its provider and goes no further; who that is."""
+        effect = next(effect for effect in self.market.pending if isinstance(effect.frame, frames.AssignmentSent))
+        self.market.pending.remove(effect)
+        assert isinstance(effect.frame, frames.AssignmentSent)
+        party, hashed = self.market.parties[effect.peer], digest(DOMAIN, effect.frame.assignment.message)
+        accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.market.at))
+        self.market.send(ev.AcceptReceived(seal(DOMAIN, accept, party.key.sign), party.key.address))
+        lease = self.market.core.state.leases[hashed]
+        assert lease.job_id == job_id and isinstance(lease.phase, Accepted)
+        return party
+
+
+@asynccontextmanager
+async def stand(folder: Path) -> AsyncIterator[Stand]:
+    market = ArchivingMarket(*(Party(number) for number in range(4)))
+    clock = VirtualClock(float(market.at))
+    claims = Outputs(market.core.state, market.archive)
+    staging = Staging(folder, SHARES, market.core.state, claims, Rates(DEVNET_BOUNDS, clock.now), clock, 20)
+    try:
+        yield Stand(market, claims, staging, clock)
+    finally:
+        await staging.close()
+
+
+def request(kind: str = "application/octet-stream") -> web.Request:
+    return make_mocked_request("PUT", "/v1/content", headers={"Content-Type": kind})
+
+
+def name(account: Address) -> str:
+    return "0x" + account.hex()
+
+
+async def test_what_money_buys(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        staging, client = found.staging, found.market.clients[0].address
+        found.allocate(client, 3_000_000)
+        grant = staging.grant(client, request())
+        assert (grant.store, grant.owner.quota_bytes, grant.owner.weight) == (staging.uploads, 3 * MIB, 3_000_000)
+        found.allocate(client, 1_000_000_000)
+        assert staging.grant(client, request()).owner.quota_bytes == SHARES.account_bytes, "no account has more than this"
+        found.allocate(client, 1)
+        grant = staging.grant(client, request())
+        assert (grant.store, grant.owner.quota_bytes) == (staging.small, SHARES.floor_bytes)
+        stranger = Address(b"\x55" * 20)
+        with pytest.raises(Refused) as refused:
+            staging.grant(stranger, request())
+        assert refused.value.code is Code.NOT_REGISTERED and "allocate" in refused.value.detail
+    assert SHARES.outputs + SHARES.small + SHARES.uploads == SHARES.store_bytes
+
+
+async def test_a_provider_stores_what_its_executions_allow_and_nothing_else(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market, staging = found.market, found.staging
+        job_id = market.order(0, 1)
+        owner = market.parties[next(iter(market.parties))].owner
+        with pytest.raises(Refused) as refused:
+            staging.grant(owner, request())
+        assert refused.value.code is Code.WRONG_PHASE and "Accept" in refused.value.detail
+        party, spec = found.accepted(job_id), market.job(job_id).submission.spec
+        grant = staging.grant(party.owner, request())
+        assert grant.store is staging.outputs and grant.is_awaited and grant.owner.name == name(party.owner) + UNCOMMITTED
+        assert grant.owner.quota_bytes == grant.bytes_max == ciphertext_most(spec.resources)
+        assert grant.owner.weight == market.core.state.clients[market.clients[0].address].allocation, "what its client has counts"
+        with pytest.raises(Refused):
+            staging.grant(party.owner, request(CAR_TYPE))  # only clients send those
+        small = replace(grant.owner, quota_bytes=MIB)
+        await grant.store.put(os.urandom(MIB // 2), small)
+        with pytest.raises(Refused, match="resources.outputBytes"):
+            await grant.store.put(os.urandom(MIB), small)
+
+
+async def test_outputs_of_who_paid_little_make_room_for_an_execution(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market, staging = found.market, found.staging
+        hog, until = Owner("0x" + "66" * 20, None, 1), found.clock.now() + 1e6
+        for _ in range(12):
+            await staging.outputs.put(os.urandom(2 * MIB), hog, until)
+        grant = staging.grant(found.accepted(market.order(0, 1)).owner, request())
+        for _ in range(10):
+            await grant.store.put(os.urandom(2 * MIB), grant.owner, grant.until)
+        held = await staging.outputs.owned()
+        assert held[grant.owner.name] >= 20 * MIB and held[hog.name] < 5 * MIB
+        with pytest.raises(StoreFull):
+            await staging.outputs.put(os.urandom(8 * MIB), hog, until)
+
+
+async def test_money_that_was_taken_back_holds_nothing(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        staging, client = found.staging, found.market.clients[0].address
+        found.allocate(client, 100_000_000)
+        grant = staging.grant(client, request())
+        for _ in range(10):
+            await grant.store.put(os.urandom(MIB - 1000), grant.owner, grant.until)
+        poorer = Owner("0x" + "66" * 20, None, 50_000_000)
+        await staging.uploads.put(os.urandom(4 * MIB), poorer, grant.until)
+        with pytest.raises(StoreFull):
+            await staging.uploads.put(os.urandom(12 * MIB), poorer, grant.until)
+        found.allocate(client, 0)
+        found.clock.forward(61)
+        await staging.refresh()
+        await staging.uploads.put(os.urandom(12 * MIB), poorer, grant.until)
+        assert (await staging.uploads.owned())[grant.owner.name] < 10 * MIB
+
+
+async def test_a_committed_output_is_kept_for_its_client(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market, staging, claims = found.market, found.staging, found.claims
+        job_id = market.order(0, 1)
+        market.until_decided(job_id)
+        lease = market.core.state.leases[market.job(job_id).leases[0]]
+        data = os.urandom(MIB)
+        assert isinstance(market.archive, MemoryArchive)
+        ciphertext = Hash32(raw_cid(data).digest)
+        await staging.outputs.put(data, Owner(name(lease.provider) + UNCOMMITTED), found.clock.now() + 60)
+        # The scripted provider's ciphertext has a digest and no bytes; this one has bytes, and stands for it.
+        market.archive.outputs[ciphertext] = Readers(lease.hash, lease.provider, market.clients[0].address)
+        claims.unkept[ciphertext] = lease.hash
+        claims.unkept[hash_tuple("under way")] = lease.hash
+        await staging.refresh()
+        assert await staging.outputs.owned() == {name(market.clients[0].address): MIB}
+        assert list(claims.unkept) == [hash_tuple("under way")], "what nobody is bound to yet waits"
+        found.clock.forward(6 * 86_400)
+        assert await staging.outputs.gc(0) == 0, "it stays for its week, whatever its provider does"
+        found.clock.forward(2 * 86_400)
+        assert await staging.outputs.gc(0) == MIB
+
+
+async def test_a_ciphertext_that_a_commit_receipt_promised_never_yields_before_its_reveal(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market, staging = found.market, found.staging
+        job_id = market.order(0, 1)
+        market.deliver()
+        lease = market.core.state.leases[market.job(job_id).leases[0]]
+        assert isinstance(lease.phase, Committed)
+        reveal, until = market.parties[lease.provider].commits[lease.hash], found.clock.now() + 1e6
+        data = reveal.salt + reveal.output_digest  # what the scripted provider's ciphertext is the digest of
+        stat = await staging.outputs.put(data, Owner("0x" + "66" * 20, None, 1), until)
+        found.claims.claim(Hash32(stat.cid.digest), lease.hash)
+        heavy = Owner("0x" + "77" * 20, None, 1 << 39)
+
+        async def crowd() -> None:
+            for _ in range(40):
+                await staging.outputs.put(os.urandom(MIB), heavy, until)
+
+        with pytest.raises((StoreFull, Refused)):
+            await crowd()
+        assert await staging.outputs.resolve(lease.phase.commit.message.encrypted_output) is not None
+        market.until_decided(job_id)
+        with pytest.raises((StoreFull, Refused)):
+            await crowd()
+        assert await staging.outputs.resolve(lease.phase.commit.message.encrypted_output) is None, "after that it is its client's matter"
+
+
+async def test_what_was_committed_before_a_restart_is_taken_over(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market = found.market
+        job_id = market.order(0, 1)
+        market.until_decided(job_id)
+        outputs = {committed_output(market.core.state.leases[digest]) for digest in market.job(job_id).leases}
+        again = Outputs(market.core.state, market.archive)
+        again.load()
+        assert set(again.unkept) == outputs - {None}
+        assert all(again.readers(digest) is not None for digest in again.unkept)
+        market.until_archived(job_id)
+        assert all((again.readers(digest) is not None) is True for digest in again.unkept), "also when its run was archived meanwhile"
+
+
+async def test_a_provider_that_uploads_an_input_as_its_output_hides_it_from_nobody(tmp_path: Path) -> None:
+    """What lies among the outputs and is nobody's was shown to nobody: so an input was gone for those who would execute it again."""
+    async with stand(tmp_path) as found:
+        staging, until = found.staging, found.clock.now() + 86_400
+
+        async def document(cid: Cid) -> bytes | None:
+            return b"a receipt" if cid.digest == sha256(b"a receipt") else None
+
+        own = (await staging.outputs.put(b"what a provider made", "maker/uncommitted", until)).cid
+        assert not await staging.may_read(own, None, document)
+        receipt = (await staging.outputs.put(b"a receipt", "liar/uncommitted", until)).cid
+        assert await staging.may_read(receipt, None, document)
+        for store, data in ((staging.uploads, b"an input"), (staging.small, b"a small one")):
+            cid = (await store.put(data, "a client", until)).cid
+            await staging.outputs.put(data, "liar/uncommitted", until)
+            assert await staging.may_read(cid, None, document)
+
+
+async def test_what_a_run_names_stays_with_it(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market, staging, begun = found.market, found.staging, found.clock.now()
+        client, other = (name(key.address) for key in market.clients)
+        for owner in (client, other):
+            await staging.uploads.put(b"image", owner, begun + 7 * 86_400)
+        await staging.uploads.put(b"other", client, begun + 7 * 86_400)
+        found.clock.forward(6 * 86_400)
+        market.order(0, 1)
+        await staging.refresh()
+        found.clock.forward(2 * 86_400)
+        assert await staging.uploads.owned() == {client: 64 << 10}, "the image, for the client whose run names it"
+
+
+async def test_inputs_of_a_faulted_run_stay_for_two_weeks_and_of_others_past_finality(tmp_path: Path) -> None:
+    """A court may be asked for a week, and its jurors need the inputs after that (PROTOCOL §4)."""
+    async with stand(tmp_path) as found:
+        market, staging, begun = found.market, found.staging, found.clock.now()
+        market.parties[next(iter(market.parties))].lies = True
+        client = name(market.clients[0].address)
+        await staging.uploads.put(b"image", client, begun + 7 * 86_400)
+        number = 1
+        while not market.core.state.faults:
+            job_id = market.order(0, number)
+            market.until_decided(job_id)
+            number += 1
+        await staging.refresh()
+        found.clock.forward(13 * 86_400)
+        assert await staging.uploads.owned() == {client: 64 << 10}
+        found.clock.forward(2 * 86_400)
+        assert await staging.uploads.owned() == {}
+
+
+async def test_inputs_of_a_run_that_took_long_stay_for_31_hours_after_it(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market, staging, begun = found.market, found.staging, found.clock.now()
+        client = name(market.clients[0].address)
+        await staging.uploads.put(b"image", client, begun + 7 * 86_400)
+        job_id = market.order(0, 1)
+        await staging.refresh()
+        found.clock.forward(6.9 * 86_400)
+        market.until_archived(job_id)
+        await staging.refresh()
+        found.clock.forward(30 * 3_600)
+        assert await staging.uploads.owned() == {client: 64 << 10}
+        found.clock.forward(2 * 3_600)
+        assert await staging.uploads.owned() == {}
+
+
+async def test_inputs_are_in_use_while_a_run_names_them(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market = found.market
+        uses = InUse(market.core.state)
+        one, two = market.order(0, 1), market.order(0, 2)
+        image = raw_cid(b"image").digest
+        uses.refresh()
+        assert image in uses and raw_cid(b"other").digest not in uses
+        market.until_decided(one, two)
+        market.until_archived(one)
+        uses.refresh()
+        assert image in uses or two not in market.core.state.jobs
+        market.until_archived(two)
+        uses.refresh()
+        assert image not in uses and not uses._named and not uses._uses
+
+
+def test_beyond_its_burst_an_address_is_slowed_down_and_not_refused(tmp_path: Path) -> None:
+    bounds = replace(DEVNET_BOUNDS, upload_bytes_per_second=1.0 * MIB, upload_burst_bytes=4.0 * MIB)
+
+    market, clock = ArchivingMarket(*(Party(number) for number in range(4))), VirtualClock()
+    claims = Outputs(market.core.state, market.archive)
+    staging = Staging(tmp_path, SHARES, market.core.state, claims, Rates(bounds, clock.now), clock, 20)
+
+    async def main(_: VirtualClock) -> None:
+        begun = clock.now()
+        one, other = staging._line("192.0.2.1"), staging._line("192.0.2.2")
+        for _number in range(4):
+            await one(MIB)
+        assert clock.now() == begun
+        for _number in range(6):
+            await one(MIB)
+        assert 5.0 <= clock.now() - begun <= 8.0
+        then = clock.now()
+        await other(MIB)
+        assert clock.now() == then, "nobody at another address notices"
+
+    run_virtual(main, clock)
+    asyncio.run(staging.close())
+
+
+async def test_a_full_house_cuts_the_lightest_for_who_is_heavier() -> None:
+    places = Places(most=3, account_most=2, network_most=2)
+    held = [places.taken(account, network, weight) for account, network, weight in (("a", "1", 5), ("b", "1", 2), ("c", "2", 9))]
+    inside: list[Place] = [place.__enter__() for place in held]
+    for account, network in (("d", "1"), ("d", "3")):
+        with pytest.raises(Refused) as refused, places.taken(account, network, 1):
+            pass
+        assert refused.value.code is Code.BUSY
+    assert not any(place.is_cut for place in inside), "nobody yields to who is lighter"
+    with pytest.raises(Refused), places.taken("d", "3", 3):
+        pass
+    assert [place.is_cut for place in inside] == [False, True, False]
+    with pytest.raises(Refused), places.taken("e", "3", 100):
+        pass
+    assert [place.is_cut for place in inside] == [False, True, False], "one at a time"
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"x"
+
+    with pytest.raises(Refused, match="busy"):
+        [piece async for piece in Pace().held(pieces(), None, inside[1])]
+    held[1].__exit__(None, None, None)
+    with places.taken("d", "3", 3):
+        pass

@@ -1,0 +1,150 @@
+"""`quorate coordinator up` before files that are not whole, or not its own: one sentence with the remedy, and no trace of the program."""
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from quorate_contracts.deploy import plan
+from quorate_coordinator.cli import EXIT_REFUSED, EXIT_UNAVAILABLE
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_protocol.codec import canonical
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Seconds, UnixSeconds
+from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.beacon import bls
+from quorate_runtime.journal.journal import Journal
+from quorate_runtime.journal.journal_port import Record
+from support.cli_prompt import typed
+from support.markets.archiving_market import ArchivingMarket
+from support.markets.scripted_market import Party
+
+CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+NOWHERE = "http://127.0.0.1:1"
+
+
+@dataclass
+class Operator:
+    """Somebody at a terminal, with a coordinator's folder."""
+
+    folder: Path
+
+    def type(self, *words: str) -> tuple[int, str]:
+        """A command's exit code, and what it says."""
+        return typed("coordinator", *words, "--home", str(self.folder / "home"), "--password-file", str(self.folder / "password"))
+
+    def fails_to_start(self, *parts: str) -> None:
+        """In one line that holds all parts."""
+        code, text = self.type("up", "--port", "0")
+        told = [line for line in text.splitlines() if line.startswith("coordinator:")]
+        assert code == EXIT_REFUSED and len(told) == 1 and "Traceback" not in text, text
+        assert all(part in told[0] for part in parts), told
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    """One whose coordinator has worked before, so that it starts without the chain."""
+    (tmp_path / "password").write_text("secret\n")
+    (tmp_path / "password").chmod(0o600)
+    beacon = BeaconInfo(bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")), Seconds(2), int(time.time()))
+    deployment = plan(ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True).deployment
+    (tmp_path / "deployment.json").write_bytes(canonical.encode(deployment))
+    made = Operator(tmp_path)
+    init = ("init", "--deployment", str(tmp_path / "deployment.json"), "--chain-url", NOWHERE, "--beacon-url", NOWHERE)
+    assert made.type(*init)[0] == 0
+    asyncio.run(_work(tmp_path / "home" / "journal"))
+    return made
+
+
+async def _work(folder: Path) -> None:
+    journal = Journal.open(folder)
+    await journal.append(Record(CODEC.version, UnixSeconds(1), ZERO_HASH, CODEC.encode_event(ev.Restarted())))
+    await journal.close()
+
+
+def test_files_that_are_not_whole(operator: Operator) -> None:
+    """Those without which money could be paid twice, or signatures contradict each other; without the others it goes on."""
+    home = operator.folder / "home"
+    for path, remedy in (
+        (home / "transactions.sqlite", "backup"), (home / "journal" / "journal.db", "backup"),
+        (home / "coordinator.json", "quorate coordinator init"),
+    ):  # fmt: skip
+        path.write_bytes(path.read_bytes()[:100] if path.exists() else b"")
+        operator.fails_to_start(str(path), remedy)
+
+
+def test_another_files_tables_under_the_name_of_what_was_sent(operator: Operator) -> None:
+    path = operator.folder / "home" / "transactions.sqlite"
+    with closing(sqlite3.connect(path)) as other:
+        other.executescript("PRAGMA journal_mode = WAL; CREATE TABLE runs (job_id BLOB)")
+    before = path.read_bytes()
+    operator.fails_to_start(str(path), "no such table: sends", "backup")
+    assert path.read_bytes() == before
+
+
+def test_an_archive_of_a_newer_program(operator: Operator) -> None:
+    for name in ("archive.sqlite", "documents.sqlite"):
+        with closing(sqlite3.connect(operator.folder / "home" / name)) as newer:
+            newer.executescript("CREATE TABLE things_to_come (x); PRAGMA user_version = 9")
+        operator.fails_to_start(name, "newer program")
+        (operator.folder / "home" / name).unlink()
+
+
+def test_a_journal_of_another_day(operator: Operator) -> None:
+    market = ArchivingMarket(*[Party(number) for number in range(5)])
+    job_id = market.order(0, 1)
+    market.until_archived(job_id)
+    run = market.archive.run(job_id)
+    archive = FileArchive(operator.folder / "home" / "archive.sqlite")
+    assert run is not None
+    archive.keep([run])
+    archive.close()
+    operator.fails_to_start("older than what was signed after it", job_id.hex(), "Put back the newest journal", "--journal-is-newest")
+
+
+def test_what_may_be_begun_anew(operator: Operator) -> None:
+    code, text = operator.type("up", "--begin-anew", "journal")
+    assert code == 2 and "--begin-anew journal: it is one of archive.sqlite" in text
+
+
+def test_a_folder_that_another_process_uses(operator: Operator) -> None:
+    lock = operator.folder / "home" / "journal" / "journal.lock"
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        operator.fails_to_start(str(lock.parent), f"in use by another process (pid {os.getpid()})", "folder of its own")
+
+
+def test_a_journal_that_somebody_holds_ends_it_with_what_it_is(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate_runtime.journal.journal_files.BUSY_SECONDS", 0.1)
+    path = operator.folder / "home" / "journal" / "journal.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        operator.fails_to_start(str(path), "database is locked", "start again")
+
+
+def test_what_is_no_url_is_said_before_it_is_used(operator: Operator) -> None:
+    for flag in ("--chain-url", "--beacon-url", "--public-url"):
+        code, text = operator.type("init", "--deployment", str(operator.folder / "deployment.json"), flag, "foo")
+        assert code == 2 and f"{flag} 'foo'" in text, text
+
+
+def test_a_port_or_host_that_cannot_be_is_no_bug_of_ours(operator: Operator) -> None:
+    for port in ("70000", "-5"):
+        code, text = operator.type("up", "--port", port)
+        assert code == 2 and "--port" in text and "Traceback" not in text, text
+    settings = operator.folder / "home" / "coordinator.json"
+    good = settings.read_text()
+    settings.write_text(good.replace('"port":7700', '"port":70000'))
+    operator.fails_to_start(str(settings), "port: 70000 is not between 0 and 65535", "quorate coordinator init")
+    settings.write_text(good.replace('"host":"127.0.0.1"', '"host":"192.0.2.1"'))
+    code, text = operator.type("up", "--port", "0")
+    assert code == EXIT_UNAVAILABLE and "'192.0.2.1' is no address of this machine" in text and "init --host" in text, text

@@ -1,0 +1,136 @@
+"""Spec and receipt of a job reach the store, whatever happens between verdict and archive: no effect carries them."""
+
+from pathlib import Path
+
+import pytest
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import ArchiveRuns, Effect, StoreReceipt, StoreSpec
+from quorate_coordinator.storage.archive import MemoryArchive
+from quorate_coordinator.storage.archive_writer import Archivist
+from quorate_coordinator.storage.document_file import DAY_SECONDS, SPARE_BYTES, DocumentFile, Keeping
+from quorate_coordinator.storage.documents import Documents
+from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_reader import History
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Hash32
+from support.markets.scripted_market import Market, Party
+
+KEEPING = Keeping(64 << 20, 180 * DAY_SECONDS)
+
+
+def stored(file: DocumentFile, data: bytes) -> bool:
+    """Whether exactly these bytes can be read."""
+    return file.get(sha256(data)) == data
+
+
+async def test_a_job_leaves_only_when_its_documents_are_stored(tmp_path: Path) -> None:
+    market = Market(*(Party(number) for number in range(4)))
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    (receipt,), spec = market.receipts, market.core.state.jobs[job_id].submission.spec.encode()
+    file = DocumentFile(tmp_path / "documents.sqlite", KEEPING)
+    documents = Documents(market.core, file)
+    history = History(market.core.state, MemoryArchive())
+    away = True
+
+    async def keep(job: Hash32) -> None:
+        if away:
+            raise Unavailable("the store's disk is full", 1.0)
+        await documents.keep(job)
+
+    async def submit(event: ev.RunsArchived) -> object:
+        assert stored(file, receipt) and stored(file, spec), "told that they may go, with a document missing"
+        return market.send(event)
+
+    archivist = Archivist(history, Outputs(market.core.state, history.archive), submit, keep)
+    with pytest.raises(Unavailable):
+        await archivist(ArchiveRuns("archive", (job_id,)))
+    assert history.archive.run(job_id) is None and job_id in market.core.state.jobs
+    away = False
+    await archivist(ArchiveRuns("archive", (job_id,)))
+    assert history.archive.run(job_id) is not None
+    file.close()
+
+
+async def test_performing_and_keeping_are_one(tmp_path: Path) -> None:
+    """Each may come first, and again; after a job is gone nothing is stored anew."""
+    market = Market(*(Party(number) for number in range(4)))
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    effects = [effect for effect in market.chain if isinstance(effect, StoreSpec | StoreReceipt)]
+    assert [type(effect) for effect in effects] == [StoreSpec, StoreReceipt]
+    file = DocumentFile(tmp_path / "documents.sqlite", KEEPING)
+    documents = Documents(market.core, file)
+    for _ in range(2):
+        for effect in effects:
+            await documents.perform(effect)
+        await documents.keep(job_id)
+    assert stored(file, market.receipts[0])
+    file.close()
+    with market.core.state.transaction():
+        del market.core.state.jobs[job_id]
+    empty = DocumentFile(tmp_path / "empty.sqlite", KEEPING)
+    for effect in effects:
+        await Documents(market.core, empty).perform(effect)
+    await Documents(market.core, empty).keep(job_id)
+    assert not stored(empty, market.receipts[0])
+    empty.close()
+
+
+class Performing(Market):
+    """Performs documents and archiving as the outbox does: what is `Unavailable` stays, what is `Refused` is over."""
+
+    def __init__(self, file: DocumentFile, *parties: Party) -> None:
+        self.outbox: list[StoreSpec | StoreReceipt | ArchiveRuns] = []
+        super().__init__(*parties)
+        self.documents = Documents(self.core, file)
+        self.history = History(self.core.state, MemoryArchive())
+        self.archivist = Archivist(self.history, Outputs(self.core.state, self.history.archive), self.told, self.documents.keep)
+
+    async def told(self, event: ev.RunsArchived) -> object:
+        return self.send(event)
+
+    def _perform(self, effect: Effect) -> None:
+        super()._perform(effect)
+        if isinstance(effect, StoreSpec | StoreReceipt | ArchiveRuns):
+            self.outbox.append(effect)
+
+    async def perform_all(self) -> None:
+        """Each once."""
+        waiting, self.outbox = self.outbox, []
+        for effect in waiting:
+            try:
+                await (self.archivist(effect) if isinstance(effect, ArchiveRuns) else self.documents.perform(effect))
+            except Unavailable:
+                self.outbox.append(effect)
+
+
+async def test_while_documents_find_no_room_nothing_is_lost(tmp_path: Path) -> None:
+    """Ten jobs play to their end over a full file; then it is given more, and each is archived with its receipt stored."""
+    file = DocumentFile(tmp_path / "documents.sqlite", Keeping(SPARE_BYTES + (128 << 10), 180 * DAY_SECONDS))
+    fillers = 0
+    with pytest.raises(Unavailable):
+        for fillers in range(1000):
+            await file.put(fillers.to_bytes(4, "big") + bytes(range(256)) * 8 + sha256(str(fillers).encode()) * 60)
+    assert fillers
+    market = Performing(file, *(Party(number) for number in range(4)))
+    jobs = []
+    for number in range(1, 11):
+        jobs.append(market.order(0, number))
+        market.until_decided(jobs[-1])
+        await market.perform_all()
+    for _ in range(100):
+        market.beat()
+        await market.perform_all()
+    waiting = [effect for effect in market.outbox if isinstance(effect, ArchiveRuns)]
+    assert {job for effect in waiting for job in effect.jobs} == set(jobs), "all are over, and none may leave"
+    assert all(job in market.core.state.jobs for job in jobs) and market.history.archive.count() == 0
+    assert len(market.receipts) == 10 and not any(stored(file, receipt) for receipt in market.receipts)
+    file.keeping = KEEPING
+    await market.perform_all()
+    assert market.outbox == [] and not any(job in market.core.state.jobs for job in jobs)
+    assert all(market.history.archive.run(job) is not None for job in jobs)
+    assert all(stored(file, receipt) for receipt in market.receipts)
+    file.close()

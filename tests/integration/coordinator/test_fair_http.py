@@ -1,0 +1,174 @@
+"""One account, or one address with many keys, that asks for all there is: what the others notice, over HTTP, counted in matches.
+
+A real coordinator on a real chain, three scripted providers of one slot each on real sockets. Nothing here depends on how fast the
+machine is: a run ends when the test says so, and what somebody waited is how many matches came between its Ack and its own.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import aiohttp
+
+from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.service import Service
+from quorate_devnet.chain.accounts import dev_account
+from quorate_protocol.codec import canonical
+from quorate_protocol.limits import USD
+from quorate_protocol.units import Amount
+from quorate_runtime.keys.crypto import KeySigner
+from support.markets.coordinator_stage import Stage, deployed_stage, running
+from support.markets.scripted_market import a_spec
+from support.markets.wired_providers import Floor, Place, WiredProvider
+
+SLOTS = 3
+FLOOD = 60
+EACH = 4  # jobs of each of the others
+BOUNDS = replace(DEVNET_BOUNDS, address_per_second=0.5, address_burst=120.0, account_per_second=0.5, account_burst=80.0)
+FLOODER = KeySigner(dev_account(4))
+OTHERS, PROVIDERS = ([KeySigner(dev_account(i)) for i in numbers] for numbers in ((5, 6), (7, 8, 9)))
+
+
+@dataclass
+class Client:
+    """A client with an address of its own."""
+
+    key: KeySigner
+    name: str
+    stage: Stage
+    service: Service
+    session: aiohttp.ClientSession
+    nonce: int = 0
+
+    async def order(self) -> tuple[int, dict[str, object], str]:
+        """One more job: status, answer, name."""
+        self.nonce += 1
+        spec = a_spec(f"{self.name}-{self.nonce}")
+        submission = self.stage.submission(self.key, spec, self.nonce)
+        async with self.session.post(f"{self.service.url}/v1/orders", data=canonical.encode(submission)) as response:
+            return response.status, await response.json(), spec.name
+
+    async def must(self) -> str:
+        """One more job, taken; its name."""
+        status, answer, name = await self.order()
+        assert status == 200, answer
+        return name
+
+
+@dataclass
+class Hall:
+    """The whole market."""
+
+    stage: Stage
+    service: Service
+    floor: Floor
+    flooder: Client
+    others: list[Client]
+
+    async def waits(self, names: list[str], asked_at: int) -> list[int]:
+        """Ends runs until all these were matched; for each, how many matches came between its Ack and its own."""
+        while not set(names) <= set(self.floor.matched):
+            assert len(self.floor.matched) < asked_at + 10 * len(names) + SLOTS, "they are not matched"
+            await self.floor.end_one()
+        return [self.floor.matched.index(name) - asked_at for name in names]
+
+
+async def settle(stage: Stage) -> None:
+    """Everybody's money and registrations."""
+    clients = (stage.fund(key, Amount(100 * USD)) for key in (FLOODER, *OTHERS))
+    await asyncio.gather(*clients, *(stage.register(key, place) for place, key in enumerate(PROVIDERS)))
+
+
+@asynccontextmanager
+async def address(number: int) -> AsyncIterator[aiohttp.ClientSession]:
+    """Connections from an address of their own."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=(f"127.0.7.{number}", 0))) as session:
+        yield session
+
+
+@asynccontextmanager
+async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
+    """The market, until the block ends."""
+    async with AsyncExitStack() as stack:
+        stage = await stack.enter_async_context(deployed_stage(tmp_path))
+        service = stage.service()
+        service.config = replace(service.config, bounds=BOUNDS)
+        await stack.enter_async_context(running(service))
+        await settle(stage)
+        floor = Floor(Place.of(stage, service.url), tmp_path / "outputs")
+        for number, key in enumerate(PROVIDERS):
+            session = await stack.enter_async_context(address(100 + number))
+            await stack.enter_async_context(WiredProvider(key, floor, session).serving())
+        clients = []
+        for number, key in enumerate([FLOODER, *OTHERS]):
+            session = await stack.enter_async_context(address(10 + number))
+            clients.append(Client(key, f"client-{number}", stage, service, session))
+        yield Hall(stage, service, floor, clients[0], clients[1:])
+
+
+async def quiet(hall: Hall) -> list[int]:
+    """What the others wait when they are alone: every slot is taken first, then all their jobs come at once."""
+    for _ in range(SLOTS):
+        await hall.others[0].must()
+    await hall.floor.until_matched(SLOTS)
+    asked_at = len(hall.floor.matched)
+    names = [await client.must() for _ in range(EACH) for client in hall.others]
+    return await hall.waits(names, asked_at)
+
+
+async def test_others_wait_a_bounded_number_of_matches_behind_one_account_that_floods(tmp_path: Path) -> None:
+    async with opened(tmp_path) as hall:
+        await flooded(hall)
+
+
+async def flooded(hall: Hall) -> None:
+    alone = await quiet(hall)
+    assert max(alone) == len(hall.others) * EACH - 1
+    busy = len(hall.floor.matched)
+    flood = [await hall.flooder.must() for _ in range(FLOOD)]
+    for _ in range(SLOTS):
+        assert await hall.floor.end_one() in flood, "it has all slots now"
+    while sum(name in flood for name in hall.floor.matched[busy:]) < FLOOD // 10:
+        await hall.floor.end_one()
+    refused = Counter([(await hall.flooder.order())[0] for _ in range(30)])
+    assert refused[429] >= 5 and set(refused) <= {200, 429}, f"beyond its rate it is told to come again: {refused}"
+    asked_at = len(hall.floor.matched)
+    names = [await client.must() for _ in range(EACH) for client in hall.others]
+    beside = await hall.waits(names, asked_at)
+    print(f"matches waited: alone {alone}, beside the flood {beside}")
+    assert min(beside) <= 1, "the next slot, or the one after it, goes to somebody who has none"
+    # Three accounts share what two shared, and each has an execution running when the last of its jobs comes: no more than that.
+    assert max(beside) <= max(alone) * 3 // 2 + SLOTS
+    still = [name for name in flood if name not in hall.floor.matched]
+    assert len(still) >= FLOOD // 2, "they did not wait for the flood to be over"
+
+
+async def test_one_address_with_many_keys_is_one_address(tmp_path: Path) -> None:
+    async with opened(tmp_path) as hall:
+        await many_keys(hall)
+
+
+async def many_keys(hall: Hall) -> None:
+    statuses: Counter[int] = Counter()
+    kept: set[str] = set()
+    begun = time.monotonic()
+    async with address(66) as session:
+        for number in range(240):
+            key = KeySigner((1 << 200 | number % 80).to_bytes(32, "big"))
+            async with session.get(f"{hall.service.url}/v1/runs", headers=hall.stage.token(key.address, key)) as response:
+                statuses[response.status] += 1
+                if response.status == 429:
+                    kept.add((await response.json())["code"])
+                    assert int(response.headers["Retry-After"]) >= 1
+    allowed = BOUNDS.address_burst + (time.monotonic() - begun) * BOUNDS.address_per_second + 1
+    assert 100 <= statuses[200] <= allowed, statuses
+    assert statuses[429] == 240 - statuses[200] > 0 and kept == {"busy"}
+    for _ in range(SLOTS):
+        await hall.others[0].must()
+    await hall.floor.until_matched(SLOTS)
+    mine = await hall.others[1].must()
+    assert await hall.waits([mine], len(hall.floor.matched)) == [0], "nobody at another address notices"

@@ -1,0 +1,192 @@
+"""The archive lets go of what is old or too much, and of nothing that somebody can still demand; what is sealed stays sealed."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from quorate_coordinator.core.records.archived_run import ArchivedRun
+from quorate_coordinator.reporting.projection import Projection, runs
+from quorate_coordinator.storage import archive_file, retention
+from quorate_coordinator.storage.archive import START, MemoryArchive, RunArchive, place_of, readers_of
+from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
+from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.retention import Retention, demanded_seconds
+from quorate_coordinator.storage.run_reader import History
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
+from quorate_runtime.clock import VirtualClock
+from quorate_runtime.process.health import Board
+from support.markets.archiving_market import ArchivingMarket, archived_runs
+from support.markets.scripted_market import Party
+
+COUNT = 6
+
+
+@pytest.fixture(params=["memory", "file"])
+def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunArchive]:
+    made: RunArchive = MemoryArchive() if request.param == "memory" else FileArchive(tmp_path / "archive.sqlite")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def some() -> list[ArchivedRun]:
+    """Runs that were over a day apart from each other, the first at second 0 of day 1."""
+    return [over_at(run, (number + 1) * DAY_SECONDS) for number, run in enumerate(archived_runs(COUNT))]
+
+
+def over_at(run: ArchivedRun, second: int) -> ArchivedRun:
+    return replace(run, lines=(*run.lines[:-1], replace(run.lines[-1], at=UnixSeconds(second))))
+
+
+class Bench:
+    """A retention over an archive, a clock, and a content store that is a set."""
+
+    def __init__(self, archive: RunArchive, keeping: Keeping) -> None:
+        self.archive, self.clock, self.board = archive, VirtualClock(0.0), Board()
+        market = ArchivingMarket(Party(0))
+        self.history, self.outputs = History(market.core.state, archive), Outputs(market.core.state, archive)
+        self.stored: set[Hash32] = set()
+        self.hidden: list[Hash32] = []
+        self.retention = Retention(self.history, keeping, self.is_stored, self.hide, self.clock, self.board)
+
+    async def is_stored(self, digest: Hash32) -> bool:
+        return digest in self.stored
+
+    async def hide(self, over: Sequence[ArchivedRun]) -> None:
+        self.hidden += [item.run.job_id for item in over]
+
+    async def at(self, second: float) -> None:
+        """Everything that may go by this moment goes."""
+        self.clock.forward(second - self.clock.now())
+        for _ in range(100):
+            if await self.retention.step():
+                return
+        raise AssertionError("it does not come to an end")
+
+
+GENEROUS = Keeping(1 << 40, 30 * DAY_SECONDS, 10 * DAY_SECONDS)
+
+
+async def test_runs_go_at_their_age_and_not_a_second_before(archive: RunArchive, some: list[ArchivedRun]) -> None:
+    bench = Bench(archive, GENEROUS)
+    archive.keep(some)
+    await bench.at(31 * DAY_SECONDS)
+    assert archive.count() == COUNT and not bench.hidden, "the first is thirty days old and no more"
+    await bench.at(31 * DAY_SECONDS + 1)
+    assert bench.hidden == [some[0].run.job_id]
+    assert archive.run(some[0].run.job_id) is None and archive.run(some[1].run.job_id) == some[1]
+    with pytest.raises(Refused) as refused:
+        bench.history.view(some[0].run.job_id, some[0].run.client)
+    assert refused.value.code is Code.UNKNOWN
+    await bench.at(34 * DAY_SECONDS + 1)
+    assert bench.hidden == [run.run.job_id for run in some[:4]]
+    assert archive.count() == COUNT, "what it was given, so that an old backup is still told from a pruned file"
+    assert {row["job_id"] for _, row in archive.since(0, 100)} == {run.run.job_id.hex() for run in some[4:]}
+
+
+async def test_without_room_the_oldest_go_earlier_but_none_that_may_be_demanded(archive: RunArchive, some: list[ArchivedRun]) -> None:
+    bench = Bench(archive, replace(GENEROUS, bytes_max=1))
+    archive.keep(some)
+    await bench.at(11 * DAY_SECONDS)
+    assert not bench.hidden and [problem.name for problem in bench.board.problems()] == ["archive"], "it says that it grows on"
+    await bench.at(13 * DAY_SECONDS + 1)
+    assert bench.hidden == [run.run.job_id for run in some[:3]], "of ten days and more"
+    assert all(archive.run(run.run.job_id) == run for run in some[3:])
+
+
+async def test_a_keeping_shorter_than_what_may_be_demanded_is_not_kept_to(archive: RunArchive, some: list[ArchivedRun]) -> None:
+    bench = Bench(archive, Keeping(1 << 40, 60, 10 * DAY_SECONDS))
+    archive.keep(some)
+    await bench.at(11 * DAY_SECONDS)
+    assert not bench.hidden
+    await bench.at(11 * DAY_SECONDS + 1)
+    assert bench.hidden == [some[0].run.job_id]
+
+
+async def test_it_goes_in_small_steps(archive: RunArchive, some: list[ArchivedRun], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "STEP", 2)
+    bench = Bench(archive, GENEROUS)
+    archive.keep(some)
+    bench.clock.forward(100.0 * DAY_SECONDS)
+    sizes = []
+    while not await bench.retention.step():
+        sizes.append(len(bench.hidden))
+    assert sizes == [2, 4, 6] and archive.run(some[-1].run.job_id) is None
+
+
+async def test_a_ciphertext_that_is_still_stored_stays_its_readers(archive: RunArchive, some: list[ArchivedRun]) -> None:
+    """A receipt opens it: were the readers forgotten with the run, a stranger could have it."""
+    bench = Bench(archive, GENEROUS)
+    archive.keep(some)
+    pairs = list(readers_of(some[0]))
+    bench.stored = {digest for digest, _ in pairs[:1]}
+    await bench.at(100 * DAY_SECONDS)
+    (kept, readers), gone = pairs[0], pairs[1:]
+    assert len(bench.hidden) == COUNT and gone
+    assert bench.outputs.may_read(kept, readers.client) and not bench.outputs.may_read(kept, None)
+    assert all(archive.readers(digest) is None for digest, _ in gone)
+    bench.stored.clear()
+    await bench.at(101 * DAY_SECONDS)
+    assert archive.readers(kept) is None and archive.forgotten_outputs(ZERO_HASH, 10) == []
+
+
+async def test_the_tables_forget_with_the_archive(tmp_path: Path) -> None:
+    market = ArchivingMarket(*[Party(number) for number in range(5)])
+    jobs = [market.order(number % 2, number + 1) for number in range(3)]
+    market.until_archived(*jobs)
+    tables = await Projection.open(tmp_path / "market.sqlite")
+    await tables.refresh(market.core.state, market.archive)
+    await tables.forget(jobs[:2])
+    async with tables.engine.connect() as connection:
+        found = [row.job_id for row in await connection.execute(select(runs.c.job_id))]
+    assert found == [jobs[2].hex()]
+    await tables.close()
+
+
+def test_nothing_goes_while_a_session_a_bond_or_a_case_may_still_ask_for_it() -> None:
+    for limits in (MAINNET, DEVNET):
+        kept = demanded_seconds(limits)
+        assert kept >= limits.session_max + limits.challenge_window + limits.challenge_response
+        assert kept >= limits.unbond_after + limits.challenge_window and kept >= limits.case_evidence_age + limits.jury_window
+    assert demanded_seconds(MAINNET) < 32 * DAY_SECONDS, "less than a default could be"
+
+
+def test_pages_that_runs_leave_are_used_again(tmp_path: Path, some: list[ArchivedRun]) -> None:
+    made = FileArchive(tmp_path / "archive.sqlite")
+    sizes = []
+    for wave in range(12):
+        wide = [rename(run, wave, number) for run in some for number in range(40)]
+        made.keep(wide)
+        sizes.append(made.used_bytes())
+        made.forget(wide, frozenset())
+    assert made.used_bytes() < sizes[0] / 3 and max(sizes) < 1.2 * min(sizes), sizes
+    assert made.count() == 12 * len(some) * 40 and made.over_before(1 << 40, START, 10) == []
+    made.close()
+
+
+def rename(run: ArchivedRun, wave: int, number: int) -> ArchivedRun:
+    """The same run under another id."""
+    job_id = Hash32((wave * 1_000 + number).to_bytes(16, "big") + run.run.job_id[:16])
+    return replace(run, run=replace(run.run, job_id=job_id))
+
+
+def test_a_file_of_the_first_version_is_brought_up_and_counts_from_today(tmp_path: Path, some: list[ArchivedRun]) -> None:
+    path = tmp_path / "archive.sqlite"
+    base = sqlite3.connect(path)
+    base.executescript(f"{archive_file.TABLES} PRAGMA user_version = 1;")
+    columns: Callable[[ArchivedRun], tuple[object, ...]] = archive_file._columns
+    base.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", [columns(run)[:6] for run in some])
+    base.commit()
+    base.close()
+    made = FileArchive(path)
+    assert made.count() == COUNT and [made.run(run.run.job_id) for run in some] == some
+    assert made.over_before(1_700_000_000, START, 10) == [], "their days begin now: nobody knows when they were over"
+    assert len(made.over_before(1 << 40, START, 10)) == COUNT and place_of(some[0])[0] == DAY_SECONDS
+    made.close()

@@ -1,0 +1,143 @@
+"""Thousands of strangers come and go: no table of the coordinator that they can write to remembers them all."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.matching.job_queue import JobQueue
+from quorate_coordinator.core.matching.market_index import IDLE_MAX
+from quorate_coordinator.storage import run_reader as histories
+from quorate_coordinator.storage.archive import MemoryArchive
+from quorate_coordinator.storage.output_access import CLAIMS_MAX, Outputs
+from quorate_coordinator.storage.run_reader import History
+from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.refusals import Refused
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Sequence, UnixSeconds
+from quorate_runtime.keys.crypto import KeySigner
+from support.markets.archiving_market import ArchivingMarket
+from support.markets.scripted_market import DOMAIN, Party
+
+ACCOUNTS = 3_000
+ORDERING = 2_000  # of them with a job
+PER_WAVE = 250
+
+
+class Crowd(ArchivingMarket):
+    """A market to which ever new clients come, all of them funded."""
+
+    slots = 100
+
+    def __init__(self) -> None:
+        super().__init__(*(Party(number) for number in range(4)))
+        self.core._check = None  # linear in accounts
+        self.blocks = 5
+
+    def allocate(self, accounts: list[Address], amount: int) -> None:
+        """As the chain tells it."""
+        self.blocks += 1
+        notes = tuple(ev.AllocationChanged(account, Amount(amount)) for account in accounts)
+        self.send(ev.ChainAdvanced(BlockNumber(self.blocks), hash_tuple("block", self.blocks), UnixSeconds(self.at), notes))
+
+    def wave(self, first: int) -> list[Hash32]:
+        """As many new clients as go into a wave, with one job each."""
+        self.clients = [KeySigner((1 << 200 | first + number).to_bytes(32, "big")) for number in range(PER_WAVE)]
+        self.sessions = self.clients
+        self.allocate([client.address for client in self.clients], 50_000_000)
+        return [self.order(number, 1, budget=Amount(20_000)) for number in range(PER_WAVE)]
+
+
+def queue_of(market: ArchivingMarket) -> JobQueue:
+    return market.core.queue
+
+
+def test_accounts_without_anything_here_leave_the_queue() -> None:
+    market, most = Crowd(), 0
+    for first in range(0, ORDERING, PER_WAVE):
+        jobs = market.wave(first)
+        most = max(most, len(queue_of(market)._accounts))
+        market.until_archived(*jobs)
+        assert not queue_of(market)._accounts and not queue_of(market)._lanes and not len(queue_of(market)._ready), first
+    assert most >= PER_WAVE // 2, "they were in it while their jobs waited and ran"
+    assert len(market.core.state.clients) >= ORDERING and market.archive.count() == ORDERING
+    history = market.history
+    assert history is not None
+    history.refresh()
+    assert not history._newest and not history._mine and not history._client_of
+
+
+def test_who_only_allocates_and_takes_it_back_leaves_no_row() -> None:
+    market = Crowd()
+    before = dict(market.core.state.clients.items())
+    strangers = [KeySigner((1 << 200 | number).to_bytes(32, "big")).address for number in range(ACCOUNTS)]
+    market.allocate(strangers, 1_000_000)
+    assert len(market.core.state.clients) == len(before) + ACCOUNTS
+    market.allocate(strangers, 0)
+    assert dict(market.core.state.clients.items()) == before
+    job_id = market.order(0, 1)
+    market.until_archived(job_id)
+    market.allocate([market.clients[0].address], 0)
+    assert market.core.state.clients[market.clients[0].address].charged > 0, "whoever owes or owed stays"
+
+
+def test_strangers_who_ask_for_their_runs_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "ACCOUNTS_REMEMBERED", 100)
+    market = ArchivingMarket(*(Party(number) for number in range(4)))
+    job_id = market.order(0, 1)
+    market.until_archived(job_id)
+    history, mine = History(market.core.state, market.archive), market.clients[0].address
+    lines = history.lines(mine, 0)
+    for number in range(ACCOUNTS):
+        assert history.lines(Address(number.to_bytes(20, "big")), 0) == []
+        if number % 50 == 0:
+            assert history.lines(mine, lines[-1].seq) == []
+    assert len(history._newest_over) == 100 and mine in history._newest_over
+    assert history.lines(mine, 0) == lines and lines
+
+
+def test_classes_that_nobody_offers_any_more_are_forgotten() -> None:
+    """One registered provider names sixteen new ones with every offer; each costs tens of kilobytes while it is known."""
+    market = Crowd()
+    party = next(iter(market.parties.values()))
+    known = market.core.state.providers[party.owner].offer
+    assert known is not None
+    index = market.core.state.market
+    for number in range(200):
+        slots = tuple(
+            replace(known.slots[0], host=HostClass("hopper", sm_count=1 + place, driver_branch=str(number))) for place in range(16)
+        )
+        offer = replace(known, seq=Sequence(known.seq + 1 + number), slots=slots)
+        market.send(ev.OfferReceived(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)), party.key.address))
+        index.refresh()
+    assert len(index.buckets) == len(index.hosts) <= IDLE_MAX + 16 + 1 and len(index._left) <= IDLE_MAX
+    assert known.slots[0].host.id() in index.buckets, "the others offer it still"
+    back = replace(known, seq=Sequence(known.seq + 1000))
+    market.send(ev.OfferReceived(OfferEnvelope(back, seal(DOMAIN, back.signed(), party.key.sign)), party.key.address))
+    market.until_decided(market.order(0, 1))
+
+
+def test_one_execution_claims_few_outputs_and_an_unknown_one_none() -> None:
+    """A provider that is cut off before its commit was answered leaves its claim: it must not leave thousands."""
+    market = ArchivingMarket(*(Party(number) for number in range(4)))
+    job_id = market.order(0, 1)
+    lease = market.job(job_id).leases[0]
+    outputs = Outputs(market.core.state, MemoryArchive())
+    for number in range(ACCOUNTS):
+        outputs.claim(hash_tuple("unknown", number), hash_tuple("no lease", number))
+    assert not outputs.by_digest and not outputs.claimed
+    for number in range(CLAIMS_MAX):
+        outputs.claim(hash_tuple("mine", number), lease)
+        outputs.claim(hash_tuple("mine", number), lease)
+    with pytest.raises(Refused, match="other outputs"):
+        outputs.claim(hash_tuple("one more"), lease)
+    assert len(outputs.by_digest) == CLAIMS_MAX
+    outputs.give_up(hash_tuple("mine", 0), lease)
+    outputs.claim(hash_tuple("one more"), lease)
+    market.until_archived(job_id)
+    run = market.archive.run(job_id)
+    assert run is not None
+    outputs.forget([run])
+    assert not outputs.by_digest and not outputs.claimed

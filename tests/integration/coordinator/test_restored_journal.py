@@ -1,0 +1,204 @@
+"""A coordinator with the journal of another day: what it signed since then it would sign again, lower. Archive, chain and providers know,
+and it ends before it signs a sum.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from aiohttp import web
+
+from fuzz.core_world import DOMAIN, World
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.state import State
+from quorate_coordinator.providers.frame_handler import Gate
+from quorate_coordinator.providers.frame_limits import Tolerance
+from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.service import _Parts
+from quorate_coordinator.storage import startup_checks
+from quorate_coordinator.storage.archive import MemoryArchive
+from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_logs import LogBook
+from quorate_node.messaging.statement_echo import Showing
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.signed import Statement
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Sequence, UnixSeconds
+from quorate_runtime.actor.actor import Actor
+from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
+from quorate_runtime.clock import SystemClock, VirtualClock
+from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.peers.websocket_peers import HELLO_SECONDS, WsDialer, WsPeers
+from support.http_server import on_loopback
+from support.markets.archiving_market import ArchivingMarket
+from support.markets.scripted_market import Party
+
+SERVER, PROVIDER = Address(b"\xcc" * 20), KeySigner(b"\x01" * 32)
+
+
+def restored(data: bytes) -> State:
+    state = State()
+    state.restore(data)
+    return state
+
+
+def test_runs_that_are_over_in_the_archive_show_a_journal_of_before() -> None:
+    market = ArchivingMarket(*[Party(number) for number in range(5)])
+    core, archive = market.core, market.archive
+    startup_checks.check_archive(core.state, archive)
+    before = core.snapshot()
+    job_id = market.order(0, 1)
+    running = core.snapshot()
+    market.is_archive_down = True
+    while not market.waiting:
+        market.beat()
+    market.write()
+    startup_checks.check_archive(core.state, archive)  # written, and a crash kept the state from hearing of it
+    startup_checks.check_archive(restored(core.snapshot()), archive)
+    market.perform_archive()
+    assert job_id not in core.state.jobs
+    startup_checks.check_archive(core.state, archive)
+    for old in (before, running):
+        with pytest.raises(startup_checks.JournalOlder, match=f"run 0x{job_id.hex()} is over in the archive.*newest journal"):
+            startup_checks.check_archive(restored(old), archive)
+
+
+def test_epochs_on_the_chain_show_a_journal_of_before(tmp_path: Path) -> None:
+    path = tmp_path / "transactions.sqlite"
+    outbox = Outbox(path, b"chain", SERVER)
+    outbox.add(Entry("epoch-4-1700000000", 0, SERVER, b"", 0, 1, (Attempt(ZERO_HASH, b"raw", 2, 1),)))
+    outbox.close()
+    for newest, known in ((0, 0), (3, 3), (3, 4), (4, 3)):
+        startup_checks.check_chain(newest, known, path, SERVER)  # the last: given up or taken away, and mined after all
+    for newest, known in ((1, 0), (4, 2), (5, 4), (40, 3)):
+        with pytest.raises(startup_checks.JournalOlder, match=f"epoch {newest} of this.*journal knows {known or 'none'}"):
+            startup_checks.check_chain(newest, known, path, SERVER)
+    with pytest.raises(startup_checks.JournalOlder):
+        startup_checks.check_chain(4, 3, path, PROVIDER.address)
+
+
+@dataclass
+class Heard:
+    """A gate of a coordinator, and what it was shown."""
+
+    gate: Gate
+    world: World
+    shown: list[str]
+
+
+@pytest.fixture
+async def heard() -> AsyncIterator[Heard]:
+    world, shown = World(DEVNET, 5), list[str]()
+    clock = VirtualClock(float(world.at))
+    tolerance, outputs = Tolerance(DEVNET_BOUNDS, clock.now), Outputs(world.core.state, MemoryArchive())
+    actor = cast("Actor[ev.Event, Effect]", None)
+    store = cast("Gate", None)
+    yield Heard(Gate(DOMAIN, DEVNET, world.core, actor, store, clock, LogBook(), outputs, tolerance, shown.append), world, shown)  # type: ignore[arg-type]
+
+
+async def test_only_our_own_signature_shows_it(heard: Heard) -> None:
+    rules, owner = heard.world.core.rules, heard.world.owners[0]
+
+    async def show(seq: int, sign: Callable[..., object]) -> None:
+        statement = Statement(owner.address, Amount(5), Amount(0), Sequence(1), Sequence(seq), ZERO_HASH)
+        frame = frames.StatementSent(seal(DOMAIN, statement, sign))  # type: ignore[arg-type]
+        await heard.gate("0x" + owner.address.hex(), frames.encode(frame))
+
+    known = heard.world.core.state.providers[owner.address].statement_seq
+    await show(known, rules.sign)
+    assert heard.shown == []
+    with pytest.raises(Refused) as refused:
+        await show(known + 1, owner.key.sign)
+    assert refused.value.code is Code.WRONG_SIGNER and heard.shown == []
+    await show(known + 1, rules.sign)
+    assert len(heard.shown) == 1 and f"its statement {known + 1}, and the journal knows {known}" in heard.shown[0]
+
+
+@asynccontextmanager
+async def listening(taken: list[bytes]) -> AsyncIterator[str]:
+    async def handle(_: str, frame: bytes) -> bytes:
+        taken.append(frame)
+        return frames.encode(frames.Ok())
+
+    async def authorize(_: Address, key: Address) -> bool:
+        return key == PROVIDER.address
+
+    app, server = web.Application(), WsPeers(SERVER, handle, authorize)
+    app.router.add_routes(server.routes())
+    async with on_loopback(app) as url:
+        try:
+            yield f"{url.replace('http', 'ws', 1)}/v1/peers"
+        finally:
+            await server.close()
+
+
+async def test_a_provider_shows_its_newest_statement_at_each_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate_node.messaging.statement_echo.POLL_SECONDS", 0.01)
+    newest: list[Envelope[Statement]] = []
+    taken: list[bytes] = []
+
+    async def ignore(_: str, frame: bytes) -> bytes:
+        return frame
+
+    async def until(count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(taken) < count:
+                await asyncio.sleep(0.01)
+
+    statement = Statement(PROVIDER.address, Amount(5), Amount(0), Sequence(1), Sequence(7), ZERO_HASH)
+    newest.append(seal(DOMAIN, statement, KeySigner(b"\x02" * 32).sign))
+    async with listening(taken) as url:
+        dialer = WsDialer(url, SERVER, PROVIDER.address, PROVIDER, ignore, SystemClock(), retry_max=0.01)
+        showing = Showing(lambda _: newest[-1], {SERVER: dialer}, SystemClock())
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(dialer.run()), group.create_task(showing.run())]
+            for count in (1, 2):
+                await until(count)
+                assert taken == [frames.encode(frames.StatementSent(newest[0]))] * count, "once a connection"
+                assert dialer._ws is not None
+                await dialer._ws.close()
+            await until(3)
+            for task in tasks:
+                task.cancel()
+
+
+def test_a_start_that_others_ended_leaves_the_journal_as_old_as_it_was() -> None:
+    """Told of an epoch by the chain's logs, and begun anew at once by whoever keeps it running, it went on: the chain had no epoch that it
+    did not know, and no provider was heard. It signed lower sums.
+    """
+    world = World(DEVNET, 5)
+    core, now = world.core, world.at
+    assert startup_checks.Found.of(core.state.own, 0, now) == startup_checks.Found(0, False), "nothing was ever done here"
+    assert startup_checks.Found.of(core.state.own, now - 5, now) == startup_checks.Found(0, False), "a crash"
+    assert startup_checks.Found.of(core.state.own, now - 3600, now) == startup_checks.Found(0, True), "a backup, or a long time away"
+    assert world.send(ev.Restarted())
+    assert startup_checks.Found.of(core.state.own, now - 5, now) == startup_checks.Found(0, False), "as a program of before left it, which noted nothing"
+    assert world.send(ev.Compared())
+    assert world.send(ev.Restarted())
+    assert world.send(ev.ChainAdvanced(BlockNumber(10**6), ZERO_HASH, UnixSeconds(now), (ev.EpochPosted(7, ZERO_HASH),)))
+    assert core.state.own.epoch == 7
+    for _ in range(2):
+        again = startup_checks.Found.of(restored(core.snapshot()).own, now, now)
+        assert again == startup_checks.Found(0, True), "and the next start, and the one after it"
+        assert world.send(ev.Restarted())
+    assert world.send(ev.Compared())
+    assert startup_checks.Found.of(core.state.own, now, now) == startup_checks.Found(7, False)
+
+
+@pytest.mark.parametrize("may_be_older", [False, True])
+async def test_providers_are_heard_for_as_long_as_one_may_take_to_come_back(may_be_older: bool) -> None:
+    """Its pause between two tries reaches a heartbeat and a half, and was given one."""
+    clock, compared = VirtualClock(0.0), asyncio.Event()
+    compared.set()
+    core = SimpleNamespace(rules=SimpleNamespace(limits=MAINNET))
+    parts = SimpleNamespace(found=startup_checks.Found(0, may_be_older), service=SimpleNamespace(clock=clock), core=core)
+    await _Parts._hear(cast("_Parts", parts), compared)
+    assert clock.elapsed >= 1.5 * MAINNET.heartbeat_every + HELLO_SECONDS if may_be_older else clock.elapsed == 0

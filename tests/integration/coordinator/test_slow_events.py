@@ -1,0 +1,123 @@
+"""Readers of the event stream that do not read: others get theirs meanwhile, memory stays, and who was cut catches up."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import aiohttp
+from aiohttp import web
+
+from integration.coordinator.test_who_sees_what import Filing, token
+from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.streams import Streams
+from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.request_limits import DEVNET_BOUNDS, Bounds
+from quorate_coordinator.storage import run_logs
+from quorate_coordinator.storage.archive import MemoryArchive
+from quorate_coordinator.storage.run_logs import LogBook
+from quorate_coordinator.storage.run_reader import LINES_MAX, History
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.views import JobEvent
+from quorate_protocol.units import Sequence, UnixSeconds
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.http.error_responses import failures
+from quorate_runtime.http.listener import Door, Doorman
+from support.process_memory import resident_bytes
+
+MIB = 1 << 20
+BOUNDS = replace(DEVNET_BOUNDS, write_seconds=0.6, account_streams_max=24)
+TEXT = "x" * 4_000
+
+
+@asynccontextmanager
+async def serving(bounds: Bounds = BOUNDS) -> AsyncIterator[tuple[str, Streams, Doorman, Filing, list[dict[str, str]]]]:
+    """Two clients with 2,048 long lines each: eight megabytes a reader."""
+    world = Filing(DEVNET, 6)
+    assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
+    for job in world.jobs():
+        lines = (JobEvent(Sequence(seq), UnixSeconds(world.at), job.id, "log", TEXT) for seq in range(1, LINES_MAX + 1))
+        world.core.state.events[job.id] = tuple(lines)
+    history, clock = History(world.core.state, MemoryArchive()), SystemClock()
+    streams = Streams(history, Auth(world.core.rules, world.core.state, clock, Rates(bounds, clock.now)), clock, LogBook(), lambda: False)
+    app = web.Application(middlewares=[failures])
+    streams.add_routes(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    doorman = Doorman(bounds)
+    await Door(runner, "127.0.0.1", 0, doorman).start()
+    tokens = [token(client.address, client, int(time.time())) for client in world.clients]
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", streams, doorman, world, tokens
+    finally:
+        await runner.cleanup()
+
+
+async def events(url: str, headers: dict[str, str], count: int) -> list[int]:
+    """Sequence numbers of so many events."""
+    found: list[int] = []
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/events", headers=headers) as response:
+        assert response.status == 200
+        while len(found) < count:
+            line = await response.content.readline()
+            if line.startswith(b"id: "):
+                found.append(int(line[4:]))
+    return found
+
+
+def deaf_reader(url: str, headers: dict[str, str]) -> socket.socket:
+    """Asks for the stream with a small window and reads nothing."""
+    pipe = socket.socket()
+    pipe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    pipe.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    pipe.sendall(f"GET /v1/events HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode())
+    return pipe
+
+
+async def test_readers_that_do_not_read_are_cut_and_others_do_not_notice() -> None:
+    async with serving() as (url, streams, doorman, world, tokens), asyncio.timeout(60):
+        slow, other = world.clients[0].address, tokens[1]
+        await events(url, other, LINES_MAX)
+        before = most = resident_bytes()
+        pipes = [deaf_reader(url, tokens[0]) for _ in range(BOUNDS.account_streams_max)]
+        while streams.open_streams[slow] < len(pipes):
+            await asyncio.sleep(0.01)
+        assert await events(url, other, LINES_MAX) == list(range(1, LINES_MAX + 1))
+        while streams.open_streams[slow]:
+            most = max(most, resident_bytes())
+            await asyncio.sleep(0.02)
+        assert most - before < 32 * MIB, f"{len(pipes)} readers of 8 MiB each cost {(most - before) >> 20} MiB"
+        while doorman.by_address:
+            await asyncio.sleep(0.02)
+        for pipe in pipes:
+            pipe.close()
+        again = await events(url, {**tokens[0], "Last-Event-ID": "2000"}, LINES_MAX - 2000)
+        assert again == list(range(2001, LINES_MAX + 1)), "who comes back catches up"
+
+
+async def test_a_reader_too_many_is_told_so() -> None:
+    patient = replace(BOUNDS, write_seconds=60.0)
+    async with serving(patient) as (url, streams, _, world, tokens), asyncio.timeout(30), aiohttp.ClientSession() as session:
+        pipes = [deaf_reader(url, tokens[0]) for _ in range(BOUNDS.account_streams_max)]
+        while streams.open_streams[world.clients[0].address] < len(pipes):
+            await asyncio.sleep(0.01)
+        async with session.get(f"{url}/v1/events", headers=tokens[0]) as response:
+            assert response.status == 429 and "streams" in (await response.json())["detail"]
+        for pipe in pipes:
+            pipe.close()
+
+
+async def test_a_log_that_was_cut_is_read_with_its_mark_and_its_last_lines() -> None:
+    async with serving() as (url, streams, _, world, tokens), asyncio.timeout(30), aiohttp.ClientSession() as session:
+        job = next(job for job in world.jobs() if job.submission.order.message.client == world.clients[0].address)
+        for _ in range(40):
+            streams.logs.add(world.clients[0].address, job.id, "x" * 65_536)
+        streams.logs.add(world.clients[0].address, job.id, "the last line\n")
+        async with session.get(f"{url}/v1/runs/0x{job.id.hex()}/logs", headers=tokens[0]) as response:
+            text = await response.text()
+    assert text.startswith("x" * MIB + "\n[") and text.endswith("the last line\n")
+    left_out = 40 * 65_536 + len("the last line\n") - MIB - run_logs.TAIL_BYTES
+    assert f"\n[{left_out} bytes were left out here]\n" in text

@@ -1,0 +1,50 @@
+"""Thousands of jobs through the core: what it keeps is what is under way, however many there were."""
+
+from quorate_coordinator.core.money import ledger
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.tables import Table
+from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
+from support.markets.archiving_market import ArchivingMarket
+from support.markets.scripted_market import Party
+
+JOBS = 3_000
+PER_BEAT = 50
+WARM_BEATS = 20  # until as many jobs end as begin
+NOT_OF_JOBS = {"blocks", "counters", "books", "epochs"}
+
+
+class BusyMarket(ArchivingMarket):
+    """Providers with room for all that comes."""
+
+    slots = 100
+
+
+def rows_of(market: ArchivingMarket) -> int:
+    """Of all tables that have to do with jobs."""
+    tables = {name: table for name, table in vars(market.core.state).items() if isinstance(table, Table)}
+    return sum(len(table) for name, table in tables.items() if name not in NOT_OF_JOBS)
+
+
+def test_state_and_snapshot_do_not_grow_with_the_jobs_that_were() -> None:
+    market = BusyMarket(*[Party(number) for number in range(5)])
+    market.core._check = None  # linear; once at the end is enough
+    ordered: list[Hash32] = []
+    rows: list[int] = []
+    sizes: list[int] = []
+    while len(ordered) < JOBS:
+        for _ in range(PER_BEAT):
+            ordered.append(market.order(len(ordered) % 2, len(ordered) + 1))
+        market.beat()
+        rows.append(rows_of(market))
+        if len(rows) % 10 == 0:
+            sizes.append(len(market.core.snapshot()))
+    early, late = rows[WARM_BEATS : WARM_BEATS + 10], rows[-10:]
+    assert max(late) <= 1.05 * max(early), f"rows grow: {early} ... {late}"
+    # Each client keeps a bounded list of used nonces; all else in a snapshot is of jobs under way, accounts, and eight epochs.
+    nonces = 14 * sum(len(used.listed) for used in market.core.state.nonces.values())
+    assert sizes[-1] - nonces <= 1.05 * max(sizes[WARM_BEATS // 10 - 1 : WARM_BEATS // 10 + 1]), f"snapshots grow: {sizes}"
+    market.until_archived(*ordered[-10 * PER_BEAT :])
+    assert not market.core.state.jobs and not market.core.state.leases and market.archive.count() == JOBS
+    ledger.check(Turn(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH))
+    assert rows_of(market) < 40 and len(market.core.snapshot()) < 60_000, "accounts and nonces"
+    print(f"rows {max(late)} under load, {rows_of(market)} at rest; snapshot {sizes[-1]} and {len(market.core.snapshot())} bytes")

@@ -1,0 +1,40 @@
+"""Archive and documents while SQLite cannot read its file for a moment: `Unavailable`, so that effects wait and the API says 503."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from quorate_coordinator.storage.archive import START
+from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.document_file import DocumentFile, Keeping
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH
+
+
+def test_the_archive(tmp_path: Path) -> None:
+    archive = FileArchive(tmp_path / "archive.sqlite")
+    asks: list[Callable[[], object]] = [
+        lambda: archive.run(ZERO_HASH), lambda: archive.runs_of(ZERO_ADDRESS, 1), lambda: archive.runs_after(ZERO_ADDRESS, 0),
+        lambda: archive.newest_line(ZERO_ADDRESS), lambda: archive.since(0, 1), lambda: archive.readers(ZERO_HASH), archive.count,
+        lambda: archive.over_before(1, START, 1), lambda: archive.forgotten_outputs(ZERO_HASH, 1),
+    ]  # fmt: skip
+    for connection in archive.file._connections():
+        connection.set_progress_handler(lambda: 1, 1)  # SQLite gives up every statement, as it does where a read fails
+    for ask in asks:
+        with pytest.raises(Unavailable, match="archive.sqlite cannot be read"):
+            ask()
+    for connection in archive.file._connections():
+        connection.set_progress_handler(None, 1)
+    assert [ask() for ask in asks] == [None, [], [], 0, [], None, 0, [], []]
+    archive.close()
+
+
+async def test_documents(tmp_path: Path) -> None:
+    file = DocumentFile(tmp_path / "documents.sqlite", Keeping(1 << 30, 1))
+    file.file._connections()[1].set_progress_handler(lambda: 1, 1)
+    with pytest.raises(Unavailable, match="documents.sqlite cannot be read"):
+        await file.put(b"a receipt")
+    file.file._connections()[1].set_progress_handler(None, 1)
+    await file.put(b"a receipt")
+    file.close()

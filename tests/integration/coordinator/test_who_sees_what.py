@@ -1,0 +1,232 @@
+"""Who may read what of a run: every GET route about it, five kinds of readers, four stages of the run, over real HTTP."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from fuzz.core_world import COORDINATOR, DOMAIN, World
+from quorate_content.dag.cid import Cid
+from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.staging_routes import add_staging_routes
+from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.middleware import before_handlers
+from quorate_coordinator.api.operations import OPERATIONS
+from quorate_coordinator.api.routes import Api
+from quorate_coordinator.api.streams import Streams
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.records.archived_run import archived
+from quorate_coordinator.core.state import Decided, Job
+from quorate_coordinator.rate_limits import Rates
+from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.storage.archive import MemoryArchive
+from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_logs import LogBook
+from quorate_coordinator.storage.run_reader import History
+from quorate_protocol.limits import DEVNET, Limits
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.signed import Stop
+from quorate_protocol.rules.lease import Lease
+from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_runtime.clock import VirtualClock
+from quorate_runtime.http.error_responses import failures
+from quorate_runtime.keys.crypto import KeySigner
+from support.http_server import on_loopback
+from support.markets.coordinator_stage import token as token_for
+
+READERS = ("nobody", "its client", "another client", "provider in the job", "provider elsewhere")
+STAGES = ("running", "provisional", "final", "archived")
+OVER = ("final", "archived")
+PUBLIC = ("/v1/openapi.json", "/v1/offers", "/v1/cases", "/v1/epochs", "/v1/providers/{address}")
+ELSEWHERE = ("/v1/info", "/v1/health", "/v1/ready", "/metrics", "/v1/peers", "/v1/epochs/{number}/proofs/{address}")
+"""Nothing of a run stands there: facts of the deployment; proofs hold sums of accounts, which the chain shows."""
+
+
+@dataclass
+class Hall:
+    """A coordinator's readable side over one state, and everybody's tokens."""
+
+    url: str
+    world: World
+    job: Job
+    ciphertext: str
+    provider: bytes
+    tokens: dict[str, dict[str, str]]
+
+
+class Filing(World):
+    """A world with an archive."""
+
+    def __init__(self, limits: Limits, owner_count: int) -> None:
+        self.files = MemoryArchive()
+        super().__init__(limits, owner_count)
+
+    def archive(self) -> None:
+        """Writes what waits, then tells the core."""
+        for jobs in self.leaving:
+            self.files.keep([archived(self.core.state, self.core.state.jobs[job_id]) for job_id in jobs])
+        super().archive()
+
+
+def staged(stage: str) -> tuple[Filing, Job, Lease]:
+    """A world, its first job, a client's, at this stage, and the job's first execution; as they were before they were archived."""
+    world = Filing(DEVNET, 6)
+    assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
+    if stage == "running":
+        lease = world.leases()[0]
+        world.work(lease, 0, 10)
+        return world, world.jobs()[0], lease
+    turns = 0
+    while not isinstance(world.jobs()[0].phase, Decided):
+        turns += 1
+        assert turns < 20, "no verdict"
+        world.market_goes_on([0], 10, 1)
+    job = world.jobs()[0]
+    assert isinstance(job.phase, Decided) and job.phase.is_final
+    if stage == "provisional":
+        # As under the adaptive rule, where a verdict without an audit is final only later.
+        world.core.state.jobs[job.id] = job = replace(job, phase=replace(job.phase, is_final=False))
+    lease = world.core.state.leases[job.leases[0]]
+    while stage == "archived" and job.id in world.core.state.jobs:
+        turns += 1
+        assert turns < 40, "nothing is archived"
+        world.market_goes_on([0], 10, 1)
+    return world, job, lease
+
+
+def token(account: Address, key: KeySigner, at: int) -> dict[str, str]:
+    return token_for(account, key, COORDINATOR.address, DOMAIN.chain_id, at + 600)
+
+
+@asynccontextmanager
+async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIterator[Hall]:
+    world, job, lease = staged(stage)
+    state, clock, archive = world.core.state, VirtualClock(float(world.at)), world.files
+    store = ContentStore(folder / "store", 64 << 20)
+    sealed = await store.put(bytes(world.reveal(lease, 0).salt), "x")
+    history, outputs, rates = History(state, archive), Outputs(state, archive), Rates(DEVNET_BOUNDS, clock.now)
+    outputs.load()
+    auth = Auth(world.core.rules, state, clock, rates)
+
+    async def receipt(_: str) -> bytes | None:
+        return b"{}" if has_receipts else None
+
+    app = web.Application(middlewares=[failures, before_handlers(rates)])
+    nothing: Any = cast("Any", None)
+    Api(world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, lambda: ()).add_routes(app)
+    Streams(history, auth, clock, LogBook(), lambda: False).add_routes(app)
+    async def uploader(_: web.Request) -> str:
+        raise AssertionError("nobody uploads here")
+
+    async def may_read(asked: web.Request, cid: Cid) -> bool:
+        return outputs.may_read(Hash32(cid.digest), auth.account(asked))
+
+    add_staging_routes(app, store, uploader, may_read=may_read)
+    over = archive.run(job.id)
+    mine = {item.provider for item in (over.leases if over else world.leases()) if item.hash in job.leases}
+    inside = world.owner_of(lease)
+    outside = next(owner for owner in world.owners if owner.address not in mine)
+    owner, other = (0, 1) if job.submission.order.message.client == world.clients[0].address else (1, 0)
+    tokens = {
+        "nobody": {},
+        "its client": token(world.clients[owner].address, world.clients[owner], world.at),
+        "another client": token(world.clients[other].address, world.clients[other], world.at),
+        "provider in the job": token(inside.address, inside.key, world.at),
+        "provider elsewhere": token(outside.address, outside.key, world.at),
+    }
+    try:
+        async with on_loopback(app) as url:
+            yield Hall(url, world, job, str(sealed.cid), inside.address, tokens)
+    finally:
+        await store.close()
+
+
+def expected(path: str, reader: str, stage: str) -> tuple[int, str]:
+    """Status, and code of a refusal."""
+    is_client = reader == "its client"
+    if path in PUBLIC or path == "/v1/runs/{job}":
+        return 200, ""
+    if path == "/v1/receipts/{job}":
+        return (200, "") if stage in OVER or (stage == "provisional" and is_client) else (409, "too-early")
+    if path == "/v1/content/{cid}":
+        return (200, "") if reader in ("its client", "provider in the job") else (404, "unknown")
+    if reader == "nobody":
+        return 401, "bad-signature"
+    if path in ("/v1/runs", "/v1/events"):
+        return 200, ""  # the reader's own
+    return (200, "") if is_client else (403, "not-yours")
+
+
+def place(path: str, found: Hall) -> str:
+    client = found.job.submission.order.message.client
+    address = found.provider if "providers" in path else client
+    return path.format(job="0x" + found.job.id.hex(), address="0x" + address.hex(), cid=found.ciphertext)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_every_reader_of_every_route(stage: str, tmp_path: Path) -> None:
+    paths = [item.path for item in OPERATIONS if item.method == "GET" and item.path not in ELSEWHERE]
+    assert len(paths) >= 12 and set(PUBLIC) < set(paths)
+    async with hall(stage, tmp_path) as found, aiohttp.ClientSession() as session:
+        for path in paths:
+            for reader in READERS:
+                async with session.get(found.url + place(path, found), headers=found.tokens[reader]) as response:
+                    code = "" if response.status == 200 else (await response.json())["code"]
+                    assert (response.status, code) == expected(path, reader, stage), (path, reader)
+
+
+@pytest.mark.parametrize(("stage", "expects"), [("final", (503, "unavailable")), ("archived", (404, "unknown"))])
+async def test_a_receipt_that_is_not_there_is_on_its_way_or_has_had_its_time(stage: str, expects: tuple[int, str], tmp_path: Path) -> None:
+    async with (
+        hall(stage, tmp_path, has_receipts=False) as found,
+        aiohttp.ClientSession() as session,
+        session.get(f"{found.url}/v1/receipts/0x{found.job.id.hex()}") as response,
+    ):
+        assert (response.status, (await response.json())["code"]) == expects
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_what_a_run_shows_to_whom(stage: str, tmp_path: Path) -> None:
+    async with hall(stage, tmp_path) as found, aiohttp.ClientSession() as session:
+        for reader in READERS:
+            async with session.get(f"{found.url}/v1/runs/0x{found.job.id.hex()}", headers=found.tokens[reader]) as response:
+                view, text = await response.json(), await response.text()
+            is_client = reader == "its client"
+            may_see = stage in OVER or (stage == "provisional" and is_client)
+            assert (view["output"] is not None) is (is_client and stage != "running"), reader
+            assert (view["receiptCid"] is not None) is may_see
+            digests = [item["outputDigest"] for item in view["executions"]]
+            assert any(digest is not None for digest in digests) is may_see
+            assert "salt" not in text or is_client, "what opens the ciphertext is the client's"
+            may_see_money = stage in OVER or is_client
+            assert (view["name"] != "", int(view["budget"]) > 0) == (may_see_money, may_see_money), reader
+            assert may_see_money or (int(view["charged"]) == 0 and all(item["pay"] is None for item in view["executions"])), reader
+            if stage == "running":
+                blinded = [int(item["provider"], 16) == 0 and item["role"] == "unknown" for item in view["executions"]]
+                assert all(blinded), "nobody knows who runs it, and which of them audits"
+        for reader in READERS[1:]:
+            async with session.get(f"{found.url}/v1/runs", headers=found.tokens[reader]) as response:
+                ids = [view["jobId"] for view in (await response.json())["runs"]]
+            assert ("0x" + found.job.id.hex() in ids) is (reader == "its client")
+
+
+async def test_a_run_that_was_never_decided_stays_its_clients_business(tmp_path: Path) -> None:
+    world = Filing(DEVNET, 6)
+    assert world.order(0, 1, {}, {})
+    job_id, client = world.jobs()[0].id, world.clients[0].address
+    history = History(world.core.state, world.files)
+    assert world.send(ev.StopReceived(seal(DOMAIN, Stop(job_id, UnixSeconds(world.at)), world.sessions[0].sign), world.sessions[0].address))
+    for is_archived in (False, True):
+        for _ in range(400 * is_archived):
+            if job_id not in world.core.state.jobs:
+                break
+            world.beat(2)
+        assert (job_id not in world.core.state.jobs) is is_archived
+        mine, others = history.view(job_id, client), history.view(job_id, world.clients[1].address)
+        assert (mine.phase, mine.is_final) == ("ended", False) and mine.name and mine.budget
+        assert others == history.view(job_id, None) and (others.name, others.budget, others.charged) == ("", 0, 0)

@@ -1,0 +1,54 @@
+"""What runs jobs where nobody said: an engine where one answers, else bubblewrap. That is the demo's second choice, and a daemon's."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from quorate_devnet import cli
+from quorate_devnet.config import ExecutorChoice
+from quorate_devnet.demo.run_demo import DemoOptions
+from quorate_devnet.devnet import resolve_executor
+from quorate_node.config import Config, ExecutorKind
+from quorate_node.executors.selection import choose
+from quorate_protocol.ports import Sandbox
+from quorate_protocol.refusals import Unavailable
+from quorate_runtime.clock import SystemClock
+
+
+@pytest.fixture
+def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An engine's address where nobody listens, which the environment names."""
+    away = f"unix://{tmp_path}/no.sock"
+    monkeypatch.setenv("DOCKER_HOST", away)
+    return away
+
+
+@pytest.mark.bwrap
+def test_a_devnet_without_an_engine_takes_bwrap(no_engine: str) -> None:
+    assert resolve_executor(ExecutorChoice.AUTO) is ExecutorChoice.BWRAP
+    with pytest.raises(Unavailable, match="--executor bwrap"):
+        resolve_executor(ExecutorChoice.DOCKER)
+
+
+def test_the_demo_leaves_the_choice_open() -> None:
+    """`quorate devnet demo` without a word about it asks for what `resolve_executor` decides above."""
+    words: Any = get_command(cli.app)
+    option = next(item for item in words.commands["demo"].params if item.name == "executor")
+    assert ExecutorChoice(option.default) is DemoOptions(Path()).executor is ExecutorChoice.AUTO
+
+
+@pytest.mark.docker
+def test_an_engine_that_answers_comes_first() -> None:
+    assert resolve_executor(ExecutorChoice.AUTO) is ExecutorChoice.DOCKER
+
+
+@pytest.mark.bwrap
+async def test_a_daemon_without_an_engine_takes_bwrap(no_engine: str, tmp_path: Path) -> None:
+    """Without being a devnet's, which would fall back to plain processes."""
+    executor = await choose(Config(tmp_path / "node", (), ExecutorKind.AUTO), "owner", SystemClock())
+    try:
+        assert executor.sandbox is Sandbox.BWRAP
+    finally:
+        await executor.close()

@@ -1,0 +1,92 @@
+"""An ordinary scientific image runs unchanged in every sandbox: numpy, worker processes, shared memory, a compiled extension of its own."""
+
+import hashlib
+import json
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from quorate.images import build_python_image
+from quorate_protocol.ports import Executor
+from support.executors.executor_cases import MIB, python_task, said
+from support.requirements import require
+
+EXTENSION = """
+#include <Python.h>
+static PyObject *twice(PyObject *self, PyObject *value) { return PyLong_FromLong(2 * PyLong_AsLong(value)); }
+static PyMethodDef methods[] = {{"twice", twice, METH_O, 0}, {0}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "fast", 0, -1, methods};
+PyMODINIT_FUNC PyInit_fast(void) { return PyModule_Create(&module); }
+"""
+PROGRAM = """
+import json, multiprocessing, os, shutil, socket, sys, threading
+from multiprocessing import shared_memory
+import numpy as np
+
+def fill(name):
+    block = shared_memory.SharedMemory(name)
+    np.ndarray((1000, 1000), buffer=block.buf)[:] = np.arange(1_000_000.0).reshape(1000, 1000)
+    block.close()
+
+def square(number):
+    return number * number
+
+if __name__ == "__main__":
+    shutil.copy("/inputs/fast.so", "/scratch/fast.so")
+    sys.path.insert(0, "/scratch")
+    import fast
+    block = shared_memory.SharedMemory(create=True, size=8_000_000)
+    worker = multiprocessing.Process(target=fill, args=(block.name,))
+    worker.start(); worker.join()
+    array = np.ndarray((1000, 1000), buffer=block.buf)
+    np.save("/outputs/product.npy", array @ array.T)
+    del array
+    block.close(); block.unlink()
+    sums = {}
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(3) as pool:
+            sums[method] = sum(pool.map(square, range(100)))
+    server = socket.create_server(("localhost", 0))
+    thread = threading.Thread(target=lambda: server.accept()[0].sendall(b"hello"))
+    thread.start()
+    with socket.create_connection(server.getsockname()) as client:
+        word = client.recv(5).decode()
+    thread.join()
+    print(json.dumps({"fast": fast.twice(21), "sums": sums, "word": word, "exit": worker.exitcode, "shm": os.path.isdir("/dev/shm")}))
+"""
+EXPECTED = {"fast": 42, "sums": {"fork": 328_350, "spawn": 328_350}, "word": "hello", "exit": 0, "shm": True}
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_python_image(tmp_path_factory.mktemp("image") / "numpy.tar", ["numpy"]).path
+
+
+@pytest.fixture(scope="module")
+def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require("cc")
+    folder = tmp_path_factory.mktemp("extension")
+    (folder / "fast.c").write_text(EXTENSION)
+    include = sysconfig.get_path("include")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", f"-I{include}", "fast.c", "-o", "fast.so"], cwd=folder, check=True, timeout=60)
+    return folder / "fast.so"
+
+
+async def test_runs_unchanged(executor: Executor, image: Path, extension: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    mounts = {"/inputs/fast.so": extension, "/inputs/program.py": tmp_path / "program.py"}
+    task = python_task(
+        image, "", argv=("python3", "/inputs/program.py"), mounts=mounts, shm_bytes=32 * MIB, memory_bytes=1024 * MIB,
+        output_bytes=16 * MIB, env={"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Haswell"},
+    )  # fmt: skip
+    assert json.loads((await said(executor, task, 120)).splitlines()[-1]) == EXPECTED
+    await executor.collect(task.lease_id, tmp_path / "collected")
+    product = (tmp_path / "collected" / "product.npy").read_bytes()
+    assert len(product) == 8_000_128
+    DIGESTS.add(hashlib.sha256(product).hexdigest())
+    assert len(DIGESTS) == 1, "every sandbox computes the same bits"
+
+
+DIGESTS: set[str] = set()

@@ -1,0 +1,284 @@
+"""One suite for every executor: the contract of the port, then what programs do in the ones that run them."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from quorate_node.executors.process import ProcessExecutor
+from quorate_protocol.ports import Executor, Exit, Sandbox, Task, TaskState
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Seconds
+from support.executors.executor_cases import MIB, SANDBOXES, VOLUME, make_executor, new_lease, python_task, what_is_left
+
+Factory = Callable[[], Executor]
+
+
+@pytest.fixture
+async def factory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Factory]:
+    """Makes executors over the same folder: a second one is what a restarted daemon has."""
+    made: list[Executor] = []
+
+    def make() -> Executor:
+        made.append(make_executor(request.param, tmp_path))
+        return made[-1]
+
+    yield make
+    for lease in await make().leases():
+        await made[-1].remove(lease)
+    for executor in made:
+        await executor.close()
+    assert await asyncio.to_thread(what_is_left, request.param, tmp_path) == 0
+    assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
+
+
+every = pytest.mark.parametrize("factory", ["noop", "process", VOLUME, *SANDBOXES], indirect=True)
+running = pytest.mark.parametrize("factory", ["process", *SANDBOXES], indirect=True)
+
+
+async def run(executor: Executor, task: Task) -> Exit:
+    async with asyncio.timeout(60):
+        await executor.check()
+        await executor.start(task)
+        return await executor.wait(task.lease_id)
+
+
+async def outputs(executor: Executor, task: Task, folder: Path) -> dict[str, bytes]:
+    await executor.collect(task.lease_id, folder)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+async def log(executor: Executor, task: Task, *, follow: bool = True) -> bytes:
+    return b"".join([chunk async for chunk in executor.logs(task.lease_id, follow)])
+
+
+
+
+def portable(code: str) -> str:
+    """The process executor rewrites whole words, not program text: programs ask the environment where the folders are."""
+    return "import os; OUT=os.environ['QUORATE_OUTPUTS']; IN=os.environ['QUORATE_INPUTS']; " + code
+
+
+WRITING = portable("os.mkdir(OUT+'/d'); open(OUT+'/d/x','w').write('7'); print('done')")
+
+
+# ------------------------------------------------------------------------------------------------- the contract of the port
+
+
+@every
+async def test_life_of_a_task(factory: Factory, image: Path, tmp_path: Path) -> None:
+    executor = factory()
+    task = python_task(image, WRITING)
+    assert await executor.state(task.lease_id) is TaskState.ABSENT
+    ended = await run(executor, task)
+    assert ended.status == 0
+    assert ended.usage.wall_ms > 0
+    assert await executor.state(task.lease_id) is TaskState.EXITED
+    assert await executor.leases() == [task.lease_id]
+    assert await outputs(executor, task, tmp_path / "first")
+    assert await log(executor, task)
+    await executor.remove(task.lease_id)
+    assert await executor.state(task.lease_id) is TaskState.ABSENT
+    assert await executor.leases() == []
+
+
+@every
+async def test_start_is_idempotent_and_removal_too(factory: Factory, image: Path) -> None:
+    executor = factory()
+    task = python_task(image, portable("open(OUT+'/count','a').write('x')"))
+    first = await run(executor, task)
+    assert await run(executor, task) == first
+    await executor.remove(task.lease_id)
+    await executor.remove(task.lease_id)
+    await executor.stop(task.lease_id)
+
+
+@every
+async def test_what_is_not_there(factory: Factory, image: Path, tmp_path: Path) -> None:
+    executor = factory()
+    await executor.check()
+    with pytest.raises(Unavailable):
+        await executor.wait(new_lease())
+    with pytest.raises(Unavailable):
+        await executor.collect(new_lease(), tmp_path / "nothing")
+    task = python_task(image.with_name("other.tar"), WRITING)
+    with pytest.raises(Refused) as refusal:
+        await executor.start(task)
+    assert refusal.value.code is Code.UNKNOWN
+    with pytest.raises(Refused):
+        await executor.start(replace(python_task(image, WRITING), lease_id="../x"))
+
+
+@every
+async def test_another_daemon_finds_a_running_and_an_ended_task(factory: Factory, image: Path, tmp_path: Path) -> None:
+    task = python_task(image, portable("import time; time.sleep(0.6); open(OUT+'/x','w').write('late')"))
+    first = factory()
+    await first.check()
+    await first.start(task)
+    await first.close()
+    second = factory()
+    await second.check()
+    assert await second.state(task.lease_id) in (TaskState.RUNNING, TaskState.EXITED)
+    ended = await run(second, task)
+    third = factory()
+    assert await third.wait(task.lease_id) == ended
+    assert ended.status == 0
+    assert await outputs(third, task, tmp_path / "collected") == await outputs(second, task, tmp_path / "again")
+
+
+@every
+async def test_stop_ends_it_at_once(factory: Factory, image: Path) -> None:
+    executor = factory()
+    task = python_task(image, "import time; print('up', flush=True); time.sleep(50)")
+    await executor.check()
+    await executor.start(task)
+    async with asyncio.timeout(20):
+        await executor.stop(task.lease_id)
+        ended = await executor.wait(task.lease_id)
+    assert ended.status == EXIT_SIGNAL_BASE + 15
+    assert ended.usage.wall_ms < 20_000
+
+
+# ------------------------------------------------------------------------------------------------------ what programs do
+
+
+@running
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("raise SystemExit(0)", 0),
+        ("raise SystemExit(3)", 3),
+        ("raise SystemExit(255)", 255),
+        ("import os; os.abort()", EXIT_SIGNAL_BASE + 6),
+        ("import os; os.kill(os.getpid(), 11)", EXIT_SIGNAL_BASE + 11),
+    ],
+)
+async def test_exit_status(factory: Factory, image: Path, code: str, status: int) -> None:
+    assert (await run(factory(), python_task(image, code))).status == status
+
+
+@running
+async def test_time_out_is_a_result_that_is_paid(factory: Factory, image: Path) -> None:
+    ended = await run(factory(), python_task(image, "while True: pass", max_duration=Seconds(1)))
+    assert ended.status == EXIT_TIMEOUT
+    assert ended.usage.wall_ms == 1000
+    assert ended.usage.cpu_ms > 100  # of 1000, on a machine that others load
+
+
+@running
+async def test_time_out_while_nobody_watched(factory: Factory, image: Path) -> None:
+    """The daemon was away longer than the task may run: what it finds is a time-out, and no more than the limit is paid."""
+    task = python_task(image, "import time; time.sleep(1.3)", max_duration=Seconds(1))
+    first = factory()
+    await first.check()
+    await first.start(task)
+    await first.close()
+    second = factory()
+    deadline = time.monotonic() + 20
+    while await second.state(task.lease_id) is TaskState.RUNNING and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    ended = await second.wait(task.lease_id)
+    assert (ended.status, ended.usage.wall_ms) == (EXIT_TIMEOUT, 1000)
+
+
+@running
+async def test_memory_kill_is_a_result_that_is_paid(factory: Factory, image: Path) -> None:
+    grow = "import time\nheld=[]\nwhile True: held.append(bytearray(b'x')*(8<<20)); time.sleep(0.02)"
+    ended = await run(factory(), python_task(image, grow, memory_bytes=128 * MIB))
+    assert ended.status == EXIT_MEMORY_KILL
+    assert ended.usage.wall_ms > 0
+    assert 64 * MIB < ended.usage.peak_memory_bytes < 512 * MIB
+
+
+@running
+async def test_usage_is_measured(factory: Factory, image: Path) -> None:
+    code = "import time\nheld=bytearray(b'x')*(64<<20)\nend=time.process_time()+0.5\nwhile time.process_time()<end: pass\ntime.sleep(0.3)"
+    usage = (await run(factory(), python_task(image, code))).usage
+    assert usage.wall_ms >= 800
+    assert 400 <= usage.cpu_ms <= usage.wall_ms
+    assert usage.peak_memory_bytes >= 64 * MIB
+
+
+@running
+async def test_inputs_and_outputs(factory: Factory, image: Path, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "b").write_text("second")
+    (tmp_path / "file").write_text("first")
+    code = "import sys; open(sys.argv[2],'w').write(open(sys.argv[1]).read()+open(sys.argv[3][5:]).read())"
+    task = python_task(image, code, mounts={"/inputs/a": tmp_path / "file", "/inputs/tree": tmp_path / "tree"})
+    task = replace(task, argv=(*task.argv, "/inputs/a", "/outputs/joined", "--in=/inputs/tree/b"))
+    executor = factory()
+    assert (await run(executor, task)).status == 0, await log(executor, task)
+    assert await outputs(executor, task, tmp_path / "collected") == {"joined": b"firstsecond"}
+
+
+@running
+async def test_environment_is_the_job_s_alone(factory: Factory, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OWNER_SECRET", "of the daemon")
+    executor = factory()
+    task = python_task(image, "import os,json; print(json.dumps(dict(os.environ)))", env={"GIVEN": "yes"})
+    await run(executor, task)
+    env = json.loads(await log(executor, task))
+    assert env["GIVEN"] == "yes"
+    assert "OWNER_SECRET" not in env
+    assert env["HOME"] == env["TMPDIR"] == env["QUORATE_SCRATCH"]
+
+
+@running
+async def test_program_that_is_not_there_exits_as_in_a_shell(factory: Factory, image: Path) -> None:
+    executor = factory()
+    if isinstance(executor, ProcessExecutor):
+        with pytest.raises(Refused) as refusal:
+            await run(executor, replace(python_task(image, ""), argv=("/bin/nothing",)))
+        assert refusal.value.code is Code.UNSUPPORTED
+        return
+    assert (await run(executor, replace(python_task(image, ""), argv=("/bin/nothing",)))).status == 127
+
+
+@running
+async def test_command_line_needs_a_shell(factory: Factory, image: Path) -> None:
+    task = replace(python_task(image, ""), argv=("/bin/sh", "-c", "echo hello > /outputs/x"))
+    with pytest.raises(Refused) as refusal:
+        await run(factory(), task)
+    assert refusal.value.code is Code.UNSUPPORTED
+    assert "no shell" in refusal.value.detail
+    assert "argv" in refusal.value.detail
+
+
+@running
+async def test_log_is_capped_and_followed(factory: Factory, image: Path) -> None:
+    executor = factory()
+    task = python_task(image, "import sys\nfor _ in range(64): sys.stdout.write('x'*65536)\nsys.stderr.write('end')")
+    await executor.check()
+    await executor.start(task)
+    async with asyncio.timeout(30):
+        text = await log(executor, task)
+        assert (await executor.wait(task.lease_id)).status == 0
+    assert MIB <= len(text) < MIB + 100
+    assert text.startswith(b"xxxx")
+    assert text.endswith(b"[log cut at 1 MiB]\n")
+
+
+@running
+async def test_hostile_outputs_are_refused(factory: Factory, image: Path, tmp_path: Path) -> None:
+    executor = factory()
+    attacks = {
+        "link": "os.symlink('/etc/shadow', OUT+'/link')",
+        "fifo": "os.mkfifo(OUT+'/fifo')",
+        "deep": "os.chdir(OUT)\nfor _ in range(150): os.mkdir('deep'); os.chdir('deep')",
+    }
+    if executor.sandbox is Sandbox.DOCKER_RUNSC:
+        del attacks["fifo"]  # which never leaves gVisor's own kernel
+    for name, code in attacks.items():
+        task = python_task(image, portable("\n" + code))
+        assert (await run(executor, task)).status == 0, await log(executor, task)
+        with pytest.raises(Refused) as refusal:
+            await executor.collect(task.lease_id, tmp_path / name)
+        assert refusal.value.code is Code.MALFORMED
+        assert name in refusal.value.detail
+        assert not (tmp_path / name).exists()
+        await executor.remove(task.lease_id)

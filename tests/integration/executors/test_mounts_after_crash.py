@@ -1,0 +1,65 @@
+"""A daemon killed between two steps of a mount: the next one finishes it, and nobody can write an input or find a stranger's folder."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quorate_node.executors import mounts
+from support.requirements import require
+
+KILLED = """
+import sys
+from pathlib import Path
+from quorate_node.executors import mounts
+from quorate_runtime import crash
+crash.configure(sys.argv[1])
+{call}
+"""
+SIZED = "mounts.mount_sized(Path(sys.argv[2]) / 'disk', Path(sys.argv[2]) / 'view', 1 << 20, 64)"
+BOUND = "mounts.bind_read_only(Path(sys.argv[2]) / 'source', Path(sys.argv[2]) / 'view')"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    require("mounts")
+    yield tmp_path
+    mounts.unmount(tmp_path / "view")
+    assert not mounts.is_mounted(tmp_path / "view")
+
+
+def die(folder: Path, point: str, call: str) -> None:
+    """Runs a call in a process of its own, which is killed at the point."""
+    done = subprocess.run([sys.executable, "-c", KILLED.format(call=call), point, str(folder)], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("point", ["mount.before", "mount.after"])
+def test_a_sized_file_system_is_empty_for_the_job(folder: Path, point: str) -> None:
+    die(folder, point, SIZED)
+    mounts.mount_sized(folder / "disk", folder / "view", 1 << 20, 64)
+    assert list((folder / "view").iterdir()) == [], "what mkfs made would be part of this provider's result alone"
+    assert os.statvfs(folder / "view").f_flag & os.ST_NOSUID
+
+
+@pytest.mark.parametrize("point", ["mount.before", "mount.after"])
+def test_an_input_cannot_be_written(folder: Path, point: str) -> None:
+    (folder / "source").mkdir()
+    (folder / "source" / "data").write_text("somebody's")
+    die(folder, point, BOUND)
+    mounts.bind_read_only(folder / "source", folder / "view")
+    with pytest.raises(OSError, match="Read-only"):
+        (folder / "view" / "data").write_text("mine now")
+    assert (folder / "source" / "data").read_text() == "somebody's"
+
+
+@pytest.mark.parametrize("point", ["unmount.before", "unmount.after"])
+def test_an_unmount_is_repeated(folder: Path, point: str) -> None:
+    mounts.mount_sized(folder / "disk", folder / "view", 1 << 20, 64)
+    die(folder, point, "mounts.unmount(Path(sys.argv[2]) / 'view')")
+    mounts.unmount(folder / "view")
+    assert not mounts.is_mounted(folder / "view")

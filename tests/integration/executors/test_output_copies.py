@@ -1,0 +1,42 @@
+"""The copy that a provider keeps of what it committed to: past the verdict, and served, so that everybody may sleep (PROTOCOL §4)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+
+from quorate_content.dag.cid import raw_cid
+from quorate_content.store.content_store import ContentStore
+from quorate_node.executors.noop import NoopExecutor
+from quorate_node.jobs.job_runner import Workbench
+from quorate_node.ops.node_gateway import Gateway
+from quorate_protocol.limits import DAY
+from quorate_protocol.units import ExitStatus, Hash32
+from quorate_runtime.clock import VirtualClock
+from support.markets.provider_world import HOST, make_spec
+
+LEASE = "ab" * 32
+SALT = Hash32(b"\x05" * 32)
+
+
+async def test_a_ciphertext_outlives_its_lease_by_two_weeks_and_is_served(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    store = ContentStore(tmp_path / "store", 1 << 24, now=clock.now)
+    bench = Workbench(NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {HOST.id(): HOST})
+    spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
+    await bench.fetch(LEASE, spec, (), 5.0)
+    await bench.start(LEASE, spec, HOST.id())
+    output = await bench.collect(LEASE, ExitStatus(0))
+    cid = await bench.seal(LEASE, output.digest, SALT)
+    await bench.remove(LEASE)
+    gateway = Gateway(store, tmp_path, lambda: None, lambda on: None)  # type: ignore[arg-type,return-value]  # neither is asked
+    url = await gateway.listen("127.0.0.1", 0)
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/ipfs/{cid}?format=raw") as response:
+        assert response.status == 200 and raw_cid(await response.read()) == cid, "to whoever names it: without the salt it says nothing"
+    await gateway.close()
+    owned = await store.owned()
+    clock.forward(14 * DAY - 1)
+    assert owned and await store.owned() == owned
+    clock.forward(2)
+    assert await store.owned() != owned
+    await store.close()

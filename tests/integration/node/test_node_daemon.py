@@ -1,0 +1,251 @@
+"""The provider daemon against a scripted coordinator: real sockets, chain and contracts, the noop executor."""
+
+import asyncio
+import json
+import time
+from dataclasses import replace
+
+import aiohttp
+import pytest
+
+from quorate_contracts.bindings.epochs import SignedVoucher
+from quorate_contracts.bindings.stakes import OPEN_BLOCK
+from quorate_devnet.chain.accounts import dev_account
+from quorate_node.chain.calls import ask
+from quorate_node.core.phases import Committed, Done, Fetching, Lapsed, Receipted, Revealed, Running
+from quorate_node.daemon import ProviderDaemon
+from quorate_node.ops.node_gateway import TOKEN_HEADER, control_token
+from quorate_protocol.cids import document_cid
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.commitment import check_opens
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import frames, offer
+from quorate_protocol.messages.envelope import seal, signer
+from quorate_protocol.messages.signed import Commit, Session, Statement, Stop, Verdict, Voucher
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import epoch_tree
+from quorate_protocol.rules.epoch_tree import Leaf
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    DeclineReason,
+    Hash32,
+    Label,
+    Nonce,
+    Outcome,
+    Sequence,
+    Small,
+    UnixSeconds,
+)
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys.crypto import KeySigner, recover
+from support.markets.scripted_coordinator import COORDINATOR, JOB, OPERATOR, OWNER, SPEC, Stage, in_phase, running, until
+
+
+async def test_a_job_from_offer_to_verdict(market: Stage) -> None:
+    coordinator = market.coordinator
+    async with running(market, market.daemon(coordinator.url)) as daemon:
+        assert daemon.core is not None
+        host_class = daemon.core.terms.slots[0].host.id()
+        slot = await ask(market.client, market.contracts.stakes.slot(host_class, 0))
+        assert (slot.owner, slot.operator_key, slot.until_block) == (OWNER.address, OPERATOR.address, OPEN_BLOCK)
+        advert = await coordinator.first(frames.OfferSent)
+        domain, now = coordinator.deployment.domain(), UnixSeconds(int(time.time()))
+        assert offer.validate(advert.offer, domain, recover, now, DEVNET.offer_ttl) == OPERATOR.address
+        beat = await coordinator.first(frames.HeartbeatSent)
+        assert [item.free for item in beat.heartbeat.message.free_slots] == [1]
+        lease = await market.assign(daemon)
+        accept = await coordinator.first(frames.AcceptSent)
+        assert accept.accept.message.assignment_hash == lease and signer(domain, accept.accept, recover) == OPERATOR.address
+        sent = await coordinator.first(frames.CommitSent)
+        commit = sent.commit.message
+        assert signer(domain, sent.commit, recover) == OPERATOR.address
+        with pytest.raises(Refused) as stale:
+            await coordinator.send(coordinator.commit_set(commit, age=30))
+        assert stale.value.code is Code.STALE and not coordinator.got(frames.RevealSent)
+        await coordinator.send(coordinator.receipt(commit))
+        await coordinator.send(coordinator.commit_set(commit))
+        reveal = await coordinator.first(frames.RevealSent)
+        assert check_opens(commit, reveal.reveal)
+        await coordinator.opens(commit, reveal)
+        await finish(market, daemon, lease)
+
+
+async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
+    """Verdict, statement, and what people see of them."""
+    coordinator, now = market.coordinator, UnixSeconds(int(time.time()))
+    verdict = Verdict(JOB, Sequence(1), Label.UNVERIFIED, Outcome.ACCEPTED, Small(1), (lease,), (), ZERO_HASH, now)
+    await coordinator.send(frames.VerdictSent(lease, coordinator.seal(verdict)))
+    await coordinator.send(
+        frames.StatementSent(coordinator.seal(Statement(OWNER.address, Amount(77), Amount(0), Sequence(1), Sequence(1), ZERO_HASH)))
+    )
+    await in_phase(daemon, lease, Done)
+    headers = {TOKEN_HEADER: control_token(market.home)}
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{daemon.url}/v1/status") as response:
+            assert response.status == 403, "status is the owner's"
+        async with session.get(f"{daemon.url}/v1/status", headers=headers) as response:
+            view = json.loads(await response.read())
+        assert view["earnings"][0]["final"] == 77 and view["freeSlots"] == [1]
+        async with session.post(f"{daemon.url}/v1/drain", headers=headers) as response:
+            assert response.status == 200
+    lease = await market.assign(daemon, 2)
+    declined = await coordinator.first(frames.DeclineSent)
+    assert declined.decline.message.reason is DeclineReason.DRAINING
+
+
+async def test_the_same_commit_is_sent_until_a_receipt_comes(market: Stage) -> None:
+    coordinator = market.coordinator
+    async with running(market, market.daemon(coordinator.url)) as daemon:
+        lease = await market.assign(daemon)
+        sent = await until(lambda: coordinator.got(frames.CommitSent)[2:] or None, 30)
+        assert all(item == coordinator.got(frames.CommitSent)[0] for item in sent)
+        await coordinator.send(coordinator.receipt(sent[0].commit.message))
+        await in_phase(daemon, lease, Receipted)
+
+
+async def test_a_restart_in_the_middle_of_a_run_attaches_again(market: Stage) -> None:
+    """Killed while the task runs, and again while its commit is not receipted: one run, one commit."""
+    coordinator = market.coordinator
+    async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
+        lease = await market.assign(daemon)
+        await in_phase(daemon, lease, Running)
+    record = (market.home / "noop" / lease.hex() / "record.json").read_text()
+    async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
+        assert (market.home / "noop" / lease.hex() / "record.json").read_text() == record, "the same container"
+        first = (await coordinator.first(frames.CommitSent)).commit
+        await in_phase(daemon, lease, Committed)
+    async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
+        count = len(coordinator.got(frames.CommitSent))
+        again: list[frames.CommitSent] = await until(lambda: coordinator.got(frames.CommitSent)[count:] or None, 30)
+        assert again[0].commit == first
+        await coordinator.send(coordinator.commit_set(first.message))
+        await in_phase(daemon, lease, Revealed)
+        assert len(coordinator.got(frames.AcceptSent)) == 1
+        assert (await coordinator.first(frames.RevealSent)).reveal.assignment_hash == lease
+
+
+async def test_a_lost_container_lapses_and_strays_are_removed(market: Stage) -> None:
+    coordinator = market.coordinator
+    async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
+        lease = await market.assign(daemon)
+        await in_phase(daemon, lease, Running)
+    folder = market.home / "noop"
+    (folder / lease.hex()).rename(folder / ("ee" * 32))
+    async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
+        await in_phase(daemon, lease, Lapsed)
+        assert not (folder / ("ee" * 32)).exists() and not coordinator.got(frames.CommitSent)
+
+
+async def test_a_stop_ends_a_running_task_and_commits_it(market: Stage) -> None:
+    coordinator = market.coordinator
+    async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
+        lease = await market.assign(daemon)
+        await in_phase(daemon, lease, Running)
+        stop = coordinator.seal(Stop(JOB, UnixSeconds(int(time.time()))))
+        await coordinator.send(frames.StopSent(lease, stop))
+        commit: Commit = (await coordinator.first(frames.CommitSent)).commit.message
+        assert commit.usage_ms < 30_000
+        await coordinator.send(coordinator.commit_set(commit))
+        assert (await coordinator.first(frames.RevealSent)).reveal.exit_status == 256 + 15
+
+
+async def test_what_the_coordinator_refuses_for_good_lapses(market: Stage) -> None:
+    coordinator = market.coordinator
+    coordinator.refuse[frames.AcceptSent] = Code.TOO_LATE
+    async with running(market, market.daemon(coordinator.url)) as daemon:
+        first = await market.assign(daemon)
+        await in_phase(daemon, first, Lapsed)
+        coordinator.refuse = {frames.CommitSent: Code.TOO_LATE}
+        second = await market.assign(daemon, 2)
+        await in_phase(daemon, second, Lapsed)
+        assert daemon.core is not None and daemon.core.executions[second].commit() is not None, "kept as evidence"
+
+
+async def test_content_that_comes_late_is_waited_for(market: Stage) -> None:
+    """A fetch that fails is the world's fault: tried again until commitBy, and no result of the job."""
+    coordinator, archive = market.coordinator, b"an image archive, as far as the noop executor looks"
+    spec = replace(SPEC, image=document_cid(archive), image_bytes=len(archive))
+    async with running(market, market.daemon(coordinator.url)) as daemon:
+        lease = await market.assign(daemon, 1, spec)
+        await in_phase(daemon, lease, Fetching)
+        assert not coordinator.got(frames.CommitSent)
+        await coordinator.store.put(archive, "client")
+        assert (await coordinator.first(frames.CommitSent, 45)).commit.message.assignment_hash == lease
+
+
+async def test_a_stop_of_what_has_not_begun_is_answered_by_a_decline(market: Stage) -> None:
+    """And a container that was lost is given up alike."""
+    coordinator = market.coordinator
+    spec = replace(SPEC, image=document_cid(b"an archive that nobody has"), image_bytes=26)
+    async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
+        lease = await market.assign(daemon, 1, spec)
+        await in_phase(daemon, lease, Fetching)
+        await coordinator.send(frames.StopSent(lease, coordinator.seal(Stop(JOB, UnixSeconds(int(time.time()))))))
+        await in_phase(daemon, lease, Lapsed)
+        decline = (await coordinator.first(frames.DeclineSent)).decline.message
+        assert (decline.assignment_hash, decline.reason, decline.start_by) == (lease, DeclineReason.GAVE_UP, 0)
+        lost = await market.assign(daemon, 2)
+        await in_phase(daemon, lost, Running)
+    (market.home / "noop" / lost.hex()).rename(market.home / "noop" / ("ee" * 32))
+    async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
+        await in_phase(daemon, lost, Lapsed)
+        await until(lambda: next((one for one in coordinator.got(frames.DeclineSent) if one.decline.message.assignment_hash == lost), None))
+
+
+async def test_a_final_epoch_is_claimed(market: Stage) -> None:
+    """The proof is checked against the chain's root; a false one claims nothing, the true one pays the owner."""
+    contracts, coordinator = market.contracts, market.coordinator
+    daemon = market.daemon(coordinator.url)
+    daemon.clock = Hurried()
+    async with running(market, daemon), market.fast():
+        before = await ask(market.client, contracts.token.balance_of(OWNER.address))
+        index = await ask(market.client, contracts.stakes.index_of(OWNER.address))
+        leaf = Leaf(index, OWNER.address, Amount(70), Amount(0), ZERO_HASH)
+        other = Leaf(index + 1, Address(b"\x99" * 20), Amount(10), Amount(0), ZERO_HASH)
+        await post_epoch(market, [leaf, other])
+        own, proof = epoch_tree.prove([leaf, other], OWNER.address)
+        lie = replace(own, final=Amount(71))
+        coordinator.proofs[1] = {"leaf": canonical.to_json(lie), "proof": canonical.to_json(proof), "epoch": 1}
+        await until_refused(market, daemon)
+        coordinator.proofs[1] = {"leaf": canonical.to_json(own), "proof": canonical.to_json(proof), "epoch": 1}
+        assert daemon.core is not None
+        core = daemon.core
+        await until(lambda: core.claimed.get(COORDINATOR.address), 30)
+        assert await ask(market.client, contracts.token.balance_of(OWNER.address)) == before + 70
+
+
+class Hurried(SystemClock):
+    """Five times as fast: how long a provider leaves a claim to its coordinator is a time of people's."""
+
+    def __init__(self) -> None:
+        wall, steady = time.time(), time.monotonic()
+        super().__init__(lambda: wall + 5 * (time.time() - wall), lambda: 5 * (time.monotonic() - steady))
+
+    async def sleep(self, seconds: float) -> None:
+        """Waits a fifth."""
+        await super().sleep(seconds / 5)
+
+
+async def until_refused(market: Stage, daemon: ProviderDaemon) -> None:
+    """The epoch is final on chain, the false proof was asked for, and nothing was claimed."""
+    limit = time.monotonic() + 30
+    while not market.coordinator.proofs_asked:
+        assert time.monotonic() < limit
+        await asyncio.sleep(0.05)
+    assert daemon.core is not None and not daemon.core.claimed
+
+
+async def post_epoch(market: Stage, leaves: list[Leaf]) -> None:
+    """A client's money, its voucher, and the coordinator's posting."""
+    contracts, deployer, client = market.contracts, KeySigner(dev_account(0)), KeySigner(dev_account(14))
+    domain = contracts.deployment.domain()
+    await market.send(deployer, "client", contracts.token.mint(client.address, Amount(1000)))
+    allocate = contracts.escrow.allocate(COORDINATOR.address, Amount(1000))
+    await market.send(client, "client", contracts.token.approve(contracts.escrow.address), contracts.escrow.deposit(Amount(1000)), allocate)
+    expires = UnixSeconds(int(time.time()) + 80_000)
+    session = seal(domain, Session(client.address, client.address, COORDINATOR.address, Amount(1000), expires), client.sign)
+    voucher = seal(domain, Voucher(client.address, COORDINATOR.address, Amount(80), Nonce(1)), client.sign)
+    call = contracts.epochs.post(COORDINATOR.address, 1, epoch_tree.build(leaves), [SignedVoucher(session, voucher)])
+    await market.send(COORDINATOR, "post", call)

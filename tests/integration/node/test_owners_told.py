@@ -1,0 +1,33 @@
+"""How many owners a class has is said beforehand: to a client by its plan, to an owner by `node check` (PROTOCOL §5 Small markets)."""
+
+from aiohttp import ClientSession, web
+
+from quorate_coordinator.core import queries
+from quorate_node.ops.diagnostics import _market
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.views import BeaconView, InfoView
+from quorate_protocol.units import Bps, Label, Price, Seconds, UnixSeconds
+from support.http_server import on_loopback
+from support.markets.provider_world import COORDINATOR, STATEMENT_KEY
+from support.markets.scripted_market import HOST, Market, Party, a_spec
+
+
+async def test_an_owner_is_told_by_its_check() -> None:
+    async def offers(_: web.Request) -> web.Response:
+        return web.json_response({"offers": []})
+
+    app = web.Application()
+    app.router.add_get("/v1/offers", offers)
+    beacon = BeaconView("", bytes(96), Seconds(2), 1)
+    info = InfoView(COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), DEVNET.name, "0")
+    async with on_loopback(app) as url, ClientSession() as session:
+        found = await _market(session, url, info, HOST, 2)
+    assert "2 staked owners in this host class on devnet" in found.text
+
+
+def test_a_client_is_told_by_its_plan() -> None:
+    for owners, rule in ((2, Label.UNVERIFIED), (3, Label.QUORUM_2)):
+        market = Market(*[Party(number) for number in range(owners)])
+        view = queries.plan_view(market.core.state, market.core.rules, UnixSeconds(market.at), a_spec("plan"), Price(200_000), False)
+        assert (view.owners, view.rule) == (owners, rule)
+        assert ("only 2 staked owners" in view.nearest) == (owners == 2)

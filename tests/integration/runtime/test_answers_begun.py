@@ -1,0 +1,42 @@
+"""An answer that has begun and cannot go on is cut: whoever reads it must not take what came, or a second answer inside it, for all."""
+
+import logging
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.http.error_responses import Busy, failures, mark_started
+from quorate_runtime.journal.journal_port import JournalFailed
+
+FULL = JournalFailed("journal: the disk is full. Free space, then start again.")
+
+
+@pytest.mark.parametrize("error", [Unavailable("no disk"), Refused(Code.UNKNOWN, "gone"), Busy("later", 1), FULL, KeyError("x")], ids=repr)
+async def test_it_is_cut(error: Exception) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"the first half")
+        raise error
+
+    app = web.Application(middlewares=[failures])
+    app.on_response_prepare.append(mark_started)
+    app.router.add_get("/", answer)
+    async with TestClient(TestServer(app)) as client, client.get("/") as response:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.read()
+
+
+async def test_a_full_journal_is_told_as_an_end_and_not_as_a_bug(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(_: web.Request) -> web.StreamResponse:
+        raise FULL
+
+    app = web.Application(middlewares=[failures])
+    app.router.add_get("/", answer)
+    with caplog.at_level(logging.ERROR):
+        async with TestClient(TestServer(app)) as client, client.get("/") as response:
+            assert response.status == 503 and "stopping" in await response.text()
+    assert "Free space, then start again" in caplog.text and not any(record.exc_info for record in caplog.records)

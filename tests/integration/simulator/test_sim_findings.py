@@ -1,0 +1,100 @@
+"""What the simulator found and a mutant would show too rarely: the smallest case of each."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from quorate_coordinator.core import chain_events
+from quorate_coordinator.core.events import CaseOpened, ChainAdvanced
+from quorate_coordinator.core.money import epochs
+from quorate_coordinator.core.state import Case, EpochRecord, State
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.messages.receipt import document, verify
+from quorate_protocol.rules.verdict import Accepted, Execution, More, decide
+from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32, Label, Nonce, UnixSeconds, VerifyTier
+from quorate_runtime.keys.crypto import recover
+from sim.conduct import Conduct
+from sim.coordinator import rules_of
+from sim.forgery import forgeries
+from sim.parties import is_beacon_signature
+from sim.plan import Behaviour, Market, draw
+from sim.world import World
+
+
+def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
+    """A crash between telling a refusal and marking it done tells it again; the epoch was built anew in between."""
+    state = State()
+    turn = Turn(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
+    first = EpochRecord(1, (), ZERO_HASH, (), UnixSeconds(2_990))
+    second = EpochRecord(1, (), ZERO_HASH, (), UnixSeconds(3_000))
+    state.epochs[1] = first
+    epochs.on_refused(turn, epochs.purpose_of(first))
+    assert 1 not in state.epochs and state.own.is_dirty
+    state.epochs[1] = second
+    turn.books(epoch=1, is_dirty=False)
+    epochs.on_refused(turn, epochs.purpose_of(first))
+    assert state.epochs[1] == second and state.own.epoch == 1 and not state.own.is_dirty
+    epochs.on_refused(turn, epochs.purpose_of(second))
+    assert 1 not in state.epochs and state.own.is_dirty
+
+
+def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
+    """An auditor of its choice beyond the draw's tries, one owner twice, or other terms than the order's passed `quorate verify` once."""
+    seed = next(seed for seed in range(1, 100) if draw(seed).market is Market.SMALL and set(draw(seed).behaviours) == {Behaviour.HONEST})
+    world = World(draw(seed))
+    world.run()
+    seen = Counter[str]()
+    for body in world.checks.books.receipts.values():
+        assert verify(document(body), recover, is_beacon_signature).valid
+        for wrong, forged in forgeries(body, world.checks.lists[body.ack.message.job_id]):
+            assert not verify(document(forged), recover, is_beacon_signature).valid, wrong
+            seen[wrong] += 1
+    assert len(seen) >= 20, seen
+
+
+def test_auditor_that_says_nothing_has_audited_nothing() -> None:
+    """A trusted primary beside an auditor that never revealed was accepted as audited: two of them could pass any result, unheld."""
+    trusted = Execution(Hash32(b"\x01" * 32), Address(b"\x01" * 20), Hash32(b"\x0a" * 32), suspicion_ppm=1_000)
+    silent = Execution(Hash32(b"\x02" * 32), Address(b"\x02" * 20), None)
+    second = Execution(Hash32(b"\x03" * 32), Address(b"\x03" * 20), trusted.result, suspicion_ppm=1_000)
+    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted, silent], 7, is_exhausted=False) == More(1)
+    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted, silent, second], 7, is_exhausted=False) == Accepted((0, 2), (1,))
+    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted], 7, is_exhausted=False) == Accepted((0,), ())
+
+
+def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
+    """The court's note was given to the first case without a number: the one that stands stayed "opening", its jobs in memory for ever."""
+    state = State()
+    turn = Turn(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
+    accused, digest = Address(b"\x0a" * 20), Hash32(b"\x01" * 32)
+    state.cases["refused"] = Case("refused", accused, (), (), is_convicted=False, phase="refused: stale")
+    note = CaseOpened(Nonce(1), accused, (digest,))
+    chain_events.on_block(turn, ChainAdvanced(BlockNumber(1), digest, UnixSeconds(3_000), (note,)))
+    assert state.cases["refused"].case_id is None, "it names other executions"
+    assert state.cases["foreign-1"].case_id == 1 and state.cases["foreign-1"].phase == "drawing"
+
+
+def test_two_jobs_judged_in_one_step_make_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records were compared after each receipt: two reveals that ran out in one tick looked like a wrong record. Few batches have two
+    members any more that can run out together, so two verdicts are compared at once here as such a tick's would be.
+    """
+    compare = Conduct.compare_records
+    monkeypatch.setattr(Conduct, "compare_records", lambda conduct, core: None if conduct.fresh == 1 else compare(conduct, core))
+    world = World(replace(draw(590), crash_chance=0.0))
+    world.run()
+    assert world.coverage.facts["jobs judged in one step"]
+
+
+def test_keys_are_rotated_and_deposits_taken_back_while_jobs_run() -> None:
+    """Neither was in any market before: what was accepted is paid under the old key, and what was spent stays until it is claimed."""
+    seen = Counter[str]()
+    for number in range(1, 1000):
+        plan = draw(number)
+        if len(plan.rotations) > 1 and plan.releases and len(plan.jobs) > 6:
+            world = World(plan)
+            world.run()
+            seen.update(world.coverage.facts)
+        if seen["paid under a key rotated away"] and seen["releases with jobs under way"]:
+            return
+    raise AssertionError(seen)

@@ -1,0 +1,136 @@
+"""The chain under a market whose programs are killed: its sums, a second holder of the posting key, and a node that is away."""
+
+import asyncio
+import signal
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+from quorate_contracts.deploy import Contracts
+from quorate_devnet.chain.accounts import dev_account
+from quorate_devnet.demo.accounting import Parties, conservation, read_books
+from quorate_devnet.processes import process_settings
+from quorate_devnet.setup import genesis
+from quorate_protocol.units import Address, Hash32
+from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.chain.rpc import RpcFailure
+from quorate_runtime.chain.transactions import Transaction, sign
+from quorate_runtime.keys.crypto import KeySigner
+from support.crash.crash_market import CrashMarket
+
+
+async def sums_that_do_not_hold(crash: CrashMarket) -> list[str]:
+    """I1 on chain."""
+    devnet = crash.devnet
+    client, contracts = ChainClient(Rpc(devnet.chain_url, crash.session)), Contracts.of(devnet.deployment)
+    parties = Parties(devnet.coordinator, devnet.providers, tuple(profile.account.address for profile in devnet.profiles))
+    sums = await conservation(client, contracts, await read_books(client, contracts), parties)
+    return [f"{item.what}: {item.tokens} and {item.accounted}" for item in sums if not item.holds]
+
+
+# -------------------------------------------------------------------------------------- a second holder of the posting key
+
+UNSENT = (
+    "SELECT sends.nonce, destination, data, gas, fee_max, tip_max FROM sends JOIN attempts USING (domain, account, nonce)"
+    " WHERE purpose LIKE 'epoch-%' AND receipt IS NULL ORDER BY sends.nonce DESC LIMIT 1"
+)
+
+
+async def outbid(crash: CrashMarket) -> bool:
+    """Posts what the coordinator has just signed, from the same key, for more: its own transaction can never stand. Whether it was so."""
+    devnet = crash.devnet
+    with closing(sqlite3.connect(f"file:{devnet.config.coordinator_home}/transactions.sqlite?mode=ro", uri=True)) as connection:
+        row = connection.execute(UNSENT).fetchone()
+    if row is None:
+        return False
+    nonce, to, data, gas, fee, tip = row
+    made = Transaction(devnet.deployment.chain_id, nonce, Address(to), data, 0, gas, 2 * int(fee), 2 * int(tip))
+    try:
+        await ChainClient(Rpc(devnet.chain_url, crash.session)).send_raw(sign(made, KeySigner(Hash32(dev_account(genesis.POSTING)))).raw)
+    except RpcFailure:
+        return False  # not re-raised: its block was faster
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------ a node that is away
+
+
+@dataclass(slots=True)
+class Node:
+    """The chain node as daemons reach it. Away: its process stands still, connections end, and new ones are refused."""
+
+    crash: CrashMarket
+    port: int = 0
+    _server: asyncio.Server | None = None
+    _pipes: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    @property
+    def url(self) -> str:
+        """What daemons are told."""
+        return f"http://127.0.0.1:{self.port}"
+
+    async def come(self) -> None:
+        """Answers, on the same port and with the same state."""
+        self.crash.devnet.family.children["chain"].process.send_signal(signal.SIGCONT)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, reuse_address=True)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def go(self) -> None:
+        """As if it were killed; safe to repeat."""
+        self.crash.devnet.family.children["chain"].process.send_signal(signal.SIGSTOP)
+        if self._server is not None:
+            self._server.close()
+        for pipe in self._pipes:
+            pipe.cancel()
+        await asyncio.gather(*self._pipes, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        here = asyncio.current_task()
+        assert here is not None
+        self._pipes.add(here)
+        place = urlsplit(self.crash.devnet.chain_url)
+        try:
+            inner, outer = await asyncio.open_connection(place.hostname, place.port)
+            try:
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(_pass_on(reader, outer))
+                    both.create_task(_pass_on(inner, writer))
+            finally:
+                outer.close()
+        except* (OSError, asyncio.CancelledError):
+            pass  # one side has gone, which is what this is for
+        finally:
+            self._pipes.discard(here)
+            writer.close()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+@asynccontextmanager
+async def node_that_can_go(crash: CrashMarket) -> AsyncIterator[Node]:
+    """Coordinator and providers reach the chain through it as long as the block lasts."""
+    node, ready = Node(crash), crash.devnet.config.folder / "ready"
+    await node.come()
+    told = {name: (ready / f"{name}.settings").read_bytes() for name in ("coordinator", *crash.providers)}
+    try:
+        coordinator = process_settings.read_coordinator(ready / "coordinator.settings")
+        process_settings.write(ready / "coordinator.settings", replace(coordinator, chain_url=node.url))
+        for name in crash.providers:
+            path = ready / f"{name}.settings"
+            process_settings.write(path, replace(process_settings.read_provider(path), chain_url=node.url))
+        await asyncio.gather(*(crash.renew(name) for name in told))
+        yield node
+    finally:
+        for name, data in told.items():
+            (ready / f"{name}.settings").write_bytes(data)
+        crash.devnet.family.children["chain"].process.send_signal(signal.SIGCONT)
+        await asyncio.gather(*(crash.renew(name) for name in told))
+        await node.go()
+        crash.devnet.family.children["chain"].process.send_signal(signal.SIGCONT)

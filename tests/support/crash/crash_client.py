@@ -1,0 +1,84 @@
+"""A client session that may be killed anywhere: `crash_client.py PLAN`, again and again until it has said what came of it.
+
+The plan is JSON: `home`, `password`, `name`, `image`, `seconds` that its job runs, and for funding `fund` (USD), `chain`. The
+second life of a session finds its order in the profile's books and goes on from there, as `quorate` does; only an order that never
+arrived is made anew.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from quorate import Job, Market
+from quorate.client.funding import fund
+from quorate.client.profile import Profile, open_profile
+from quorate.client.run import Run
+from quorate.errors import NotVerifiedError, RefusedError
+from quorate.trust.coordinator_identity import pins_of
+from quorate_protocol.limits import USD
+from quorate_protocol.units import Amount
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.process import crash_points
+
+VOUCHED_SECONDS = 20.0
+LONGEST_SECONDS = 30.0
+SECONDS = 0.2
+
+
+def job_of(name: str, image: Path, seconds: float = SECONDS) -> Job:
+    """A job whose output names it."""
+    code = f"import sys, time; time.sleep({seconds}); open('/outputs/answer.txt', 'w').write('the answer of {name}')"
+    # An execution that is lost says nothing: its job waits until its whole time and the grace after it are over.
+    longest = f"{max(LONGEST_SECONDS, 2 * seconds):.0f}s"
+    return Job(name=name, image=image, command=["python3", "-c", code], max_price="5", max_duration=longest)
+
+
+async def found_or_submitted(market: Market, name: str, image: Path, seconds: float) -> Run:
+    """The run of an earlier life if the coordinator has it, else a new one."""
+    if any(entry.name == name for entry in market.entries()):
+        run = await market.run(name)
+        try:
+            await run.status()
+        except RefusedError as error:
+            # Not re-raised: the order never arrived, so nobody can be charged for it.
+            assert error.code == "unknown", error
+        else:
+            return run
+    return await market.submit(job_of(name, image, seconds))
+
+
+async def work(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
+    """Order, result, voucher."""
+    async with Market(profile) as market:
+        run = await found_or_submitted(market, plan["name"], Path(plan["image"]), float(plan.get("seconds", SECONDS)))
+        try:
+            result = await run.result()
+        except NotVerifiedError:
+            return {"job": run.job_id.hex(), "text": None}  # an end as well: the books decide whether it is a good one
+        text = (result.output / "answer.txt").read_text()
+        async with asyncio.timeout(VOUCHED_SECONDS):
+            while (account := await market.account()).vouched < account.charged:
+                await asyncio.sleep(0.1)
+        return {"job": run.job_id.hex(), "text": text, "receipt": result.receipt.is_file()}
+
+
+async def deposit(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
+    """Money for one purpose."""
+    async with Market(profile) as market:
+        pins = pins_of(market.info)
+    amount = Amount(int(plan["fund"]) * USD)
+    return {"gas": await fund(profile, pins, plan["chain"], amount, plan["name"], SystemClock(), mint=True)}
+
+
+def main() -> None:
+    """One life."""
+    plan: dict[str, str] = json.loads(sys.argv[1])
+    crash_points.configure(os.environ.get(crash_points.CRASH_VARIABLE, ""))
+    profile = open_profile(Path(plan["home"]), plan["password"])
+    print(json.dumps(asyncio.run(deposit(profile, plan) if "fund" in plan else work(profile, plan))))
+
+
+if __name__ == "__main__":
+    main()

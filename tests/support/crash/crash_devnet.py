@@ -1,0 +1,128 @@
+"""A devnet's own process killed at a named place of its beginning or end: nothing of it is left, and its folder is good for the next.
+
+What is killed after its market is up has a job running then: a container, a sandbox or a process that somebody must end.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from quorate.images import build_python_image
+from quorate_devnet.config import PASSPHRASE, DevnetConfig, ExecutorChoice
+from quorate_node.executors.docker.engine_connection import connect
+from quorate_node.executors.docker.hardened_profile import LABEL_OWNER
+from quorate_runtime.process.crash_points import CRASH_VARIABLE
+from support.crash.crash_processes import processes
+
+CLIENT = Path(__file__).with_name("crash_client.py")
+UP_SECONDS = 90.0
+GONE_SECONDS = 40.0
+HELD_SECONDS = 30.0
+JOB_SECONDS = 60  # longer than anybody waits for it
+PROVIDERS = 3  # fewer check nothing, so that an ordinary order is refused
+POLL_SECONDS = 0.1
+LATER = {"devnet.before-child": 3, "devnet.after-child": 4, "wallet.before-send": 20, "wallet.after-send": 22}  # which pass
+
+
+class Mortal:
+    """`quorate devnet up` in one folder, again and again."""
+
+    def __init__(self, folder: Path, executor: ExecutorChoice) -> None:
+        self.folder, self.executor = folder, executor
+        self._log = folder.with_name("up.log")
+        self._image = build_python_image(folder.with_name("image.tar"), ()).path
+        self.held = 0  # ends that found a job running
+
+    def die_at(self, point: str) -> str:
+        """One start that is killed; what was wrong, "" for nothing."""
+        process, client = self._start(f"{point}:{LATER.get(point, 1)}"), None
+        limit = time.monotonic() + UP_SECONDS
+        while process.poll() is None and time.monotonic() < limit:
+            if client is None and self._is_up(process.pid):
+                client = self._order()
+                process.send_signal(signal.SIGTERM)  # only what comes after this is left to be killed
+            time.sleep(POLL_SECONDS)
+        if process.poll() is None:
+            process.kill()
+        status = process.wait()
+        _end(client)
+        if status != -signal.SIGKILL:
+            return f"{point}: not passed, it ended with {status}: {self._log.read_text()[-400:]}"
+        left = self._left()
+        return f"{point}: left behind: {left}" if left else ""
+
+    def live(self) -> str:
+        """One start and end that nobody disturbs."""
+        process, client = self._start(""), None
+        limit = time.monotonic() + UP_SECONDS
+        while not self._is_up(process.pid) and process.poll() is None and time.monotonic() < limit:
+            time.sleep(POLL_SECONDS)
+        if process.poll() is None:
+            client = self._order()
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(GONE_SECONDS)
+        _end(client)
+        left = self._left()
+        return f"ended with {status}, {left} is left: {self._log.read_text()[-600:]}" if status or left else ""
+
+    def _left(self) -> list[str]:
+        """Processes, mounts and containers, once they had time to go."""
+        limit = time.monotonic() + GONE_SECONDS
+        while (left := [*processes(self.folder), *self._mounts(), *self._containers()]) and time.monotonic() < limit:
+            time.sleep(POLL_SECONDS)
+        return left
+
+    def _mounts(self) -> list[str]:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        return [line.split(" ")[4] for line in lines if str(self.folder) in line]
+
+    def _containers(self) -> list[str]:
+        if not self.executor.is_engine:
+            return []
+        api, label = connect(), DevnetConfig(self.folder).label()
+        try:
+            owners = [{"label": f"{LABEL_OWNER}={label}-{index}"} for index in range(PROVIDERS)]
+            found = [item["Names"][0] for owner in owners for item in api.containers(all=True, filters=owner)]
+            return found + [item["Name"] for owner in owners for item in api.volumes(filters=owner)["Volumes"] or ()]
+        finally:
+            api.close()
+
+    def _order(self) -> "subprocess.Popen[bytes]":
+        """A client whose job runs when this returns."""
+        plan = {
+            "home": str(self.folder / "client-0"), "password": PASSPHRASE, "name": f"long-{self.held}", "image": str(self._image),
+            "seconds": str(JOB_SECONDS),
+        }  # fmt: skip
+        client = subprocess.Popen([sys.executable, str(CLIENT), json.dumps(plan)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        limit = time.monotonic() + HELD_SECONDS
+        while time.monotonic() < limit and client.poll() is None:
+            if any((self.folder / f"provider-{index}" / self.executor.value).glob("*") for index in range(PROVIDERS)):
+                self.held += 1
+                break
+            time.sleep(POLL_SECONDS)
+        return client
+
+    def _is_up(self, pid: int) -> bool:
+        """Its own word, and not what one that was killed has left."""
+        try:
+            return bool(json.loads((self.folder / "devnet.json").read_text())["pid"] == pid)
+        except FileNotFoundError:
+            return False  # not yet
+
+    def _start(self, point: str) -> "subprocess.Popen[bytes]":
+        words = ["up", "--dir", str(self.folder), "--providers", str(PROVIDERS), "--clients", "1", "--executor", self.executor.value]
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "quorate_devnet", *words], stdout=log, stderr=log, start_new_session=True,
+                env=os.environ | {CRASH_VARIABLE: point},
+            )  # fmt: skip
+
+
+def _end(client: "subprocess.Popen[bytes] | None") -> None:
+    if client is not None:
+        client.kill()
+        client.wait()

@@ -1,0 +1,116 @@
+"""The crash matrix as data: which scenario passes which crash point, and which part is tried this time."""
+
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+from quorate_runtime.process.crash_points import Program
+from support.crash.program_points import points_of
+
+
+class Scenario(StrEnum):
+    """What has to happen so that a point is passed."""
+
+    JOBS = "jobs"  # ordinary jobs, two executions each
+    STOP = "stop"  # the client stops a job that runs
+    LOSE = "lose"  # a container is removed under its provider
+    START = "start"  # the program starts
+    DRAIN = "drain"  # the owner drains a provider
+    CONFIGURE = "configure"  # a provider starts with another price
+    DECLINE = "decline"  # an owner allows one image, which is not the jobs'; what was declined is soon forgotten
+    REORGANISE = "reorganise"  # the chain takes blocks back
+    OUTBID = "outbid"  # another holder of the posting key posts the epoch first, so that the chain refuses it
+    SESSION = "session"  # a client shows its session before an order
+    FUND = "fund"  # the client deposits and allocates
+    CLAIM = "claim"  # so many jobs that pay becomes final and is claimed
+    COURT = "court"  # a liar is caught twice and judged
+    SANDBOX = "sandbox"  # jobs under an executor without an engine
+    DEVNET = "devnet"  # a devnet starts and ends
+
+
+BY_TYPE: dict[str, Scenario] = {
+    "StopArrived": Scenario.STOP, "StopTask": Scenario.STOP, "StopReceived": Scenario.STOP, "Failed": Scenario.LOSE,
+    "OfferDue": Scenario.START, "SendOffer": Scenario.START, "Restarted": Scenario.START, "OfferReceived": Scenario.START,
+    "DrainRequested": Scenario.DRAIN, "Configured": Scenario.CONFIGURE, "ChainReorganised": Scenario.REORGANISE,
+    "Compared": Scenario.START, "SessionReceived": Scenario.SESSION, "TransactionRefused": Scenario.OUTBID,
+    **dict.fromkeys(("SendDecline", "DeclineReceived", "Forget"), Scenario.DECLINE),
+    **dict.fromkeys(("EpochFinal", "ClaimStood", "SendClaim"), Scenario.CLAIM),
+    **dict.fromkeys(
+        ("CaseOpened", "JuryDrawn", "Reexecuted", "VoteStood", "VotingEnded", "CaseDecided", "Reexecute", "SendVote", "SendJuryReveal",
+         "WithdrawCredit", "OpenCase"), Scenario.COURT,
+    ),
+}  # fmt: skip
+
+OTHER_MARKETS = (Scenario.CLAIM, Scenario.SANDBOX, Scenario.COURT)  # each in a market of its own; CI plays one of them by turns
+WITHOUT_ENGINE = "supervisor."
+CONTAINER_STEPS = ("container.", "mount.", "unmount.", "output.")
+ROTATION, ONLY = "QUORATE_CRASH_ROTATION", "QUORATE_CRASH_ONLY"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One program to kill at one point."""
+
+    program: Program
+    point: str
+    scenario: Scenario
+
+    def __str__(self) -> str:
+        return f"{self.program}:{self.point}"
+
+
+def trials() -> tuple[Trial, ...]:
+    """All of them, or those that QUORATE_CRASH_ONLY, a regular expression, finds in `program:point`."""
+    only = re.compile(os.environ.get(ONLY, ""))
+    found = (Trial(program, point, scenario_of(program, point)) for program in Program for point in points_of(program))
+    return tuple(trial for trial in found if only.search(str(trial)))
+
+
+def wanted(*scenarios: Scenario) -> tuple[Trial, ...]:
+    """Trials of these scenarios."""
+    return tuple(trial for trial in trials() if trial.scenario in scenarios)
+
+
+def scenario_of(program: Program, point: str) -> Scenario:
+    """Where a point is passed."""
+    kind = point.rpartition(".")[2]
+    if program is Program.PROVIDER and kind == "Tick":
+        return Scenario.DECLINE  # nothing of an ordinary job is due by time alone for ten minutes
+    if program is Program.DEVNET:
+        return Scenario.DEVNET
+    if program is Program.CLIENT and point.startswith("chain."):
+        return Scenario.FUND
+    if program is Program.PROVIDER and point.startswith("chain."):
+        return Scenario.COURT  # the coordinator claims for everybody: votes are a provider's usual transactions
+    return Scenario.SANDBOX if point.startswith(WITHOUT_ENGINE) else BY_TYPE.get(kind, Scenario.JOBS)
+
+
+@cache
+def rotation() -> int:
+    """Which part of the matrix is tried: QUORATE_CRASH_ROTATION, else what follows from the commit, else from the day."""
+    told = os.environ.get(ROTATION)
+    if told:
+        return int(told)
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return int(subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout[:12], 16)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return int(time.time() // 86_400)  # not re-raised: a copy without its history has days
+
+
+def wants_all() -> bool:
+    """`make crash`."""
+    return os.environ.get(ROTATION) == "all"
+
+
+def part(items: tuple[Trial, ...], count: int, turn: int) -> tuple[Trial, ...]:
+    """`count` of them, others the next turn, all of them in as few turns as can be."""
+    if not items:
+        return ()
+    first = turn * count % len(items)
+    return tuple((items + items)[first : first + min(count, len(items))])

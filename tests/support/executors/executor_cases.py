@@ -1,0 +1,99 @@
+"""What the executor tests share: a clock, tasks, an image built once, and the executors under test."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
+from quorate_node.executors.cleanup import reap, reap_processes
+from quorate_node.executors.docker import lease_dirs
+from quorate_node.executors.docker.docker_executor import DockerExecutor
+from quorate_node.executors.docker.image_loader import ImageRules
+from quorate_node.executors.noop import NoopExecutor
+from quorate_node.executors.process import ProcessExecutor
+from quorate_protocol.ports import Executor, Mount, Sandbox, Task
+from quorate_protocol.units import Seconds
+from quorate_runtime.clock import SystemClock
+
+MIB = 1 << 20
+Made = TypeVar("Made", bound=Executor)
+
+
+def new_lease() -> str:
+    return uuid.uuid4().hex
+
+
+def python_task(image: Path | str, code: str, *, mounts: Mapping[str, Path] | None = None, **changes: object) -> Task:
+    """A small task that runs Python code."""
+    task = Task(
+        lease_id=new_lease(), image=image, argv=("python3", "-c", code), env={}, working_dir="/scratch",
+        mounts=tuple(Mount(source, target) for target, source in (mounts or {}).items()), cpu_millis=1000, memory_bytes=256 * MIB,
+        shm_bytes=16 * MIB, scratch_bytes=32 * MIB, output_bytes=8 * MIB, output_inodes=200, pids=64, max_duration=Seconds(60),
+    )  # fmt: skip
+    return replace(task, **changes)  # type: ignore[arg-type]
+
+
+RUNC = pytest.param("docker-runc", marks=pytest.mark.docker)
+VOLUME = pytest.param("docker-volume", marks=pytest.mark.docker)  # runc, with the outputs of a provider that is not root
+RUNSC = pytest.param("docker-runsc", marks=pytest.mark.runsc)
+BWRAP = pytest.param("bwrap", marks=pytest.mark.bwrap)
+SANDBOXES = (RUNC, RUNSC, BWRAP)
+
+
+def make_executor(kind: str, folder: Path) -> Executor:
+    """An executor over `folder`; a second one over the same folder is what a restarted daemon has."""
+    home = folder / "leases"
+    match kind:
+        case "noop":
+            return NoopExecutor(home, SystemClock(), duration_ms=300)
+        case "process":
+            return ProcessExecutor(home, SystemClock())
+        case "bwrap":
+            return BwrapExecutor(home, folder / "images", SystemClock())
+        case "docker-volume":
+            kept = lease_dirs.OutputKind.VOLUME
+            return DockerExecutor(home, owner(folder), SystemClock(), outputs=kept, sandbox=Sandbox.DOCKER_RUNC)
+        case _:
+            rules = ImageRules(private=None)  # registries of tests are on loopback
+            return DockerExecutor(home, owner(folder), SystemClock(), sandbox=Sandbox(kind), rules=rules)
+
+
+@asynccontextmanager
+async def ending(executor: Made, kind: str, folder: Path) -> AsyncIterator[Made]:
+    """The one executor over `folder`, once it has looked around; at the end all its leases go, and nothing may be left."""
+    try:
+        await executor.check()
+        yield executor
+    finally:
+        for lease in await executor.leases():
+            await executor.remove(lease)
+        await executor.close()
+        assert await asyncio.to_thread(what_is_left, kind, folder) == 0
+
+
+async def said(executor: Executor, task: Task, seconds: float = 60.0) -> bytes:
+    """What the task's program writes, which ends well within the time."""
+    async with asyncio.timeout(seconds):
+        await executor.start(task)
+        ended = await executor.wait(task.lease_id)
+        text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)])
+    assert ended.status == 0, text
+    return text
+
+
+def owner(folder: Path) -> str:
+    """The label of what an executor over `folder` makes."""
+    return "test-" + folder.name
+
+
+def what_is_left(kind: str, folder: Path) -> int:
+    """Cleans up after executors over `folder` that removed all their leases; returns how many containers or leases were there still."""
+    if kind.startswith("docker"):
+        return reap(owner(folder), folder / "leases")
+    return reap_processes(folder / "leases")

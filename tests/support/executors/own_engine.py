@@ -1,0 +1,94 @@
+"""A container engine of the test's own, which may be stopped and killed without hurting anybody else's containers."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+from support.requirements import absent
+
+UP_SECONDS = 60.0
+TRIES = 3
+DOWN_SECONDS = 60.0
+ANSWER_SECONDS = 5.0
+NETWORK = "10.213.{}.1/24"
+
+
+class OwnEngine:
+    """`dockerd` with folders, socket and bridge of its own. Needs root."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"unix://{folder}/sock"
+        self._folder = folder
+        self._bridge = "qt" + uuid.uuid4().hex[:8]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def open(self) -> None:
+        """Makes the bridge and starts. Skips the test where the machine does not allow it."""
+        made = subprocess.run(["ip", "link", "add", self._bridge, "type", "bridge"], capture_output=True, text=True, check=False)
+        if made.returncode:
+            absent("own-engine", f"no bridge can be made ({made.stderr.strip()})")
+        number = NETWORK.format(os.getpid() % 250)
+        subprocess.run(["ip", "addr", "add", number, "dev", self._bridge], check=True)
+        subprocess.run(["ip", "link", "set", self._bridge, "up"], check=True)
+        self.start()
+
+    def start(self) -> None:
+        """Starts, and waits until it answers. After a kill it may need a second try: its containerd is still ending."""
+        for _ in range(TRIES):
+            if self._start_once():
+                return
+        absent("own-engine", f"it does not start here ({(self._folder / 'log').read_text()[-300:]})")
+
+    def _start_once(self) -> bool:
+        folder = self._folder
+        words = ["--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "pid", "-H", self.url]
+        words += ["--bridge", self._bridge, "--iptables=false", "--ip-masq=false", "--ip-forward=false"]
+        with (folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(["dockerd", *map(str, words)], stdout=log, stderr=log, start_new_session=True)
+        limit = time.monotonic() + UP_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > limit:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def stop(self, number: signal.Signals) -> None:
+        """SIGTERM, as for an upgrade, or SIGKILL."""
+        assert self._process is not None, "it was started"
+        self._process.send_signal(number)
+        self._process.wait(DOWN_SECONDS)
+
+    def close(self) -> None:
+        """Ends it with everything that it holds."""
+        if self._process is not None:
+            if self._process.poll() is not None:
+                self.start()  # a kill left its containerd behind, which only an engine ends
+            self.stop(signal.SIGTERM)
+        subprocess.run(["ip", "link", "del", self._bridge], capture_output=True, check=False)
+        unmount_below(self._folder)  # an engine mounts its data folder upon itself, once more after each kill, and leaves that
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(ANSWER_SECONDS)
+            try:
+                link.connect(self.url.removeprefix("unix://"))
+                link.sendall(b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
+                return b" 200 " in link.recv(4096)
+            except OSError:
+                return False  # not yet
+
+
+def mounts_below(folder: Path) -> list[str]:
+    """Every mount at or below `folder`, the innermost first."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return sorted((point for point in points if Path(point).is_relative_to(folder)), key=len, reverse=True)
+
+
+def unmount_below(folder: Path) -> None:
+    """Takes all of them away. CalledProcessError when one stays: pytest could not remove the folder."""
+    for point in mounts_below(folder):
+        subprocess.run(["umount", point], check=True, capture_output=True)

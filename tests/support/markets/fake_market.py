@@ -1,0 +1,322 @@
+"""A coordinator with providers in one process, for tests of the client: real messages, signatures, content and receipts, no scheduling.
+
+It is strict about what a client sends (order.validate, tokens, sums), and can be told to cheat in one way at a time.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from aiohttp import web
+
+from quorate_content.transfer.staging_routes import add_staging_routes
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.bearer import read_token
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import envelope, receipt
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
+from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness  # fmt: skip
+from quorate_protocol.messages.views import AccountView, AckView, BeaconView, InfoView, OfferView, PlanView, RunView  # fmt: skip
+from quorate_protocol.refusals import MEANINGS, Code, Refused
+from quorate_protocol.rules import orders, settlement
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    Bps,
+    Hash32,
+    JobKind,
+    Label,
+    Nonce,
+    Price,
+    Sequence,
+    Small,
+    UnixSeconds,
+)  # fmt: skip
+from quorate_runtime.beacon import bls
+from quorate_runtime.keys.crypto import recover
+from support.http_server import on_loopback
+from support.markets.fake_work import FEE, HOST, PRICE, STAKES, Cheat, FakeJob, FakeWork, Handler, key
+
+__all__ = ["Cheat", "FakeMarket", "fake_market", "key"]
+
+
+class FakeMarket(FakeWork):
+    """The API."""
+
+    # ------------------------------------------------------------------------------------------------------------ routes
+
+    def app(self) -> web.Application:
+        """The API."""
+        app = web.Application(middlewares=[self._errors], client_max_size=1 << 30)
+        route = app.router
+        route.add_get("/v1/info", self.get_info)
+        route.add_get("/v1/offers", self.get_offers)
+        route.add_post("/v1/plan", self.post_plan)
+        route.add_post("/v1/orders", self.post_order)
+        route.add_get("/v1/runs", self.get_runs)
+        route.add_get("/v1/runs/{job}", self.get_run)
+        route.add_get("/v1/events", self.get_events)
+        route.add_get("/v1/runs/{job}/events", self.get_events)
+        route.add_get("/v1/runs/{job}/logs", self.get_logs)
+        route.add_post("/v1/runs/{job}/stop", self.post_stop)
+        route.add_post("/v1/witnesses", self.post_witness)
+        route.add_post("/v1/sessions", self.post_session)
+        route.add_post("/v1/vouchers", self.post_voucher)
+        route.add_get("/v1/receipts/{job}", self.get_receipt)
+        route.add_get("/v1/accounts/{address}", self.get_account)
+        add_staging_routes(app, self.store, self._uploader)
+        return app
+
+    @web.middleware
+    async def _errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        name = f"{request.method} {request.path.split('/')[2] if request.path.count('/') > 1 else request.path}"
+        self.posts[name] = self.posts.get(name, 0) + 1
+        try:
+            if self.is_silent is not None and self.is_silent(request):
+                return await self._say_nothing(request, handler)
+            return await handler(request)
+        except Refused as refused:
+            meaning = MEANINGS[refused.code]
+            tree = {"code": refused.code.value, "sentence": meaning.sentence, "detail": refused.detail}
+            return web.json_response(tree, status=meaning.status)
+
+    async def _say_nothing(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Does what it was asked and never answers; a stream begins and stays silent."""
+        if request.path.endswith(("/events", "/logs")):
+            response = web.StreamResponse()
+            await response.prepare(request)
+        else:
+            await handler(request)
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+    def _account(self, request: web.Request) -> Address:
+        now = UnixSeconds(int(self.clock.now()))
+        bearer = read_token(request.headers.get("Authorization", ""), self.domain.chain_id, self.coordinator.address, recover, now)
+        assert bearer.account == bearer.key, "the client speaks with its account key"
+        return bearer.account
+
+    async def _uploader(self, request: web.Request) -> str:
+        return "0x" + self._account(request).hex()
+
+    async def get_info(self, _: web.Request) -> web.Response:
+        """InfoView."""
+        contracts = dict.fromkeys(("Stakes", "Escrow", "Epochs", "Court", "Beacon", "TestToken"), STAKES)
+        beacon = BeaconView("http://127.0.0.1:1", bls.public_key(self.beacon_secret), 2, self.genesis)
+        info = InfoView(
+            self.coordinator.address, self.statement.address, self.domain.chain_id, "http://127.0.0.1:1", contracts, beacon, FEE, "devnet",
+            "0",
+        )  # fmt: skip
+        return _answer(canonical.to_json(info))
+
+    async def get_offers(self, _: web.Request) -> web.Response:
+        """One offer a provider."""
+        views = []
+        for owner in self.owners:
+            slot = SlotOffer(HOST, Small(1), PRICE, PRICE, Price(0))
+            hardware = Hardware(4, 8 << 30, 100 << 30)
+            offer = Offer(
+                owner, Sequence(1), UnixSeconds(int(self.clock.now()) + 600), (slot,), hardware, "noop", Small(0), (JobKind.TASK,), "eu",
+                ZERO_HASH, ZERO_HASH, (),
+            )  # fmt: skip
+            views.append(OfferView(offer, 1, 0, 3, True))
+        return _answer({"offers": [canonical.to_json(view) for view in views]})
+
+    async def post_plan(self, request: web.Request) -> web.Response:
+        """PlanView; strict about the body."""
+        tree = await _body(request)
+        assert set(tree) == {"spec", "maxPricePerHour", "verifyTier", "acceptUnverified", "hostClass"}, tree.keys()
+        canonical.from_json(JobSpec, tree["spec"])
+        fits = tree["maxPricePerHour"] >= PRICE
+        nearest = "" if fits else "cheapest is 0.30 USD; raise max_price"
+        if tree["hostClass"] not in (f"0x{ZERO_HASH.hex()}", f"0x{HOST.id().hex()}"):
+            fits, nearest = False, f"no live offer of host class {tree['hostClass']} fits"
+        view = PlanView(HOST.id(), Label.QUORUM_2, 5, 5 if fits else 0, PRICE, 2, Amount(1), Bps(self.cheat.plan_fee), nearest)
+        return _answer(canonical.to_json(view))
+
+    async def post_order(self, request: web.Request) -> web.Response:
+        """Validates and starts the job."""
+        submission = canonical.decode(Submission, await request.read())
+        now = UnixSeconds(int(self.clock.now()))
+        orders.validate(submission, self.domain, recover, self.coordinator.address, now, DEVNET)
+        order, spec = submission.order.message, submission.spec
+        if self.cheat.refuse_order is not None:
+            raise Refused(self.cheat.refuse_order, "as told")
+        if self.cheat.refuse_again is not None and self.posts["POST orders"] > 1:
+            raise Refused(self.cheat.refuse_again, "as told")
+        worst = settlement.worst_charge(order, Label.QUORUM_2, spec.max_duration, FEE)
+        if worst > order.budget:
+            raise Refused(Code.BAD_AMOUNT, "budget")
+        for item in spec.inputs:
+            if await self.store.stat(_cid(item.cid)) is None:
+                raise Refused(Code.NOT_STORED, item.cid)
+        job_id = digest(self.domain, order)
+        if job_id not in self.jobs:
+            assert all(job.submission.order.message.nonce != order.nonce for job in self.jobs.values()), "a nonce twice"
+            self.jobs[job_id] = job = self._new_job(submission, job_id)
+            await self.note(job, "acked", "taken")
+            task = asyncio.create_task(self._perform(job))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+        if self.cheat.drop_first_order and self.posts["POST orders"] == 1:
+            assert request.transport is not None
+            request.transport.close()
+        ack = self.jobs[job_id].ack
+        if self.cheat.ack_other_job:
+            ack = seal(self.domain, replace(ack.message, job_id=ZERO_HASH), self.statement.sign)
+        if self.cheat.ack_twice:
+            ack = seal(self.domain, replace(ack.message, state_root=Hash32(b"\1" * 32)), self.statement.sign)
+        return _answer(canonical.to_json(AckView(job_id, ack)))
+
+    async def get_runs(self, request: web.Request) -> web.Response:
+        """This client's runs."""
+        account = self._account(request)
+        mine = [job for job in self.jobs.values() if job.submission.order.message.client == account]
+        return _answer({"runs": [canonical.to_json(self._view(job)) for job in mine]})
+
+    async def get_run(self, request: web.Request) -> web.Response:
+        """One run."""
+        if self.cheat.away:
+            self.cheat.away -= 1
+            return web.Response(status=502)
+        asked = self._job(request)
+        return _answer(canonical.to_json(self._view(next(iter(self.jobs.values())) if self.cheat.another_run else asked)))
+
+    async def get_events(self, request: web.Request) -> web.StreamResponse:
+        """SSE of one run or of all."""
+        account = self._account(request)
+        only = self._job(request).job_id if "job" in request.match_info else None
+        after = int(request.query["after"])
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b": hello\n\n")
+        while True:
+            looked = len(self.events)
+            for event in self.events[:looked]:
+                is_mine = self.jobs[event.job_id].submission.order.message.client == account
+                if event.seq > after and is_mine and only in (None, event.job_id):
+                    await response.write(b"id: %d\ndata: %s\n\n" % (event.seq, canonical.encode(event)))
+                    after = event.seq
+            async with self.changed:
+                while len(self.events) == looked:
+                    await self.changed.wait()
+
+    async def get_logs(self, request: web.Request) -> web.Response:
+        """A fixed text, or none."""
+        self._job(request)
+        return web.Response(text="" if self.cheat.no_text else "hello from the job\n")
+
+    async def post_stop(self, request: web.Request) -> web.Response:
+        """Takes a stop of the session key."""
+        stop: Envelope[Stop] = envelope.from_json(await _body(request), Stop)
+        job = self.jobs[stop.message.job_id]
+        if envelope.signer(self.domain, stop, recover) != job.submission.session.message.session_key:
+            raise Refused(Code.WRONG_SIGNER, "stop")
+        self.stops.append(stop)
+        job.stopped = True
+        job.hold.set()
+        return web.json_response({})
+
+    async def post_witness(self, request: web.Request) -> web.Response:
+        """Takes a witness of the session key, once a commit."""
+        witness: Envelope[Witness] = envelope.from_json(await _body(request), Witness)
+        by = envelope.signer(self.domain, witness, recover)
+        for job in self.jobs.values():
+            if any(digest(self.domain, item.commit.message) == witness.message.commit_hash for item in job.executions):
+                if by != job.submission.session.message.session_key:
+                    raise Refused(Code.WRONG_SIGNER, "witness")
+                job.witness = witness
+                await self.note(job, "witnessed", "by the client")
+                return web.json_response({})
+        raise Refused(Code.UNKNOWN, "witness: no such commit")
+
+    async def post_session(self, request: web.Request) -> web.Response:
+        """One that is signed by a client of ours."""
+        session: Envelope[Session] = envelope.from_json(await _body(request), Session)
+        if envelope.signer(self.domain, session, recover) != session.message.client:
+            raise Refused(Code.WRONG_SIGNER, "session")
+        self.cheat = replace(self.cheat, is_session_ending=False)
+        return web.json_response({})
+
+    async def post_voucher(self, request: web.Request) -> web.Response:
+        """Sums must grow and never exceed the charges."""
+        if self.cheat.is_session_ending:
+            raise Refused(Code.EXPIRED, "voucher: its session ends")
+        voucher: Envelope[Voucher] = envelope.from_json(await _body(request), Voucher)
+        session = next(iter(self.jobs.values())).submission.session.message
+        if envelope.signer(self.domain, voucher, recover) != session.session_key or voucher.message.cumulative > session.up_to:
+            raise Refused(Code.WRONG_SIGNER, "voucher")
+        if voucher.message.cumulative > self.charged:
+            raise Refused(Code.BAD_AMOUNT, "more than charged")
+        if voucher.message.cumulative <= self.vouched:
+            raise Refused(Code.STALE, "voucher")
+        self.vouched = voucher.message.cumulative
+        self.vouchers.append(voucher)
+        return web.json_response({})
+
+    async def get_receipt(self, request: web.Request) -> web.Response:
+        """{body, cid}, indented on purpose: the client has to bring it into canonical form."""
+        job = self._job(request)
+        if job.verdict is None:
+            raise Refused(Code.TOO_EARLY, "receipt")
+        return web.Response(text=json.dumps(json.loads(receipt.document(self.receipt_of(job))), indent=1), content_type="application/json")
+
+    async def get_account(self, request: web.Request) -> web.Response:
+        """AccountView."""
+        client = Address(bytes.fromhex(request.match_info["address"][2:]))
+        nonces = [job.submission.order.message.nonce for job in self.jobs.values()]
+        view = AccountView(
+            client, Amount(10**12), Amount(0), self.charged, self.vouched, Nonce(0), Nonce(max(nonces, default=-1) + 1)
+        )
+        return _answer(canonical.to_json(view))
+
+    def _job(self, request: web.Request) -> FakeJob:
+        job_id = Hash32(bytes.fromhex(request.match_info["job"].removeprefix("0x")))
+        if job_id not in self.jobs:
+            raise Refused(Code.UNKNOWN, "no such run")
+        return self.jobs[job_id]
+
+    def _view(self, job: FakeJob) -> RunView:
+        order = job.submission.order.message
+        return RunView(
+            job.job_id, order.client, job.submission.spec.name, job.phase, Label.QUORUM_2, UnixSeconds(1), (), job.verdict, job.charged,
+            order.budget, None, job.verdict is not None, None,
+        )  # fmt: skip
+
+
+def _cid(text: str):  # type: ignore[no-untyped-def]
+    from quorate_content.dag.cid import parse
+
+    return parse(text)
+
+
+def _answer(tree: canonical.Json) -> web.Response:
+    return web.Response(body=canonical.canonical(tree), content_type="application/json")
+
+
+async def _body(request: web.Request) -> canonical.Json:
+    return canonical.parse(await request.read(), 1 << 20)
+
+
+@asynccontextmanager
+async def fake_market(folder: Path) -> AsyncIterator[FakeMarket]:
+    """Serves a market on a free loopback port."""
+    market = FakeMarket(folder)
+    try:
+        async with on_loopback(market.app()) as market.url:
+            try:
+                yield market
+            finally:
+                for task in list(market.tasks):
+                    task.cancel()
+                await asyncio.gather(*market.tasks, return_exceptions=True)
+    finally:
+        await market.store.close()

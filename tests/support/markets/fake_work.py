@@ -1,0 +1,317 @@
+"""The work behind the fake market: jobs, executions, draws, verdicts and receipts out of real messages and signatures.
+
+It can be told to cheat in one way at a time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+
+from quorate_content.sealed import seal_directory
+from quorate_content.store.content_store import ContentStore
+from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest, secret_hash
+from quorate_protocol.crypto.eip712 import Domain, digest, struct_hash
+from quorate_protocol.crypto.hashing import hash_list, hash_tuple, sha256
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.messages.receipt import BeaconEvidence, ExecutionEvidence, Party, Receipt, TakenFromChain
+from quorate_protocol.messages.signed import (  # fmt: skip
+    Accept,
+    Ack,
+    Assignment,
+    Commit,
+    CommitEntry,
+    CommitSet,
+    Reveal,
+    Stop,
+    Verdict,
+    Voucher,
+    Witness,
+)
+from quorate_protocol.messages.views import JobEvent  # fmt: skip
+from quorate_protocol.refusals import Code
+from quorate_protocol.rules import audit, settlement, verdict
+from quorate_protocol.rules.beacon_rounds import Timing
+from quorate_protocol.rules.classes import HostClass, determinism_class
+from quorate_protocol.rules.eligible import EligibleList
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.settlement import Credit
+from quorate_protocol.units import (
+    PPM_ONE,
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Bps,
+    ExitStatus,
+    Hash32,
+    Label,
+    Milliseconds,
+    Outcome,
+    Ppm,
+    Price,
+    Round,
+    Seconds,
+    Sequence,
+    Small,
+    UnixSeconds,
+)  # fmt: skip
+from quorate_runtime.beacon import bls
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys.crypto import KeySigner
+
+HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+STAKES = Address(b"\x11" * 20)
+FEE = Bps(500)
+USAGE_MS = Milliseconds(7_200)
+PRICE = Price(300_000)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def key(name: str) -> KeySigner:
+    """A fixed test key."""
+    return KeySigner(sha256(name.encode()))
+
+
+@dataclass
+class Cheat:
+    """What goes wrong on purpose; every field off means an honest market."""
+
+    liars: frozenset[int] = frozenset()  # indices of providers that give a wrong output
+    exit_status: int = 0
+    plan_fee: int = FEE  # what a plan says of it
+    no_files: bool = False  # the program left nothing, or its files were refused
+    no_text: bool = False  # the program printed nothing, or its text was lost
+    charge_extra: int = 0
+    stale_round: bool = False  # the commit names a round that has appeared
+    wrong_class: bool = False
+    crown_liar: bool = False  # the verdict names the minority as its group
+    foreign_verdict_key: bool = False
+    swap_ciphertext: bool = False
+    ack_other_job: bool = False
+    another_run: bool = False  # whatever run is asked for, the first one is told of
+    ack_twice: bool = False  # the receipt holds another Ack than the order was answered with
+    price: int = PRICE
+    lapse: bool = False  # ends without a verdict
+    away: int = 0  # so many times a run's status is answered as by a proxy whose coordinator is starting again
+    refuse_order: Code | None = None
+    refuse_again: Code | None = None  # every try of an order but the first
+    is_session_ending: bool = False  # vouchers are refused until a session is sent without an order
+    drop_first_order: bool = False  # closes the connection after taking the order
+
+
+@dataclass
+class FakeJob:
+    """One order and all that came of it."""
+
+    submission: Submission
+    job_id: Hash32
+    ack: Envelope[Ack]
+    secret: Hash32
+    executions: list[ExecutionEvidence] = field(default_factory=list)
+    batches: list[Envelope[CommitSet]] = field(default_factory=list)
+    beacons: list[BeaconEvidence] = field(default_factory=list)
+    witness: Envelope[Witness] | None = None
+    verdict: Envelope[Verdict] | None = None
+    charged: Amount = Amount(0)
+    phase: str = "running"
+    stopped: bool = False
+    hold: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class FakeWork:
+    """Everything but the HTTP routes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cheat = Cheat()
+        self.clock = SystemClock()
+        self.domain = Domain(1337, STAKES)
+        self.coordinator, self.statement = key("coordinator"), key("statement")
+        self.operators = [key(f"operator {i}") for i in range(5)]
+        self.owners = [key(f"owner {i}").address for i in range(5)]
+        self.slots = tuple(
+            audit.StakeSlot(i, owner, self.operators[i].address, key(f"payout {i}").address, hash_tuple("net", i), BlockNumber(1))
+            for i, owner in enumerate(self.owners)
+        )
+        self.beacon_secret = bls.keygen(b"a test beacon's seed")
+        self.genesis = int(self.clock.now()) - 1000
+        self.timing = Timing(self.genesis, DEVNET.beacon_period, DEVNET.reveal_within, DEVNET.max_hold)
+        self.store = ContentStore(folder / "store", 1 << 30, spare_bytes=0)
+        self.jobs: dict[Hash32, FakeJob] = {}
+        self.events: list[JobEvent] = []
+        self.changed = asyncio.Condition()
+        self.vouchers: list[Envelope[Voucher]] = []
+        self.stops: list[Envelope[Stop]] = []
+        self.posts: dict[str, int] = {}
+        self.is_silent: Callable[[web.Request], bool] | None = None  # does what it is asked, and never answers
+        self.vouched = Amount(0)
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.auto_finish = True
+        self.url = ""
+
+    @property
+    def charged(self) -> Amount:
+        """Sum over all jobs."""
+        return Amount(sum(job.charged for job in self.jobs.values()))
+
+    def _new_job(self, submission: Submission, job_id: Hash32) -> FakeJob:
+        secret, root = sha256(b"x" + job_id), EligibleList(self.slots, len(self.slots)).root
+        ack = Ack(
+            job_id, HOST.id(), UnixSeconds(int(self.clock.now())), BlockNumber(5), root, ZERO_HASH,
+            secret_hash(secret), Label.QUORUM_2, FEE, Sequence(1),
+        )  # fmt: skip
+        return FakeJob(submission, job_id, seal(self.domain, ack, self.statement.sign), secret)
+
+    async def note(self, job: FakeJob, name: str, text: str, commit: Envelope[Commit] | None = None) -> None:
+        """Adds an event."""
+        async with self.changed:
+            self.events.append(JobEvent(Sequence(len(self.events) + 1), UnixSeconds(int(self.clock.now())), job.job_id, name, text, commit))
+            self.changed.notify_all()
+
+    async def _perform(self, job: FakeJob) -> None:
+        if self.cheat.lapse:
+            job.phase = "ended"
+            await self.note(job, "ended", "nobody could be matched")
+            return
+        named = Round((int(self.clock.now()) - self.genesis) // 2 + (0 if self.cheat.stale_round else 4))
+        await self._execute(job, 0, named)
+        await self.note(job, "committed", "execution 0", job.executions[0].commit)
+        if not self.auto_finish:
+            await job.hold.wait()
+        elif not (self.cheat.stale_round or self.cheat.wrong_class):
+            async with asyncio.timeout(10):
+                async with self.changed:
+                    await self.changed.wait_for(lambda: job.witness is not None)
+        first, number = 0, named
+        for batch in range(4):
+            await self._batch(job, batch, number, first)
+            number = self.timing.later_round(job.batches[-1].message.closed_at)
+            first = len(job.executions)
+            decision = self._decision(job)
+            if isinstance(decision, verdict.Accepted):
+                await self._decide(job, decision)
+                return
+        await self._unresolved(job)
+
+    async def _batch(self, job: FakeJob, batch: int, number: Round, first: int) -> None:
+        signature = bls.sign_round(self.beacon_secret, number)
+        job.beacons.append(BeaconEvidence(number, signature))
+        seed = audit.seed(bls.randomness(signature), job.job_id, job.secret, batch)
+        used = {item.assignment.message.provider for item in job.executions}
+        excluded = [slot for slot in self.slots if slot.owner in used]
+        drawn = next(audit.draw(seed, len(self.slots), {slot.index: slot for slot in self.slots}, excluded))
+        await self._execute(job, drawn.slot.index, number)
+        members = job.executions[first:]
+        entries = tuple(
+            CommitEntry(_hash(item), item.assignment.message.provider, digest(self.domain, item.commit.message)) for item in members
+        )
+        blinds = tuple(sha256(b"blind" + job.job_id + bytes([item.index])) for item in members)
+        message = CommitSet(
+            job.job_id, Small(batch), entries, blinds, number, job.secret, Ppm(PPM_ONE), (drawn.attempt,), hash_list(()),
+            self.timing.appears_at(number),
+        )  # fmt: skip
+        job.batches.append(seal(self.domain, message, self.statement.sign))
+        await self.note(job, "closed", f"batch {batch}")
+
+    async def _execute(self, job: FakeJob, who: int, number: Round) -> None:
+        index, order, spec = len(job.executions), job.submission.order.message, job.submission.spec
+        blind = sha256(b"blind" + job.job_id + bytes([index]))
+        assignment = Assignment(
+            assignment_id(job.job_id, index, blind), self.coordinator.address, self.owners[who], order.spec_hash, HOST.id(),
+            Price(self.cheat.price), spec.max_duration, UnixSeconds(int(self.clock.now()) + 5),
+        )  # fmt: skip
+        hashed = digest(self.domain, assignment)
+        accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(int(self.clock.now())))
+        salt = sha256(b"salt" + hashed)
+        output, sealed = self.folder / f"out-{hashed.hex()}", self.folder / f"sealed-{hashed.hex()}"
+        output.mkdir(parents=True)
+        lie = f" a lie of {who}" if who in self.cheat.liars else ""
+        if not self.cheat.no_files:
+            (output / "result.txt").write_text(f"{' '.join(spec.command())}{lie}\n")
+            (output / "deep").mkdir()
+            (output / "deep" / "empty").write_bytes(b"")
+        output_digest, cid, _ = await asyncio.to_thread(seal_directory, output, salt, sealed)
+        if self.cheat.swap_ciphertext:
+            raw = bytearray(sealed.read_bytes())
+            raw[-1] ^= 1
+            sealed.write_bytes(raw)
+        stat = await self.store.put(sealed, "providers", None)
+        status = ExitStatus(self.cheat.exit_status)
+        image = ZERO_HASH if self.cheat.wrong_class else image_digest(spec.image)
+        result = result_digest(status, output_digest)
+        commit = Commit(
+            hashed, determinism_class(HOST.id(), image, HOST.environment()), commitment(hashed, self.owners[who], salt, result),
+            stat.cid.digest if self.cheat.swap_ciphertext else cid.digest, USAGE_MS, number,
+        )  # fmt: skip
+        reveal = Reveal(hashed, self.owners[who], status, output_digest, salt)
+        sign = self.operators[who].sign
+        job.executions.append(
+            ExecutionEvidence(
+                index, seal(self.domain, assignment, self.statement.sign), seal(self.domain, accept, sign), seal(self.domain, commit, sign),
+                reveal, self.operators[who].address,
+            )
+        )  # fmt: skip
+
+    def _decision(self, job: FakeJob) -> verdict.Decision:
+        order = job.submission.order.message
+        runs = [verdict.Execution(i.commit.message.assignment_hash, i.assignment.message.provider, _result(i)) for i in job.executions]
+        decision = verdict.decide(Label.QUORUM_2, order.verify_tier, runs, order.max_executions, False)
+        if self.cheat.crown_liar and isinstance(decision, verdict.Accepted):
+            return verdict.Accepted(decision.faulted, decision.group)
+        return decision
+
+    async def _decide(self, job: FakeJob, decision: verdict.Accepted) -> None:
+        group = [job.executions[i] for i in decision.group]
+        order = job.submission.order.message
+        credits = [Credit(_hash(i), settlement.pay_of(order, i.assignment.message, i.commit.message.usage_ms)) for i in group]
+        split = settlement.split(order, Label.QUORUM_2, FEE, credits)
+        job.charged = Amount(split.charged + self.cheat.charge_extra)
+        faulted = tuple(_hash(job.executions[i]) for i in decision.faulted)
+        await self._finish(job, Outcome.ACCEPTED, tuple(_hash(item) for item in group), faulted)
+
+    async def _unresolved(self, job: FakeJob) -> None:
+        await self._finish(job, Outcome.UNRESOLVED, (), ())
+
+    async def _finish(self, job: FakeJob, outcome: Outcome, group: tuple[Hash32, ...], faulted: tuple[Hash32, ...]) -> None:
+        reveals = tuple(struct_hash(item.reveal) for item in job.executions if item.reveal is not None)
+        message = Verdict(
+            job.job_id, Sequence(1), Label.QUORUM_2, outcome, Small(len(job.batches)), group, faulted, hash_list(reveals),
+            UnixSeconds(int(self.clock.now())),
+        )  # fmt: skip
+        signer = key("stranger") if self.cheat.foreign_verdict_key else self.statement
+        job.verdict, job.phase = seal(self.domain, message, signer.sign), "decided"
+        await self.note(job, "verdict", outcome.name.lower())
+
+    def _met(self, job: FakeJob, message: CommitSet, beacon: BeaconEvidence) -> list[int]:
+        seed = audit.seed(bls.randomness(beacon.signature), job.job_id, job.secret, message.batch)
+        return audit.touched(seed, message.slots, len(self.slots))
+
+    def receipt_of(self, job: FakeJob) -> Receipt:
+        """The receipt of a decided job."""
+        assert job.verdict is not None
+        by_owner = {slot.owner: slot for slot in self.slots}
+        slots = [by_owner[item.assignment.message.provider] for item in job.executions]
+        parties = tuple(Party(slot.owner, slot.operator_key, slot.payout, slot.network) for slot in slots)
+        met = (index for batch, beacon in zip(job.batches, job.beacons, strict=True) for index in self._met(job, batch.message, beacon))
+        shown = EligibleList(self.slots, len(self.slots)).show(met)
+        return Receipt(
+            self.domain.chain_id, STAKES, bls.public_key(self.beacon_secret), self.timing, self.statement.address, job.submission.spec,
+            job.submission.session, job.submission.order, job.ack, tuple(job.batches), tuple(job.beacons), tuple(job.executions),
+            job.witness, job.verdict, shown, TakenFromChain(5, len(self.slots), parties),
+        )  # fmt: skip
+
+
+def _hash(item: ExecutionEvidence) -> Hash32:
+    return item.commit.message.assignment_hash
+
+
+def _result(item: ExecutionEvidence) -> Hash32:
+    assert item.reveal is not None
+    return result_digest(item.reveal.exit_status, item.reveal.output_digest)
+
+

@@ -1,0 +1,134 @@
+"""Matching as plain scans over all offers and all jobs: what the columns and the queue are compared with."""
+
+from collections import Counter
+
+from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.matching.columns import SPREAD_MASK, key_of
+from quorate_coordinator.core.matching.job_queue import deadline_of
+from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Matching, Provider, Running, State
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.cids import cid_parts
+from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.limits import Limits
+from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.messages.offer import Offer
+from quorate_protocol.units import Address, Hash32, Round, UnixSeconds
+
+WORD = (1 << 64) - 1
+
+
+def choose(turn: Turn, job: Job, wanted: int = 1) -> list[offers.Candidate]:
+    """As `book.choose`."""
+    chance = int.from_bytes(hash_tuple(turn.random, job.id)[:8], "big")
+    found = [item for item in feasible(turn, job) if item.provider.owner not in job.refused_by]
+
+    def by_price(item: offers.Candidate) -> tuple[int, int]:
+        return item.price, (key_of(0, item.provider.index) - chance) & SPREAD_MASK
+
+    cheapest = sorted(found, key=by_price)[: offers.CANDIDATES_MAX]
+    ranked = sorted(cheapest, key=lambda item: item.price * weight(turn, job, item.provider, chance))
+    chosen: list[offers.Candidate] = []
+    for item in ranked:
+        if len(chosen) < wanted and item.provider.network not in {other.provider.network for other in chosen}:
+            chosen.append(item)
+    return chosen
+
+
+def feasible(turn: Turn, job: Job) -> list[offers.Candidate]:
+    """Everybody who could run it now."""
+    order, host_class = job.submission.order.message, job.ack.message.host_class
+    hosts, block = turn.state.hosts.get(host_class), turn.state.own.block
+    staked = {slot.owner for slot in hosts.slots if slot.is_active(block)} if hosts else set()
+    found = []
+    for provider in turn.state.providers.values():
+        slot = offers.slot_offer(provider.offer, host_class) if provider.offer else None
+        if slot is None or provider.offer is None or not provider.is_alive(turn.at) or (staked and provider.owner not in staked):
+            continue
+        if not 0 < offers.price_of(slot) <= order.max_price_per_hour or not fits(provider.offer, job):
+            continue
+        if offers.free_slots(turn, provider, host_class) > 0:
+            found.append(offers.Candidate(provider, offers.price_of(slot)))
+    return found
+
+
+def fits(offer: Offer, job: Job) -> bool:
+    """Whether the machine can hold it."""
+    return offers.fits(offer, job.submission.spec)
+
+
+def weight(turn: Turn, job: Job, provider: Provider, chance: int) -> int:
+    """What its price is multiplied by."""
+    mixed = ((key_of(0, provider.index) & SPREAD_MASK) + chance) * 0xBF58476D1CE4E5B9 & WORD
+    mixed = (mixed ^ (mixed >> 29)) * 0x94D049BB133111EB & WORD
+    trusts, offer, spec = turn.state.trust.get(provider.owner), provider.offer, job.submission.spec
+    strikes = sum(trust.live_strikes(turn.at) for trust in trusts.by_class.values()) if trusts else 0
+    wanted = {image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)}
+    cached = offer is not None and bool(wanted & set(offer.cached))
+    return 1_000_000 + (mixed >> 32) % offers.JITTER_PPM + offers.STRIKE_PPM * min(strikes, 10) - offers.CACHED_PPM * cached
+
+
+def _waits_for(phase: Running, owner: Address) -> bool:
+    return any(place.lease is None and place.slot.owner == owner for place in phase.places)
+
+
+class ScanQueue:
+    """As `matching_queue.JobQueue`, looking at every live job each time and trying everybody who waits."""
+
+    def __init__(self, state: State, limits: Limits) -> None:
+        self._state, self._limits = state, limits
+        self._aside: set[Hash32] = set()
+
+    def _live(self) -> list[Job]:
+        jobs = [self._state.jobs[job_id] for job_id in self._state.live]
+        return sorted(jobs, key=lambda job: (job.created_at, job.id))
+
+    def kept_for(self, owner: Address) -> Job | None:
+        """As `JobQueue.kept_for`."""
+        found = [job for job in self._live() if isinstance(job.phase, Running) and _waits_for(job.phase, owner)]
+        running = self._running()
+        return min(found, key=lambda job: (running[job.submission.order.message.client], job.created_at, job.id), default=None)
+
+    def _running(self) -> Counter[Address]:
+        held = (lease for lease in self._state.leases.values() if lease.occupies_slot)
+        return Counter(self._state.jobs[lease.job_id].submission.order.message.client for lease in held)
+
+    def rounds(self) -> list[Round]:
+        """As `JobQueue.rounds`."""
+        return sorted({job.phase.round for job in self._live() if isinstance(job.phase, AwaitingRound)})
+
+    def awaiting(self, number: Round) -> list[Job]:
+        """As `JobQueue.awaiting`."""
+        return [job for job in self._live() if isinstance(job.phase, AwaitingRound) and job.phase.round == number]
+
+    def due(self, at: UnixSeconds) -> list[Job]:
+        """As `JobQueue.due`."""
+        return [job for job in self._live() if (deadline := deadline_of(self._state, job, self._limits)) is not None and deadline <= at]
+
+    def releasable(self, at: UnixSeconds) -> list[Job]:
+        """As `JobQueue.releasable`."""
+        held = [
+            (job.phase.hold_until, job.id) for job_id in self._state.held if isinstance((job := self._state.jobs[job_id]).phase, Decided)
+        ]
+        return [self._state.jobs[job_id] for until, job_id in sorted(held) if until <= at]
+
+    def next(self, at: UnixSeconds) -> Job | None:
+        """As `JobQueue.next`."""
+        running = self._running()
+        waiting = [
+            job for job in self._live() if isinstance(job.phase, Matching) and job.phase.not_before <= at and job.id not in self._aside
+        ]
+        clients = {job.id: job.submission.order.message.client for job in waiting}
+        return min(waiting, key=lambda job: (running[clients[job.id]], job.created_at, job.id), default=None)
+
+    def park(self, job: Job) -> bool:
+        """Tried in every step again."""
+        self._aside.add(job.id)
+        return True
+
+    def set_aside(self, job: Job) -> None:
+        """As `JobQueue.set_aside`."""
+        self._aside.add(job.id)
+
+    def put_back(self, job_ids: list[Hash32]) -> None:
+        """Everybody."""
+        self._aside.clear()

@@ -1,0 +1,191 @@
+"""What provider tests share: terms, a coordinator's key, signed messages, and a core driven by hand."""
+
+from dataclasses import dataclass, replace
+
+from quorate_node.core import events
+from quorate_node.core.effects import Effect
+from quorate_node.core.phases import Execution, Receipted, Revealed
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.core.terms import Policy, Room, Terms
+from quorate_protocol.crypto.eip712 import Domain, digest
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.job_spec import GIB, Compare, JobSpec, Resources
+from quorate_protocol.messages.offer import SlotOffer
+from quorate_protocol.messages.signed import Assignment, CommitEntry, CommitReceipt, CommitSet, Statement, Stop, Verdict
+from quorate_protocol.ports import BeaconInfo, Sandbox
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.step import Input
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    ExitStatus,
+    Hash32,
+    JobKind,
+    Label,
+    Milliseconds,
+    Outcome,
+    Ppm,
+    Price,
+    Round,
+    Seconds,
+    Sequence,
+    Small,
+    UnixSeconds,
+)
+from quorate_runtime.keys.crypto import KeySigner
+
+PROVIDER = Address(b"\x11" * 20)
+OPERATOR = KeySigner(b"\x01" * 32)
+COORDINATOR = Address(b"\x22" * 20)
+STATEMENT_KEY = KeySigner(b"\x02" * 32)
+STRANGER = KeySigner(b"\x03" * 32)
+DOMAIN = Domain(31337, Address(b"\x33" * 20))
+HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+GENESIS = 1_700_000_000
+NOW = UnixSeconds(GENESIS + 1001)
+IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
+JOB = Hash32(b"\x44" * 32)
+
+
+def slots(count: int = 1) -> tuple[SlotOffer, ...]:
+    """One host class."""
+    return (SlotOffer(HOST, Small(count), Price(0), Price(100_000), Price(0)),)
+
+
+def make_terms(count: int = 1, sandbox: Sandbox = Sandbox.NOOP) -> Terms:
+    """A devnet provider of `count` run slots."""
+    room = Room(2000, 2 * GIB, 8 * GIB, GIB, 16 * GIB)
+    policy = Policy(Price(50_000), (), (JobKind.TASK,), room)
+    beacon = BeaconInfo(bytes(96), Seconds(2), GENESIS)
+    return Terms(PROVIDER, DOMAIN, DEVNET, beacon, {COORDINATOR: STATEMENT_KEY.address}, slots(count), sandbox, policy)
+
+
+def make_spec(name: str = "tile", max_duration: int = 30) -> JobSpec:
+    """A small job."""
+    return JobSpec(JobKind.TASK, name, IMAGE, 0, ("true",), "", (), "/", (), Resources(), Seconds(max_duration), Compare())
+
+
+def make_assignment(spec: JobSpec, number: int = 1, at: UnixSeconds = NOW, price: int = 100_000) -> Assignment:
+    """To this provider, to be answered within five seconds."""
+    number_id, accept_by = Hash32(number.to_bytes(32, "big")), UnixSeconds(at + 5)
+    return Assignment(number_id, COORDINATOR, PROVIDER, spec.digest(), HOST.id(), Price(price), spec.max_duration, accept_by)
+
+
+def signed_assignment(spec: JobSpec, number: int = 1, at: UnixSeconds = NOW) -> Envelope[Assignment]:
+    """By the coordinator."""
+    return seal(DOMAIN, make_assignment(spec, number, at), STATEMENT_KEY.sign)
+
+
+@dataclass
+class Driver:
+    """A core with a hand clock. Randomness counts up, so salts differ and tests repeat."""
+
+    core: ProviderCore
+    now: UnixSeconds = NOW
+    rolls: int = 0
+
+    def do(self, event: events.Event, after: int = 0) -> tuple[Effect, ...]:
+        """Steps an event, some seconds later."""
+        self.now = UnixSeconds(self.now + after)
+        self.rolls += 1
+        return self.core.step(Input(self.now, Hash32(self.rolls.to_bytes(32, "big")), event)).effects
+
+    def refusal(self, event: events.Event, after: int = 0) -> Code:
+        """Steps an event that must be refused, and checks that nothing changed."""
+        before = self.core.snapshot()
+        try:
+            self.do(event, after)
+        except Refused as refused:
+            assert self.core.snapshot() == before, "a refusal changed the state"
+            return refused.code
+        raise AssertionError(f"{type(event).__name__} was not refused")
+
+    def assign(self, number: int = 1, spec: JobSpec | None = None) -> Hash32:
+        """An assignment arrives; its hash."""
+        spec = spec or make_spec()
+        envelope = signed_assignment(spec, number, self.now)
+        self.do(events.AssignmentArrived(envelope, spec, ("http://127.0.0.1:1/v1/content",), STATEMENT_KEY.address))
+        return digest(DOMAIN, envelope.message)
+
+    def execution(self, lease: Hash32) -> Execution:
+        """As it stands."""
+        return self.core.executions[lease]
+
+    def advance(self, lease: Hash32, until: type) -> Execution:
+        """Reports what the shell would, until the execution is in the phase."""
+        for event in script(lease):
+            if isinstance(self.execution(lease).phase, until):
+                break
+            self.do(event)
+        if not isinstance(self.execution(lease).phase, until) and until in (Receipted, Revealed):
+            self.do(receipt(self.execution(lease)))
+        if not isinstance(self.execution(lease).phase, until) and until is Revealed:
+            self.do(commit_set(self.execution(lease), self.now))
+        assert isinstance(self.execution(lease).phase, until)
+        return self.execution(lease)
+
+
+def script(lease: Hash32) -> tuple[events.Event, ...]:
+    """A run without incidents, up to the commit."""
+    return (
+        events.AcceptDelivered(lease),
+        events.Fetched(lease),
+        events.Started(lease),
+        events.Exited(lease, ExitStatus(0), Milliseconds(1500)),
+        events.Collected(lease, Hash32(b"\x55" * 32), ""),
+        events.Sealed(lease, Hash32(b"\x66" * 32)),
+        events.Uploaded(lease),
+    )
+
+
+def receipt(execution: Execution, signer: KeySigner = STATEMENT_KEY) -> events.ReceiptArrived:
+    """For the commit that was made."""
+    commit = execution.commit()
+    assert commit is not None
+    message = CommitReceipt(digest(DOMAIN, commit), NOW)
+    return events.ReceiptArrived(seal(DOMAIN, message, signer.sign), signer.address)
+
+
+def commit_set(
+    execution: Execution, closed_at: UnixSeconds, others: tuple[CommitEntry, ...] = (), signer: KeySigner = STATEMENT_KEY
+) -> events.CommitSetArrived:
+    """With the execution's commit in it."""
+    commit = execution.commit()
+    assert commit is not None
+    entry = CommitEntry(execution.hash, PROVIDER, digest(DOMAIN, commit))
+    message = CommitSet(
+        JOB, Small(0), (entry, *others), (ZERO_HASH,) * (1 + len(others)), Round(1), ZERO_HASH, Ppm(0), (), ZERO_HASH, closed_at
+    )
+    return events.CommitSetArrived(execution.hash, seal(DOMAIN, message, signer.sign), signer.address)
+
+
+def foreign_commit_set(execution: Execution, closed_at: UnixSeconds) -> events.CommitSetArrived:
+    """Signed, fresh, but with somebody else's commit."""
+    event = commit_set(execution, closed_at)
+    entry = CommitEntry(execution.hash, PROVIDER, Hash32(b"\x77" * 32))
+    message = replace(event.commit_set.message, ordered=(entry,))
+    return replace(event, commit_set=seal(DOMAIN, message, STATEMENT_KEY.sign))
+
+
+def verdict(lease: Hash32, seq: int = 1, signer: KeySigner = STATEMENT_KEY) -> events.VerdictArrived:
+    """Accepted, with this execution in the group."""
+    message = Verdict(JOB, Sequence(seq), Label.QUORUM_2, Outcome.ACCEPTED, Small(1), (lease,), (), ZERO_HASH, NOW)
+    return events.VerdictArrived(lease, seal(DOMAIN, message, signer.sign), signer.address)
+
+
+def stop(lease: Hash32, coordinator: Address = COORDINATOR) -> events.StopArrived:
+    """By a client whose session the coordinator knows."""
+    return events.StopArrived(lease, seal(DOMAIN, Stop(JOB, NOW), STRANGER.sign), coordinator)
+
+
+def statement(
+    final: int, seq: int, held: int = 0, signer: KeySigner = STATEMENT_KEY, provider: Address = PROVIDER
+) -> events.StatementArrived:
+    """The coordinator's debt."""
+    message = Statement(provider, Amount(final), Amount(held), Sequence(0), Sequence(seq), ZERO_HASH)
+    return events.StatementArrived(COORDINATOR, seal(DOMAIN, message, signer.sign), signer.address)
+
+

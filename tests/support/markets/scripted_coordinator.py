@@ -1,0 +1,299 @@
+"""A coordinator by script: real sockets, real signatures, a real chain behind it; the test says what it sends and when."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import aiohttp
+from aiohttp import web
+
+from quorate_content.sealed import check_sealed
+from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.staging_routes import add_staging_routes
+from quorate_contracts.bindings.calls import Call
+from quorate_contracts.deploy import Contracts, Deployment, plan
+from quorate_devnet.chain.accounts import dev_account
+from quorate_devnet.chain.server import ChainConfig, running_chain
+from quorate_node.config import Config, ExecutorKind
+from quorate_node.daemon import ProviderDaemon
+from quorate_node.executors.noop import NoopExecutor
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.bearer import read_token
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.messages import frames as frames_module
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.job_spec import Compare, JobSpec, Resources
+from quorate_protocol.messages.signed import Assignment, Commit, CommitEntry, CommitReceipt, CommitSet
+from quorate_protocol.messages.views import BeaconView, InfoView
+from quorate_protocol.ports import BeaconInfo, Executor
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Bps,
+    Hash32,
+    JobKind,
+    Ppm,
+    Price,
+    Seconds,
+    Small,
+    UnixSeconds,
+)
+from quorate_runtime.beacon import bls
+from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.chain.sender import Outgoing, SendPolicy
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey, recover
+from quorate_runtime.peers.websocket_peers import WsPeers
+from support.http_server import on_loopback
+
+T = TypeVar("T")
+JOB = Hash32(b"\x44" * 32)
+SPEC = JobSpec(
+    JobKind.TASK, "tile", "docker.io/library/python@sha256:" + "ab" * 32, 0, ("true",), "", (), "/", (), Resources(), Seconds(60), Compare()
+)
+QUICK = SendPolicy(poll_seconds=0.1)  # as long as a block takes while something is deployed
+OWNER, OPERATOR, COORDINATOR, STATEMENT = (KeySigner(dev_account(i)) for i in (10, 11, 12, 13))
+
+
+async def until(read: Callable[[], T | None], seconds: float = 20.0) -> T:
+    """Polls until there is something."""
+    limit = time.monotonic() + seconds
+    while (found := read()) is None:
+        assert time.monotonic() < limit, "it did not happen in time"
+        await asyncio.sleep(0.02)
+    return found
+
+
+@dataclass
+class ScriptedCoordinator:
+    """Records every frame; answers Ok unless `refuse` names a code for its type."""
+
+    deployment: Deployment
+    chain_url: str
+    store: ContentStore
+    frames: list[frames_module.Frame] = field(default_factory=list)
+    refuse: dict[type, Code] = field(default_factory=dict)
+    proofs: dict[int, canonical.Json] = field(default_factory=dict)
+    proofs_asked: int = 0
+    operator: Address = OPERATOR.address  # the key that it believes to be the provider's
+    rule: Callable[[frames_module.Frame], Awaitable[None]] | None = None  # refuses what it raises for
+    url: str = ""
+    peers: WsPeers | None = None
+
+    @contextlib.asynccontextmanager
+    async def serving(self, port: int = 0) -> AsyncIterator["ScriptedCoordinator"]:
+        """Listens."""
+        self.peers = WsPeers(COORDINATOR.address, self._handle, self._authorize)
+        app = web.Application()
+        app.add_routes(self.peers.routes())
+        app.router.add_get("/v1/info", self._info)
+        app.router.add_get("/v1/epochs/{number}/proofs/{account}", self._proof)
+        add_staging_routes(app, self.store, self._uploader)
+        async with on_loopback(app, port=port) as self.url:
+            try:
+                yield self
+            finally:
+                await self.peers.close()
+
+    async def send(self, frame: frames_module.Frame) -> None:
+        """To the provider; Refused as it answered."""
+        assert self.peers is not None
+        await until(lambda: self.peers.connected() or None)  # type: ignore[union-attr]
+        answer = await self.peers.request(OWNER.address, frames_module.encode(frame), Seconds(5))
+        assert frames_module.decode(answer) == frames_module.Ok()
+
+    def got(self, kind: type[T]) -> list[T]:
+        """Frames of one type, in order."""
+        return [frame for frame in self.frames if isinstance(frame, kind)]
+
+    async def first(self, kind: type[T], seconds: float = 20.0) -> T:
+        """Waits for one."""
+        return await until(lambda: next(iter(self.got(kind)), None), seconds)
+
+    def assignment(self, spec: JobSpec, number: int, host_class: Hash32) -> frames_module.AssignmentSent:
+        """Signed, from now on five seconds to be accepted."""
+        accept_by = UnixSeconds(int(time.time()) + DEVNET.accept_within)
+        message = Assignment(
+            Hash32(number.to_bytes(32, "big")), COORDINATOR.address, OWNER.address, spec.digest(), host_class, Price(100_000),
+            spec.max_duration, accept_by,
+        )  # fmt: skip
+        return frames_module.AssignmentSent(self.seal(message), spec, (f"{self.url}/v1/content",))
+
+    def seal(self, message: T) -> Envelope[T]:
+        """By the statement key."""
+        return seal(self.deployment.domain(), message, STATEMENT.sign)
+
+    def hash(self, message: object) -> Hash32:
+        """Digest in this deployment."""
+        return digest(self.deployment.domain(), message)
+
+    def receipt(self, commit: Commit) -> frames_module.ReceiptSent:
+        """For a commit."""
+        return frames_module.ReceiptSent(self.seal(CommitReceipt(self.hash(commit), UnixSeconds(int(time.time())))))
+
+    def commit_set(self, commit: Commit, age: int = 0) -> frames_module.CommitSetSent:
+        """A batch of one."""
+        entry = CommitEntry(commit.assignment_hash, OWNER.address, self.hash(commit))
+        closed_at = UnixSeconds(int(time.time()) - age)
+        message = CommitSet(
+            JOB, Small(0), (entry,), (ZERO_HASH,), commit.beacon_round, ZERO_HASH, Ppm(0), (), ZERO_HASH, closed_at
+        )
+        return frames_module.CommitSetSent(commit.assignment_hash, self.seal(message))
+
+    async def opens(self, commit: Commit, reveal: frames_module.RevealSent) -> None:
+        """The ciphertext of a commit opens to what was revealed."""
+        cid = await self.store.resolve(commit.encrypted_output)
+        assert cid is not None, "the ciphertext was uploaded before the commit"
+        async with await self.store.lease(cid) as lease:
+            check_sealed(lease.path, reveal.reveal.salt, reveal.reveal.output_digest)
+
+    async def _handle(self, sender: str, data: bytes) -> bytes:
+        assert sender == "0x" + OWNER.address.hex()
+        frame = frames_module.decode(data)
+        if type(frame) in self.refuse:
+            raise Refused(self.refuse[type(frame)], "by the script")
+        if self.rule is not None:
+            await self.rule(frame)
+        if isinstance(frame, frames_module.CommitSent):
+            assert await self.store.resolve(frame.commit.message.encrypted_output) is not None, "upload comes before commit"
+        self.frames.append(frame)
+        return frames_module.encode(frames_module.Ok())
+
+    async def _authorize(self, account: Address, key: Address) -> bool:
+        return account == OWNER.address and key == self.operator
+
+    async def _uploader(self, request: web.Request) -> str:
+        now = UnixSeconds(int(time.time()))
+        bearer = read_token(request.headers["Authorization"], self.deployment.chain_id, COORDINATOR.address, recover, now)
+        if bearer.key != self.operator:
+            raise Refused(Code.WRONG_SIGNER, "another operator key is known")
+        return bearer.account.hex()
+
+    async def _info(self, _: web.Request) -> web.Response:
+        names = {name: address for address, name in self.deployment.names().items()}
+        beacon = BeaconView("http://127.0.0.1:1", self.deployment.beacon_key, DEVNET.beacon_period, self.deployment.beacon_genesis)
+        info = InfoView(
+            COORDINATOR.address, STATEMENT.address, self.deployment.chain_id, self.chain_url, names, beacon, Bps(200), "devnet", "0"
+        )
+        return web.Response(body=canonical.encode(info), content_type="application/json")
+
+    async def _proof(self, request: web.Request) -> web.Response:
+        found = self.proofs.get(int(request.match_info["number"]))
+        self.proofs_asked += 1
+        if found is None:
+            return web.json_response({"code": "unknown", "detail": ""}, status=404)
+        return web.json_response(found)
+
+
+async def in_phase(daemon: ProviderDaemon, lease: Hash32, kind: type) -> None:
+    """Waits until this execution has come there."""
+    assert daemon.core is not None
+    core = daemon.core
+    await until(lambda: True if lease in core.executions and isinstance(core.executions[lease].phase, kind) else None)
+
+
+@dataclass
+class Stage:
+    """Chain, contracts, a registered coordinator's keys, a funded owner."""
+
+    chain_url: str
+    client: ChainClient
+    contracts: Contracts
+    coordinator: ScriptedCoordinator
+    home: Path
+
+    def keys(self) -> ProviderKeys:
+        """The provider's."""
+        peer, box = PeerKey(b"\x05" * 32).public, BoxKey(b"\x06" * 32).public
+        return ProviderKeys(OWNER.address, OWNER.address, OPERATOR, peer, box, OWNER)
+
+    def daemon(
+        self, url: str, duration_ms: int = 0, executor: Executor | None = None, stop_on_exit: bool = False, keys: ProviderKeys | None = None
+    ) -> ProviderDaemon:
+        """A provider with the noop executor, on the same home each time."""
+        config = Config(self.home, (url,), ExecutorKind.NOOP, is_devnet=True, listen_port=0, cpu_millis=1000, stop_on_exit=stop_on_exit)
+        return ProviderDaemon(config, keys or self.keys(), executor or NoopExecutor(self.home / "noop", SystemClock(), duration_ms))
+
+    @contextlib.asynccontextmanager
+    async def fast(self) -> AsyncIterator[None]:
+        """Ten blocks a second, so that chain time runs ahead, while something is waited for."""
+        mining = asyncio.create_task(_mine(self.client))
+        try:
+            yield
+        finally:
+            mining.cancel()
+
+    async def assign(self, daemon: ProviderDaemon, number: int = 1, spec: JobSpec = SPEC) -> Hash32:
+        """A new assignment, sent; its hash."""
+        assert daemon.core is not None
+        sent = self.coordinator.assignment(spec, number, daemon.core.terms.slots[0].host.id())
+        await self.coordinator.send(sent)
+        return self.coordinator.hash(sent.assignment.message)
+
+    async def send(self, key: KeySigner, name: str, *calls: Call) -> None:
+        """Transactions of one key, in order."""
+        sender = Sender(self.client, key, self.home.parent / f"{key.address.hex()[:8]}.sqlite", SystemClock(), QUICK)
+        try:
+            orders = [Outgoing(f"{name}/{number}", call.to, call.data, gas=call.gas) for number, call in enumerate(calls)]
+            await sender.send_in_order(orders, deadline_seconds=30)
+        finally:
+            sender.close()
+
+
+@contextlib.asynccontextmanager
+async def stage(folder: Path) -> AsyncIterator[Stage]:
+    """Deploys everything on a fresh chain: some seconds."""
+    info = BeaconInfo(bls.public_key(bls.keygen(b"node-test-seed-of-32-bytes-long!")), Seconds(2), int(time.time()) - 100)
+    async with running_chain(ChainConfig(block_seconds=1, control=True)) as chain, aiohttp.ClientSession() as session:
+        client = ChainClient(Rpc(chain.url, session))
+        deployer = KeySigner(dev_account(0))
+        made = plan(deployer.address, 0, await client.chain_id(), BlockNumber(0), DEVNET, info, faucet=True)
+        contracts = Contracts.of(made.deployment)
+        store = ContentStore(folder / "staging", 1 << 30)
+        scripted = ScriptedCoordinator(made.deployment, chain.url, store)
+        found = Stage(chain.url, client, contracts, scripted, folder / "node")
+        sender = Sender(client, deployer, folder / "deployer.sqlite", SystemClock(), QUICK)
+        async with found.fast():
+            creations = [Outgoing(item.name, None, item.data, gas=item.gas) for item in made.creations]
+            await sender.send_in_order(creations, deadline_seconds=30)
+            sender.close()
+            mint = (contracts.token.mint(OWNER.address, Amount(1000 * USD)), contracts.token.mint(COORDINATOR.address, Amount(2000 * USD)))
+            await found.send(deployer, "mint", *mint)
+            register = contracts.stakes.register_coordinator(STATEMENT.address, COORDINATOR.address)
+            await found.send(COORDINATOR, "coordinator", contracts.token.approve(contracts.stakes.address), register)
+        async with scripted.serving():
+            yield found
+        await store.close()
+
+
+async def _mine(client: ChainClient) -> None:
+    """Blocks as fast as they are wanted, while something is deployed."""
+    while True:
+        await client.rpc.request("evm_mine")
+        await asyncio.sleep(0.1)
+
+
+@contextlib.asynccontextmanager
+async def running(market: Stage, daemon: ProviderDaemon) -> AsyncIterator[ProviderDaemon]:
+    """From when it stands; stopped as by SIGTERM at the end."""
+    task = asyncio.create_task(daemon.run())
+    try:
+        async with market.fast():
+            await until(lambda: True if daemon.is_standing.is_set() or task.done() else None, 40)
+        if task.done():
+            await task
+        yield daemon
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+

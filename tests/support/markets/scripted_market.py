@@ -1,0 +1,253 @@
+"""The coordinator's core with scripted providers and clients in virtual time: for tests of whole jobs."""
+
+from dataclasses import dataclass, field, replace
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.effects import Effect, Send, StoreReceipt
+from quorate_coordinator.core.money import ledger
+from quorate_coordinator.core.records import receipts
+from quorate_coordinator.core.state import Decided, Job
+from quorate_coordinator.core.step_context import Rules
+from quorate_protocol.cids import document_cid
+from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_protocol.crypto.eip712 import Domain, digest
+from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import frames, job_spec
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.offer import Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.messages.signed import Accept, Assignment, Commit, Order, Reveal, Session, Voucher
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.rules.beacon_rounds import round_at
+from quorate_protocol.rules.classes import HostClass, determinism_class
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.step import Input
+from quorate_protocol.units import (
+    KILLED,
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Bps,
+    Comparator,
+    ExitStatus,
+    Hash32,
+    JobKind,
+    Milliseconds,
+    Nonce,
+    Price,
+    Round,
+    Seconds,
+    Sequence,
+    Small,
+    UnixSeconds,
+    VerifyTier,
+)
+from quorate_runtime.beacon.bls import keygen, public_key, sign_round
+from quorate_runtime.keys.crypto import KeySigner
+
+DOMAIN = Domain(31337, Address(b"\x11" * 20))
+HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+GENESIS = 1_000
+BLS = keygen(b"unit-test-beacon-seed-32-bytes!!")
+INFO = BeaconInfo(public_key(BLS), DEVNET.beacon_period, GENESIS)
+COORDINATOR = KeySigner(b"\x01" * 32)
+STATEMENT = KeySigner(b"\x02" * 32)
+
+
+@dataclass
+class Party:
+    """A scripted provider: runs everything at once; a liar shifts the output (those of one `tale` alike), a mute one never reveals."""
+
+    number: int
+    lies: bool = False
+    is_mute: bool = False
+    is_deaf: bool = False
+    tale: int = 0
+    status: ExitStatus = ExitStatus(0)  # how its runs end; 512 and 513 give the empty directory
+    owner: Address = field(init=False)
+    key: KeySigner = field(init=False)
+    commits: dict[Hash32, Reveal] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.owner = KeySigner(bytes([100 + self.number]) * 32).address
+        self.key = KeySigner(bytes([50 + self.number]) * 32)
+
+
+class Market:
+    """Coordinator core, providers and clients with one virtual clock."""
+
+    slots = 1  # of each provider
+    limit = 60  # of each job, in seconds
+    ran_ms = 36_000  # what each provider says
+    hears_blocks = True  # and has heard of one lately whenever an order comes
+
+    def __init__(self, *parties: Party) -> None:
+        rules = Rules(
+            DOMAIN, COORDINATOR.address, STATEMENT.address, STATEMENT.sign, DEVNET, Bps(200), GENESIS, INFO.public_key, ("http://127.0.0.1:1",)
+        )
+        self.core = Coordinator(rules, ledger.check)
+        self.parties = {party.owner: party for party in parties}
+        self.at = GENESIS + 1_000
+        self.steps = 0
+        self.chain: list[Effect] = []
+        self.receipts: list[bytes] = []
+        self.effects: list[Effect] = []  # all there were
+        self.pending: list[Send] = []
+        self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
+        self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
+        self.log: list[Input[ev.Event]] = []
+        self._register()
+
+    def send(self, event: ev.Event) -> object:
+        """One event at the present moment; its effects are performed at once."""
+        self.steps += 1
+        item = Input(UnixSeconds(self.at), hash_tuple("random", self.steps), event)
+        outcome = self.core.step(item)
+        self.log.append(item)
+        for effect in outcome.effects:
+            self._perform(effect)
+        return outcome.reply
+
+    def _register(self) -> None:
+        notes: list[ev.ChainNote] = [ev.AccountIndexed(COORDINATOR.address, 1)]
+        for index, party in enumerate(self.parties.values()):
+            network = hash_tuple("net", index)
+            notes.append(ev.ProviderRegistered(party.owner, index + 2, party.key.address, party.owner, network))
+            notes.append(ev.SlotOpened(HOST.id(), index, party.owner, BlockNumber(1)))
+        notes += [ev.AllocationChanged(client.address, Amount(50_000_000)) for client in self.clients]
+        self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
+        for party in self.parties.values():
+            slot = SlotOffer(HOST, Small(self.slots), Price(0), Price(90_000 if party.lies else 100_000), Price(0))
+            hardware = Hardware(8, 1 << 36, 1 << 40)
+            kinds = (JobKind.TASK,)
+            offer = Offer(
+                party.owner,
+                Sequence(1),
+                UnixSeconds(self.at + 900),
+                (slot,),
+                hardware,
+                "noop",
+                Small(0),
+                kinds,
+                "eu",
+                ZERO_HASH,
+                ZERO_HASH,
+                (),
+            )
+            self.send(ev.OfferReceived(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)), party.key.address))
+
+    def _perform(self, effect: Effect) -> None:
+        self.effects.append(effect)
+        if isinstance(effect, Send):
+            self.pending.append(effect)
+        else:
+            self.chain.append(effect)
+        if isinstance(effect, StoreReceipt):
+            data = receipts.document(self.core.state, self.core.rules, effect)
+            assert data is not None, "its job is still there"
+            self.receipts.append(data)
+
+    def deliver(self) -> None:
+        """Providers answer everything that waits for them."""
+        while self.pending:
+            effect = self.pending.pop(0)
+            party = self.parties[effect.peer]
+            if party.is_deaf:
+                continue
+            match effect.frame:
+                case frames.AssignmentSent(assignment, spec, _):
+                    self._run(party, assignment.message, spec)
+                case frames.CommitSetSent(assignment_hash, _) if not party.is_mute:
+                    self.send(ev.RevealReceived(party.commits[assignment_hash], has_opened=True))
+                case _:
+                    pass
+
+    def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
+        hashed = digest(DOMAIN, assignment)
+        at = UnixSeconds(self.at)
+        self.send(
+            ev.AcceptReceived(seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.key.sign), party.key.address)
+        )
+        output = sha256(spec.encode() + (bytes([party.tale or party.number]) if party.lies else b""))
+        output = sha256(b"the empty directory") if party.status in KILLED else output
+        salt = hash_tuple("salt", party.owner, hashed)
+        reveal = Reveal(hashed, party.owner, party.status, output, salt)
+        party.commits[hashed] = reveal
+        class_id = determinism_class(assignment.host_class, job_spec.image_digest(spec.image), HOST.environment())
+        value = commitment(hashed, party.owner, salt, result_digest(party.status, output))
+        commit = Commit(hashed, class_id, value, sha256(salt + output), Milliseconds(self.ran_ms), Round(round_at(INFO, self.at) + 3))
+        self.send(ev.CommitReceived(seal(DOMAIN, commit, party.key.sign), party.key.address, is_stored=True))
+
+    def beat(self) -> None:
+        """One second passes: heartbeats, time, rounds, answers, vouchers."""
+        self.at += 1
+        for owner, provider in list(self.core.state.providers.items()):
+            if not self.parties[owner].is_deaf:
+                from quorate_protocol.messages.signed import Heartbeat
+
+                beat = Heartbeat(owner, Sequence(provider.heartbeat_seq + 1), (), UnixSeconds(self.at))
+                self.send(ev.HeartbeatReceived(seal(DOMAIN, beat, self.parties[owner].key.sign), self.parties[owner].key.address))
+        self.send(ev.Tick())
+        self.deliver()
+        for wanted in self.core.rounds_wanted():
+            if wanted <= round_at(INFO, self.at):
+                signature = sign_round(BLS, wanted)
+                self.send(ev.RoundAppeared(wanted, signature, sha256(signature)))
+        self.deliver()
+        for i, client in enumerate(self.clients):
+            state = self.core.state.clients[client.address]
+            if state.charged > state.vouched:
+                voucher = Voucher(client.address, COORDINATOR.address, state.charged, Nonce(0))
+                self.send(ev.VoucherReceived(seal(DOMAIN, voucher, self.sessions[i].sign), self.sessions[i].address))
+
+    def order(self, who: int, nonce: int, **changes: object) -> Hash32:
+        """A small job of client `who`."""
+        if self.hears_blocks and self.at > self.core.state.own.block_time + DEVNET.ack_age_max // 2:
+            self.send(ev.ChainAdvanced(BlockNumber(self.core.state.own.block + 1), ZERO_HASH, UnixSeconds(self.at), ()))
+        up_to = changes.pop("up_to", Amount(40_000_000))
+        fields: dict[str, object] = {"budget": Amount(1_000_000), "max_executions": Small(7)}
+        fields |= {"accept_unwitnessed": False, "accept_unverified": False} | changes
+        spec = replace(a_spec(f"job-{nonce}"), max_duration=Seconds(self.limit))
+        message = an_order(self.clients[who].address, COORDINATOR.address, spec, nonce, self.at + 600, **fields)
+        session = Session(
+            self.clients[who].address, self.sessions[who].address, COORDINATOR.address, up_to, UnixSeconds(self.at + 3600)  # type: ignore[arg-type]
+        )
+        submission = Submission(
+            seal(DOMAIN, message, self.sessions[who].sign), seal(DOMAIN, session, self.clients[who].sign), spec
+        )
+        self.send(ev.OrderReceived(submission))
+        return digest(DOMAIN, message)
+
+    def job(self, job_id: Hash32) -> Job:
+        """A job's state."""
+        return self.core.state.jobs[job_id]
+
+    def until_decided(self, *job_ids: Hash32, seconds: int = 120) -> None:
+        """Beats until all these jobs have a verdict."""
+        for _ in range(seconds):
+            if all(isinstance(self.job(job_id).phase, Decided) for job_id in job_ids):
+                return
+            self.beat()
+        raise AssertionError([type(self.job(job_id).phase).__name__ for job_id in job_ids])
+
+
+def an_order(client: Address, coordinator: Address, spec: job_spec.JobSpec, nonce: int, expiry: int, /, **changes: object) -> Order:
+    """For one execution, whatever becomes of it, at the price that providers of tests ask; `changes` are fields."""
+    order = Order(
+        client=client, coordinator=coordinator, spec_hash=spec.digest(), input_root=job_spec.input_root(spec),
+        max_price_per_hour=Price(200_000), budget=Amount(100_000), max_executions=Small(1), audit_premium_bps=Bps(500),
+        max_fee_bps=Bps(500), verify_tier=VerifyTier.STANDARD, comparator=Comparator.EXACT, caseable=True, host_class=ZERO_HASH,
+        witness=ZERO_ADDRESS, accept_unwitnessed=True, accept_unverified=True, sealed_key_hash=ZERO_HASH, max_recipients=Small(0),
+        expiry=UnixSeconds(expiry), nonce=Nonce(nonce),
+    )  # fmt: skip
+    return replace(order, **changes)  # type: ignore[arg-type]
+
+
+def a_spec(name: str) -> job_spec.JobSpec:
+    image = document_cid(b"image")
+    return job_spec.JobSpec(
+        JobKind.TASK, name, image, 10, ("python3", "-c", "pass"), "", (), "/scratch", (), job_spec.Resources(), Seconds(60), job_spec.Compare()
+    )

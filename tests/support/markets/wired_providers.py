@@ -1,0 +1,199 @@
+"""Scripted providers on real sockets, for tests of the coordinator as a service: they dial, offer, beat, upload and answer as
+daemons do, and run a job for exactly as long as the test says.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from quorate_content.dag.cid import Cid, parse
+from quorate_content.sealed import seal_directory
+from quorate_content.transfer.staging_routes import upload_file
+from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_protocol.crypto.eip712 import Domain, digest
+from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.messages import frames, job_spec
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.offer import Hardware, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.messages.signed import Accept, Assignment, Commit, Heartbeat, Reveal
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.rules.beacon_rounds import round_at
+from quorate_protocol.rules.classes import determinism_class
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    Address,
+    ExitStatus,
+    Hash32,
+    JobKind,
+    Milliseconds,
+    Price,
+    Round,
+    Seconds,
+    Sequence,
+    Small,
+    UnixSeconds,
+)
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.peers.websocket_peers import WsDialer
+from support.markets.coordinator_stage import Stage, token
+from support.markets.scripted_market import HOST
+
+BEAT_SECONDS = 2.0
+ASK_SECONDS = Seconds(20)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The coordinator that they serve."""
+
+    url: str
+    coordinator: Address
+    domain: Domain
+    chain_id: int
+    beacon: BeaconInfo
+
+    @classmethod
+    def of(cls, stage: Stage, url: str) -> "Place":
+        """A coordinator of this stage."""
+        deployment = stage.deployment
+        return cls(url, stage.coordinator, deployment.domain(), deployment.chain_id, deployment.beacon_info())
+
+
+@dataclass
+class Floor:
+    """All of them together: what was matched, in order, and the runs that wait for the test's word."""
+
+    place: Place
+    folder: Path
+    matched: list[str] = field(default_factory=list)  # names of the jobs
+    runs: list[asyncio.Event] = field(default_factory=list)  # likewise; a run ends once its event is set
+    moved: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def until_matched(self, count: int, seconds: float = 30.0) -> None:
+        """Until so many jobs were matched in all."""
+        async with asyncio.timeout(seconds), self.moved:
+            await self.moved.wait_for(lambda: len(self.matched) >= count)
+
+    async def end_one(self, seconds: float = 30.0) -> str:
+        """The oldest run ends; the name of the job that gets its slot."""
+        event = next(item for item in self.runs if not item.is_set())
+        count = len(self.matched)
+        event.set()
+        await self.until_matched(count + 1, seconds)
+        return self.matched[count]
+
+    async def begin(self, name: str) -> asyncio.Event:
+        """Notes a match."""
+        async with self.moved:
+            self.matched.append(name)
+            self.runs.append(asyncio.Event())
+            self.moved.notify_all()
+            return self.runs[-1]
+
+
+@dataclass
+class WiredProvider:
+    """One of them, with one slot. `key` is its operator's; `account` its owner's, where that is another."""
+
+    key: KeySigner
+    floor: Floor
+    session: aiohttp.ClientSession
+    reveals: dict[Hash32, Reveal] = field(default_factory=dict)
+    taken: set[Hash32] = field(default_factory=set)
+    account: Address = ZERO_ADDRESS
+    dialer: WsDialer = field(init=False)
+    group: asyncio.TaskGroup = field(init=False)
+    tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        place = self.floor.place
+        self.account = self.key.address if self.account == ZERO_ADDRESS else self.account
+        url = place.url.replace("http", "ws", 1) + "/v1/peers"
+        self.dialer = WsDialer(url, place.coordinator, self.account, self.key, self._handle, SystemClock(), retry_max=0.5)
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator["WiredProvider"]:
+        """Connected, on offer, alive, until the block ends."""
+        async with asyncio.TaskGroup() as self.group:
+            self._spawn(self.dialer.run())
+            async with asyncio.timeout(30):
+                while not self.dialer.connected():
+                    await asyncio.sleep(0.05)
+            await self._offer()
+            self._spawn(self._beat())
+            try:
+                yield self
+            finally:
+                for task in self.tasks:
+                    task.cancel()
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = self.group.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _send(self, frame: frames.Frame) -> None:
+        place = self.floor.place
+        assert frames.decode(await self.dialer.request(place.coordinator, frames.encode(frame), ASK_SECONDS)) == frames.Ok()
+
+    async def _offer(self) -> None:
+        slot = SlotOffer(HOST, Small(1), Price(0), Price(100_000), Price(0))
+        offer = Offer(
+            self.account, Sequence(1), UnixSeconds(int(time.time()) + 900), (slot,), Hardware(8, 1 << 36, 1 << 40), "noop", Small(0),
+            (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, (),
+        )  # fmt: skip
+        await self._send(frames.OfferSent(OfferEnvelope(offer, seal(self.floor.place.domain, offer.signed(), self.key.sign))))
+
+    async def _beat(self) -> None:
+        number = 0
+        while True:
+            number += 1
+            beat = Heartbeat(self.account, Sequence(number), (), UnixSeconds(int(time.time())))
+            await self._send(frames.HeartbeatSent(seal(self.floor.place.domain, beat, self.key.sign)))
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def _handle(self, _: str, data: bytes) -> bytes:
+        match frames.decode(data):
+            case frames.AssignmentSent(assignment, spec, _):
+                hashed = digest(self.floor.place.domain, assignment.message)
+                if hashed not in self.taken:
+                    self.taken.add(hashed)
+                    self._spawn(self._run(assignment.message, hashed, spec))
+            case frames.CommitSetSent(assignment_hash, _):
+                self._spawn(self._send(frames.RevealSent(self.reveals[assignment_hash])))
+            case _:
+                pass
+        return frames.encode(frames.Ok())
+
+    async def _run(self, assignment: Assignment, hashed: Hash32, spec: job_spec.JobSpec) -> None:
+        domain, at = self.floor.place.domain, UnixSeconds(int(time.time()))
+        await self._send(frames.AcceptSent(seal(domain, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), self.key.sign)))
+        may_end = await self.floor.begin(spec.name)
+        await may_end.wait()
+        salt = hash_tuple("salt", self.account, hashed)
+        output, cid = await self._sealed(hashed, salt)
+        self.reveals[hashed] = Reveal(hashed, self.account, ExitStatus(0), output, salt)
+        class_id = determinism_class(assignment.host_class, job_spec.image_digest(spec.image), HOST.environment())
+        value = commitment(hashed, self.account, salt, result_digest(ExitStatus(0), output))
+        ahead = Round(round_at(self.floor.place.beacon, int(time.time())) + 3)
+        commit = Commit(hashed, class_id, value, Hash32(cid.digest), Milliseconds(5), ahead)
+        await self._send(frames.CommitSent(seal(domain, commit, self.key.sign)))
+
+    async def _sealed(self, hashed: Hash32, salt: Hash32) -> tuple[Hash32, Cid]:
+        """Digest of an output of one file; CID of its ciphertext, which the coordinator's store has."""
+        folder = self.floor.folder / hashed.hex()
+        folder.mkdir(parents=True)
+        (folder / "result").write_text("42\n")
+        ciphertext = folder.with_suffix(".sealed")
+        output, cid, _ = await asyncio.to_thread(seal_directory, folder, salt, ciphertext)
+        place = self.floor.place
+        headers = token(self.account, self.key, place.coordinator, place.chain_id, int(time.time()) + 60)
+        stored = await upload_file(self.session, f"{place.url}/v1/content", ciphertext, cid, headers)
+        return output, parse(str(stored.cid))

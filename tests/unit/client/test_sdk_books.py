@@ -1,0 +1,153 @@
+"""The client's books, nonces and events, without any network."""
+
+import asyncio
+import resource
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate.client.client_ledger import Entry, Ledger
+from quorate.client.signed_requests import make_order, next_nonce
+from quorate.client.sse import ServerEvent, server_events
+from quorate.errors import EvidenceError, UnavailableError, UsageError
+from quorate.job.job import Job
+from quorate.job.packing import pack
+from quorate.trust.coordinator_identity import check_pins
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.messages.views import BeaconView, InfoView
+from quorate_protocol.units import Address, Amount, Bps, Hash32, Nonce
+
+CLIENT, COORDINATOR = Address(b"\1" * 20), Address(b"\2" * 20)
+JOB = Job(image="python@sha256:" + "0" * 64, command=("true",), max_price="1", max_duration="1h")
+SPEC = pack(JOB, {}).spec
+
+
+def entry(number: int) -> Entry:
+    order = make_order(JOB, SPEC, CLIENT, COORDINATOR, Nonce(number << 70), 1_700_000_000, Bps(500))
+    return Entry(Hash32(sha256(bytes([number]))), f"job-{number}", order, SPEC.encode(), b"session", number, None, None)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger.sqlite")
+
+
+def test_vouchers_grow_with_checked_charges_alone(ledger: Ledger) -> None:
+    first, second = entry(1), entry(2)
+    ledger.record(first)
+    ledger.record(second)
+    assert ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9)) is None
+    ledger.settle(second.job_id, Amount(70))
+    voucher = ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9))
+    assert voucher is not None and (voucher.cumulative, voucher.nonce_floor) == (70, first.order.nonce)
+    assert ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9)) is None
+    ledger.settle(second.job_id, Amount(99))
+    ledger.settle(first.job_id, Amount(30))
+    voucher = ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9))
+    assert voucher is not None and (voucher.cumulative, voucher.nonce_floor) == (100, second.order.nonce + 1)
+
+
+def test_nothing_is_signed_above_the_session(ledger: Ledger) -> None:
+    ledger.record(entry(1))
+    ledger.settle(entry(1).job_id, Amount(100))
+    with pytest.raises(EvidenceError, match="session"):
+        ledger.draft_voucher(CLIENT, COORDINATOR, Amount(99))
+    assert ledger.draft_voucher(CLIENT, COORDINATOR, Amount(100)) is not None
+
+
+def test_two_programs_share_the_books(ledger: Ledger, tmp_path: Path) -> None:
+    other = Ledger(tmp_path / "ledger.sqlite")
+    ledger.record(entry(1))
+    other.record(replace(entry(1), name="again"))
+    other.settle(entry(1).job_id, Amount(5))
+    found = ledger.entry(entry(1).job_id)
+    assert found is not None and found.charged == 5 and found.name == "job-1"
+    assert ledger.open_jobs(COORDINATOR) == [] and ledger.debt(COORDINATOR).charged == 5
+
+
+def test_a_settled_order_is_never_forgotten(ledger: Ledger) -> None:
+    for number in (1, 2):
+        ledger.record(entry(number))
+    ledger.settle(entry(1).job_id, Amount(1))
+    for number in (1, 2):
+        ledger.forget(entry(number).job_id)
+    assert [item.name for item in ledger.entries(COORDINATOR)] == ["job-1"]
+
+
+def test_a_full_disk_is_told_and_the_books_stay_whole(ledger: Ledger) -> None:
+    """It ended the client as a bug, with a trace."""
+    ledger.record(entry(1))
+    (pages,) = ledger._db.execute("PRAGMA page_count").fetchone()
+    ledger._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(UnavailableError, match="df -h"):
+        for number in range(2, 100):
+            ledger.record(entry(number))
+    before = len(ledger.entries(COORDINATOR))
+    ledger._db.execute("PRAGMA max_page_count = 100000")
+    ledger.record(entry(100))
+    assert len(ledger.entries(COORDINATOR)) == before + 1
+
+
+def test_the_newest_session_is_the_last_one_signed_though_the_clock_went_back(ledger: Ledger) -> None:
+    ledger.record(replace(entry(1), session=b"of the clock that was an hour ahead", submitted_at=5000))
+    ledger.record(replace(entry(2), session=b"of the right clock", submitted_at=1400))
+    assert ledger.newest_session(COORDINATOR) == b"of the right clock"
+
+
+def told(chain_id: int = 1, period: int = 2, genesis: int = 1) -> InfoView:
+    contracts = dict.fromkeys(("Stakes", "Escrow", "TestToken"), COORDINATOR)
+    beacon = BeaconView("http://127.0.0.1:1", b"k" * 96, period, genesis)
+    return InfoView(COORDINATOR, CLIENT, chain_id, "http://127.0.0.1:1", contracts, beacon, Bps(1), "devnet", "0")
+
+
+@pytest.mark.parametrize("told_wrong", [{"period": 0}, {"period": -1}, {"chain_id": -1}, {"chain_id": 2**300}, {"genesis": 10**40}])
+def test_numbers_that_no_deployment_has_are_not_pinned(told_wrong: dict[str, int], tmp_path: Path) -> None:
+    """A beacon without a period ended the attendance of all runs by a division by zero: nothing was witnessed or signed for."""
+    with pytest.raises(EvidenceError, match="none such"):
+        check_pins(tmp_path / "pins.json", told(**told_wrong))
+    assert not list(tmp_path.iterdir())
+
+
+def test_first_contact_leaves_whole_pins_or_none(tmp_path: Path) -> None:
+    """A full disk, or a kill, left half a file: nobody could use the profile any more."""
+    path, soft_hard = tmp_path / "pins.json", resource.getrlimit(resource.RLIMIT_FSIZE)
+    info = told()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, soft_hard[1]))
+    try:
+        with pytest.raises(OSError, match="large"):
+            check_pins(path, info)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft_hard)
+    assert list(tmp_path.iterdir()) == []
+    assert check_pins(path, info) == check_pins(path, info)
+
+
+@given(st.integers(0, 1 << 110), st.integers(0, 2**64 - 1))
+def test_nonces_grow(known: int, random64: int) -> None:
+    try:
+        nonce = next_nonce(known, 1_700_000_000.0, random64)
+    except UsageError:
+        assert known >> 64 > 1_700_000_000_000
+        return
+    assert nonce > known and nonce < 1 << 256
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=20))
+def test_events_survive_any_cutting(cuts: list[int]) -> None:
+    text = b': hello\r\nid: 7\ndata: {"a":\ndata: 1}\n\n: alive\n\nid: 8\nevent: x\ndata: two\n\n'
+
+    async def chunks() -> AsyncIterator[bytes]:
+        at = 0
+        for index in range(len(text)):
+            size = cuts[index % len(cuts)]
+            yield text[at : at + size]
+            at += size
+
+    async def read() -> list[ServerEvent]:
+        return [event async for event in server_events(chunks())]
+
+    assert asyncio.run(read()) == [ServerEvent("7", '{"a":\n1}'), ServerEvent("8", "two")]

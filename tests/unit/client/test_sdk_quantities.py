@@ -1,0 +1,112 @@
+"""Text to exact integers and back: round trips for everything, and what must be refused."""
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate.errors import UsageError
+from quorate.job.gpu_text import parse_gpu
+from quorate.job.quantities import (  # fmt: skip
+    AMOUNT_MAX,
+    PRICE_MAX,
+    format_amount,
+    format_duration,
+    parse_amount,
+    parse_cores,
+    parse_duration,
+    parse_price,
+    parse_size,
+)
+
+
+@given(st.integers(1, AMOUNT_MAX))
+def test_money_survives_a_round_trip(micro: int) -> None:
+    text = format_amount(micro)
+    assert parse_amount(text, "x") == parse_amount("$" + text, "x") == micro
+    assert parse_amount(Decimal(micro) / 1_000_000, "x") == micro
+
+
+@given(st.integers(0, 10**9), st.integers(0, 999_999))
+def test_decimals_are_exact(whole: int, fraction: int) -> None:
+    text = f"{whole}.{fraction:06d}"
+    if whole or fraction:
+        assert parse_amount(text, "x") == int(Decimal(text) * 1_000_000)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_an_amount_or_a_usage_error(text: str) -> None:
+    try:
+        assert 0 < parse_amount(text, "budget") <= AMOUNT_MAX
+    except UsageError as error:
+        assert str(error).startswith("budget:")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["-1", "-0.5", "0", "0.0000001", "1e3", "inf", "nan", "1,5", "", "1" * 16, "\u0663", 0.5, True, None, Decimal("NaN"), Decimal("-1")],
+)
+def test_what_is_no_money(bad: object) -> None:
+    with pytest.raises(UsageError, match="max_price"):
+        parse_price(bad, "max_price")  # type: ignore[arg-type]
+
+
+def test_a_price_has_a_ceiling() -> None:
+    assert parse_price("1000000", "p") == PRICE_MAX
+    with pytest.raises(UsageError, match="at most"):
+        parse_price("1000000.000001", "p")
+
+
+@given(st.integers(1, 10**9))
+def test_durations(seconds: int) -> None:
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, rest = divmod(rest, 60)
+    text = f"{days}d{hours}h{minutes}m{rest}s"
+    assert parse_duration(text, "x") == parse_duration(seconds, "x") == seconds
+    assert 0 < parse_duration(format_duration(seconds), "x") <= seconds
+
+
+@pytest.mark.parametrize("bad", ["", "1", "h", "1h 30m", "-1s", "0s", "1.5h", "30m1h", -5, 0, False, "9" * 12 + "d"])
+def test_what_is_no_duration(bad: str | int) -> None:
+    with pytest.raises(UsageError, match="max_duration"):
+        parse_duration(bad, "max_duration")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("24GB", 24 * 10**9), ("512MiB", 512 << 20), ("1.5GB", 1_500_000_000), ("1kB", 1000), ("0.5 GiB", 1 << 29), ("7B", 7), (123, 123)],
+)
+def test_sizes(text: str | int, size: int) -> None:
+    assert parse_size(text, "x") == size
+
+
+@pytest.mark.parametrize("bad", ["24", "-1GB", "1PB", "GB", "1e9B", -1, True, "999999999999TB"])
+def test_what_is_no_size(bad: str | int) -> None:
+    with pytest.raises(UsageError, match="memory"):
+        parse_size(bad, "memory")
+
+
+def test_cores() -> None:
+    assert [parse_cores(text, "x") for text in ("0.5", "2", 16, "1.25")] == [500, 2000, 16_000, 1250]
+    with pytest.raises(UsageError):
+        parse_cores("two", "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "model", "vram"),
+    [
+        ("H100:2", 2, "H100", 0), ("24GB..:3", 3, "", 24 * 10**9), ("24GB", 1, "", 24 * 10**9), ("2", 2, "", 0),
+        ("RTX 4090", 1, "RTX 4090", 0),
+    ],
+)  # fmt: skip
+def test_gpus(text: str, count: int, model: str, vram: int) -> None:
+    request = parse_gpu(text, "gpu")
+    assert (request.count, request.model, request.vram_bytes_min) == (count, model, vram)
+
+
+@pytest.mark.parametrize("bad", ["", "H100:", "H100:0", "H100:65", "24GB..40GB:1", "H100:x", ":2", "H100:-1", True])
+def test_what_is_no_gpu(bad: str) -> None:
+    with pytest.raises(UsageError, match=r"resources\.gpu"):
+        parse_gpu(bad, "resources.gpu")

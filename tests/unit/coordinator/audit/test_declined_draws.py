@@ -1,0 +1,144 @@
+"""Who declines more than a fifth of what the beacon drew it for would choose what it audits: its offer goes (PROTOCOL §4, I9)."""
+
+from dataclasses import replace
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.audit.decline_rate import DRAWS_LEAST
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.crypto.hashing import hash_list
+from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope, validate
+from quorate_protocol.messages.signed import Assignment, Decline
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import DeclineReason, Price, Sequence, UnixSeconds
+from quorate_runtime.keys.crypto import recover
+from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+
+
+class Choosy(Market):
+    """Its first provider declines what it is drawn for, and runs what it is matched with."""
+
+    slots = 8
+    reason = DeclineReason.DRAINING
+    ahead = 0  # seconds until which it wants its place kept
+    declined = 0
+
+    def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
+        hashed = digest(DOMAIN, assignment)
+        if party.number or not self.core.state.leases[hashed].index:
+            super()._run(party, assignment, spec)
+            return
+        self.declined += 1
+        start_by = UnixSeconds(self.at + self.ahead if self.ahead else 0)
+        decline = Decline(hashed, self.reason, start_by, UnixSeconds(self.at))
+        self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+
+    @property
+    def choosy(self) -> Party:
+        return next(iter(self.parties.values()))
+
+    @property
+    def offer(self) -> Offer | None:
+        return self.core.state.providers[self.choosy.owner].offer
+
+    def offers(self, offer: Offer) -> None:
+        self.send(ev.OfferReceived(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.choosy.key.sign)), self.choosy.key.address))
+
+    def run_jobs(self, first: int, declines: int, **changes: object) -> int:
+        """Jobs until so many draws were declined; the next number."""
+        number = first
+        while self.declined < declines:
+            assert number < first + 80, "the beacon passes nobody over for ever"
+            self.until_decided(self.order(number % 2, number, **changes))
+            number += 1
+        return number
+
+
+def test_the_offer_of_who_declines_draws_goes_until_it_offers_anew() -> None:
+    market = Choosy(*[Party(number) for number in range(5)])
+    offered = market.offer
+    assert offered is not None
+    following = market.run_jobs(1, DRAWS_LEAST - 1)
+    assert market.offer is not None, "fewer draws say nothing"
+    following = market.run_jobs(following, DRAWS_LEAST)
+    assert market.offer is None
+    for number in range(following, following + 12):
+        market.until_decided(market.order(number % 2, number))
+    assert market.declined == DRAWS_LEAST, "it is neither drawn nor matched"
+    market.offers(replace(offered, seq=Sequence(2), expires=UnixSeconds(market.at + 900)))
+    market.run_jobs(following + 12, DRAWS_LEAST + 1)
+    assert market.offer is not None, "and begins anew"
+
+
+def test_who_keeps_its_place_or_is_asked_for_less_than_it_offers_declines_nothing() -> None:
+    market = Choosy(*[Party(number) for number in range(5)])
+    market.ahead, market.reason = 2, DeclineReason.BUSY
+    market.until_decided(market.order(0, 1))
+    assert market.offer is not None
+    market.ahead, market.reason = 0, DeclineReason.PRICE
+    offered = market.offer
+    dearer = replace(offered.slots[0], on_demand=Price(150_000))
+    market.offers(replace(offered, seq=Sequence(2), expires=UnixSeconds(market.at + 900), slots=(dearer,)))
+    market.declined = 0
+    market.run_jobs(2, 2 * DRAWS_LEAST, max_price_per_hour=Price(120_000))
+    assert market.offer is not None
+
+
+class Putting(Market):
+    """Its cheapest provider is always about to have a free slot."""
+
+    def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
+        if party.number:
+            super()._run(party, assignment, spec)
+            return
+        decline = Decline(digest(DOMAIN, assignment), DeclineReason.BUSY, UnixSeconds(self.at + 1), UnixSeconds(self.at))
+        self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+
+
+def test_who_is_about_to_be_free_for_ever_keeps_no_job_from_others() -> None:
+    market = Putting(Party(0, lies=True), *[Party(number) for number in range(1, 4)])
+    for number in range(1, 6):
+        job_id = market.order(0, number)
+        market.until_decided(job_id, seconds=90)
+        assert len(market.job(job_id).leases) < 30, "and is not asked every second"
+
+
+def test_who_withdraws_its_offer_is_passed_over_on_record_and_declines_nothing() -> None:
+    market = Choosy(*[Party(number) for number in range(5)])
+    offered = market.offer
+    assert offered is not None
+    waiting = [market.order(number % 2, number) for number in (1, 2, 3, 4, 5, 6)]  # drawn from a list that it stands in
+    market.offers(replace(offered, seq=Sequence(2), expires=WITHDRAWN))
+    market.until_decided(*waiting)
+    skips = {batch.commit_set.message.skips_hash for job_id in waiting for batch in market.job(job_id).batches}
+    assert len(skips) > 1 and not market.declined, "it was drawn and passed over, which stands in the receipts"
+    assert hash_list(()) in skips
+    known = {lease for job_id in waiting for lease in market.job(job_id).leases}
+    job_id = market.order(0, 7)
+    market.until_decided(job_id)
+    asked = {market.core.state.leases[lease].provider for lease in market.job(job_id).leases if lease not in known}
+    assert market.choosy.owner not in asked
+    eligible = market.core.state.market.eligible(HOST.id(), UnixSeconds(market.at))
+    assert market.choosy.owner not in {slot.owner for slot in eligible.slots}
+    market.offers(replace(offered, seq=Sequence(3), expires=UnixSeconds(market.at + 900)))
+    market.run_jobs(8, 1)
+    assert market.offer is not None
+
+
+def test_an_offer_is_withdrawn_by_one_that_never_holds() -> None:
+    market = Choosy(Party(0))
+    offered = market.offer
+    assert offered is not None
+
+    def judged(expires: int) -> Code | None:
+        offer = replace(offered, expires=UnixSeconds(expires))
+        envelope = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), market.choosy.key.sign))
+        try:
+            assert validate(envelope, DOMAIN, recover, UnixSeconds(market.at), 900) == market.choosy.key.address
+        except Refused as refused:
+            return refused.code
+        return None
+
+    found = [judged(expires) for expires in (WITHDRAWN, 1, market.at, market.at + 1, market.at + 960, market.at + 961)]
+    assert found == [None, Code.EXPIRED, Code.EXPIRED, None, None, Code.EXPIRED]

@@ -1,0 +1,137 @@
+"""Who is drawn, when, and what a fault sets off, in markets large enough for the adaptive rule (PROTOCOL §5 Draw, Faults)."""
+
+from dataclasses import replace
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.audit import faults
+from quorate_coordinator.core.effects import Effect, Send
+from quorate_coordinator.core.holds import held_pay
+from quorate_coordinator.core.state import AwaitingRound, Decided, Job
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.signed import CommitSet
+from quorate_protocol.rules import audit
+from quorate_protocol.rules.audit import StakeSlot
+from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, BlockNumber, Hash32, UnixSeconds
+from support.markets.large_market import LargeMarket
+from support.markets.scripted_market import HOST, Market, Party
+
+
+def test_one_owner_is_drawn_once_whatever_it_is_registered_as() -> None:
+    """An owner with two slots may change payout and network between them."""
+    owner = Address(b"\x01" * 20)
+
+    def slot(index: int) -> StakeSlot:
+        return StakeSlot(index, owner, owner, Address(bytes([index + 2]) * 20), Hash32(bytes([index]) * 32), BlockNumber(1))
+
+    assert list(audit.draw(ZERO_HASH, 2, {1: slot(1)}, [slot(0)])) == []
+    found = list(audit.draw(ZERO_HASH, 2, {0: slot(0), 1: slot(1)}, []))
+    assert len(found) == 1
+
+
+def trusted() -> LargeMarket:
+    """A market whose owners are audited one time in twenty."""
+    market = LargeMarket()
+    first = market.order(0, 1, accept_unwitnessed=True)
+    market.trust_all(market.job(first))
+    market.until_decided(first)
+    return market
+
+
+def ended(market: LargeMarket, number: int, is_unwitnessed_accepted: bool) -> Job:
+    job_id = market.order(0, number, accept_unwitnessed=is_unwitnessed_accepted)
+    market.until_decided(job_id)
+    return market.job(job_id)
+
+
+def test_what_nobody_witnessed_is_audited_however_trusted_its_provider_is() -> None:
+    market = trusted()
+    for number in range(2, 8):
+        job = ended(market, number, is_unwitnessed_accepted=False)
+        assert job.batches[0].commit_set.message.audit_ppm == PPM_ONE and len(job.batches[0].members) == 2
+    rates = {ended(market, number, is_unwitnessed_accepted=True).batches[0].commit_set.message.audit_ppm for number in range(8, 12)}
+    assert max(rates) < PPM_ONE // 5, "and who accepts it is audited by its provider's record"
+
+
+def test_a_missing_beacon_round_holds_everything_up_and_faults_nobody() -> None:
+    """For far longer than anybody waits: nothing is drawn, decided, made final or faulted, and all goes on when it comes."""
+    market = Market(*[Party(number) for number in range(5)])
+    job_id = market.order(0, 1)
+    market.deliver()
+    assert isinstance(market.job(job_id).phase, AwaitingRound)
+    for _ in range(3 * MAINNET.beacon_missing_after // 10):
+        market.at += 10
+        market.send(ev.Tick())
+    assert isinstance(market.job(job_id).phase, AwaitingRound) and not market.core.state.faults
+    assert not any(provider.final + provider.held for provider in market.core.state.providers.values())
+    market.until_decided(job_id)
+
+
+def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
+    market = trusted()
+    owner, jobs = next(iter(market.parties)), []
+    for number in range(2, 80):
+        market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
+        turn = Turn(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+        for owner in market.parties:
+            jobs = held_pay.held_by(turn, owner)
+            if len(jobs) > 2:
+                break
+        if len(jobs) > 2:
+            break
+    assert len(jobs) > 2
+    faulty, others = jobs[0], jobs[1:]
+    lease = market.core.state.leases[faulty.batches[0].members[0]]
+    with market.core.state.transaction():
+        before = market.core.state.trust[owner]
+        del market.core.state.held[faulty.id]
+        faults.judge(turn, faulty, [], [lease])
+    assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in others), "each is drawn for once more"
+    (after,) = [trust for trusts in (market.core.state.trust[owner],) for trust in trusts.by_class.values()]
+    (known,) = before.by_class.values()
+    assert known.passed > 0 == after.passed and after.strikes == (market.at,), "k = 0, and a strike"
+
+
+def test_who_closed_its_last_slot_gets_no_assignment_from_an_older_list() -> None:
+    """Drawn all the same, because the Ack was given before: it is passed over, on record."""
+    market = Market(*[Party(number) for number in range(4)])
+    job_id = market.order(0, 1)
+    market.deliver()
+    (primary,) = [lease.provider for lease in market.core.state.leases.values()]
+    staying = next(owner for owner in market.parties if owner != primary)
+    owners, block = list(market.parties), BlockNumber(market.core.state.own.block + 1)
+    left = [owner for owner in owners if owner not in (primary, staying)]
+    notes = tuple(ev.SlotClosed(HOST.id(), owners.index(owner), BlockNumber(block + 1)) for owner in left)
+    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
+    market.send(ev.ChainAdvanced(BlockNumber(block + 1), ZERO_HASH, UnixSeconds(market.at), ()))  # from the next block on
+    market.until_decided(job_id)
+    assert {lease.provider for lease in market.core.state.leases.values()} == {primary, staying}
+
+
+def test_a_set_that_was_not_heard_is_signed_again_and_its_members_have_their_time_again() -> None:
+    """With a new closedAt and nothing else changed; whoever hears the second one first is not late."""
+    market = Deaf(*[Party(number) for number in range(4)])
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    first, second = market.seen[0], market.seen[-1]
+    assert second.closed_at > first.closed_at + DEVNET.beacon_period and replace(second, closed_at=first.closed_at) == first
+    found = market.job(job_id)
+    assert isinstance(found.phase, Decided) and len(found.phase.verdict.message.group) == 2 and not found.phase.verdict.message.faulted
+
+
+class Deaf(Market):
+    """No provider hears of a CommitSet before it has been signed twice; then each reveals at its last moment."""
+
+    def __init__(self, *parties: Party) -> None:
+        self.seen: list[CommitSet] = []
+        super().__init__(*parties)
+
+    def _perform(self, effect: Effect) -> None:
+        frame = effect.frame if isinstance(effect, Send) else None
+        if isinstance(frame, frames.CommitSetSent):
+            self.seen.append(frame.commit_set.message)
+            if self.seen[0].closed_at == frame.commit_set.message.closed_at:
+                return
+            self.at = UnixSeconds(max(self.at, frame.commit_set.message.closed_at))
+        super()._perform(effect)

@@ -1,0 +1,313 @@
+"""What a fault costs its provider besides the pay, and for how long (PROTOCOL §5 Rate, Batches, Holding, Faults)."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorate_coordinator.core import chain_events, orders
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.audit import faults
+from quorate_coordinator.core.effects import Effect, OpenCase, Send
+from quorate_coordinator.core.holds import held_pay
+from quorate_coordinator.core.state import AwaitingRound, Decided, Fault, Job, Trusts
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.cids import document_cid
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.limits import DAY, FAULT_WINDOW_EXECUTIONS
+from quorate_protocol.messages import frames, receipt
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.signed import Assignment, Decline
+from quorate_protocol.rules.trust import Trust
+from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, DeclineReason, Hash32, Nonce, Outcome, Ppm, UnixSeconds
+from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.crypto import recover
+from support.markets.large_market import LargeMarket
+from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+
+
+def turn_of(market: Market, later: int = 0, random: Hash32 = ZERO_HASH) -> Turn:
+    return Turn(market.core.state, market.core.rules, UnixSeconds(market.at + later), random)
+
+
+def test_a_strike_counts_for_ninety_days() -> None:
+    """It raised the audit rate and the suspicion of a provider for as long as anybody remembered it."""
+    market = LargeMarket()
+    job = market.job(market.order(0, 1, accept_unwitnessed=True))
+    owner = next(iter(market.parties))
+    clean = Trust(100, Ppm(100))
+    struck = replace(clean, strikes=(UnixSeconds(market.at),))
+    with market.core.state.transaction():
+        market.core.state.trust[owner] = Trusts({orders.trust_class_of(job): struck})
+    last = orders.trust_of(turn_of(market, 90 * DAY - 1), job, owner)
+    assert last == struck and last.error_ppm() > 100 * clean.error_ppm() and last.suspicion_ppm() > clean.suspicion_ppm()
+    assert orders.trust_of(turn_of(market, 90 * DAY), job, owner) == clean
+
+
+class Unheard(Market):
+    """Whoever is alone in the second batch of a job never hears that it is closed."""
+
+    def _perform(self, effect: Effect) -> None:
+        frame = effect.frame if isinstance(effect, Send) else None
+        if not isinstance(frame, frames.CommitSetSent) or frame.commit_set.message.batch != 1:
+            super()._perform(effect)
+
+
+def test_who_is_alone_in_a_batch_and_silent_is_unpaid_and_not_faulted() -> None:
+    market = Unheard(Party(0, lies=True), *[Party(number) for number in range(1, 6)])
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    job = market.job(job_id)
+    assert isinstance(job.phase, Decided) and job.phase.verdict.message.outcome is Outcome.ACCEPTED
+    (silent,) = job.batches[1].members
+    verdict, liar = job.phase.verdict.message, job.batches[0].members[0]
+    assert verdict.faulted == (liar,) and silent not in verdict.group
+    state, owner = market.core.state, market.core.state.leases[silent].provider
+    assert not state.faults.get(owner) and owner not in state.trust and not state.providers[owner].held + state.providers[owner].final
+    body = market.receipts[-1]
+    data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
+    report = receipt.verify(data, recover, verify_round)
+    assert report.valid, report.failures
+
+
+class Hesitant(Market):
+    """One provider declines the first assignment that it gets."""
+
+    hesitant = 1
+
+    def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
+        if party.number == self.hesitant:
+            self.hesitant = -1
+            decline = Decline(digest(DOMAIN, assignment), DeclineReason.DRAINING, UnixSeconds(0), UnixSeconds(self.at))
+            self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+        else:
+            super()._run(party, assignment, spec)
+
+
+def test_who_declined_once_is_asked_again_before_a_job_is_unresolved() -> None:
+    """Of three owners one lies and one is just changing its key: the third was outvoted by nobody, and nobody was paid."""
+    market = Hesitant(Party(0, lies=True), Party(1), Party(2))
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    phase = market.job(job_id).phase
+    assert market.hesitant == -1, "it was asked, and declined"
+    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.ACCEPTED
+    assert len(phase.verdict.message.group) == 2 and len(phase.verdict.message.faulted) == 1
+
+
+def test_faults_count_within_the_last_three_hundred_checked_executions() -> None:
+    market = Market(Party(0))
+    owner = next(iter(market.parties))
+    fault = Fault(ZERO_HASH, ZERO_HASH, owner, UnixSeconds(market.at), checked=7)
+    with market.core.state.transaction():
+        market.core.state.faults[owner] = (fault,)
+        for further, found in ((FAULT_WINDOW_EXECUTIONS - 1, [fault]), (FAULT_WINDOW_EXECUTIONS, [])):
+            market.core.state.trust[owner] = Trusts(checked=7 + further)
+            assert faults.recent(turn_of(market), owner) == found
+
+
+def test_every_disagreement_over_one_image_is_a_fault() -> None:
+    market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
+    for nonce in (1, 2):
+        market.until_decided(market.order(0, nonce))
+    (found,) = market.core.state.faults.values()
+    assert len(found) == 2 and len({fault.client for fault in found}) == 1
+
+
+def test_every_checked_execution_is_counted() -> None:
+    market = Market(Party(0, lies=True), Party(1), Party(2))
+    market.until_decided(market.order(0, 1))
+    assert [trusts.checked for trusts in market.core.state.trust.values()] == [1, 1, 1]
+
+
+def holding() -> tuple[LargeMarket, Address]:
+    """A large market with a provider of whom several jobs are held, of both clients."""
+    market = LargeMarket()
+    first = market.order(0, 1, accept_unwitnessed=True)
+    market.trust_all(market.job(first))
+    market.until_decided(first)
+    for number in range(2, 60):
+        market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
+        for owner in market.parties:
+            mine = held_pay.held_by(turn_of(market), owner)
+            if len(mine) > 3 and len({job.submission.order.message.client for job in mine}) == 2:
+                return market, owner
+    raise AssertionError("nobody has enough jobs that are held")
+
+
+def accuse(market: Market, owner: Address) -> None:
+    """As if the newest held jobs of a provider had been found wrong."""
+    jobs = held_pay.held_by(turn_of(market), owner)
+    one = jobs[-1].submission.order.message.client
+    other = next(job for job in jobs if job.submission.order.message.client != one)
+    clients = ((job, job.submission.order.message.client) for job in (other, jobs[-1]))
+    market.core.state.faults[owner] = tuple(Fault(job.batches[0].members[0], job.id, who, UnixSeconds(market.at)) for job, who in clients)
+
+
+def opened(market: Market, owner: Address) -> list[Effect]:
+    with market.core.state.transaction():
+        accuse(market, owner)
+        turn = turn_of(market)
+        faults.open_case_if_due(turn, owner)
+    return turn.effects
+
+
+def test_all_that_is_held_of_who_is_taken_to_court_is_executed_again() -> None:
+    market, owner = holding()
+    jobs = held_pay.held_by(turn_of(market), owner)
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase) and market.core.state.providers[owner].is_frozen
+    assert not held_pay.held_by(turn_of(market), owner)
+    assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in jobs)
+
+
+@pytest.mark.parametrize("reason", ["owners", "late"])
+def test_where_no_jury_is_to_be_had_it_is_barred_for_ninety_days(reason: str) -> None:
+    """For want of owners, or because our chain or our bond was away until the evidence was too old."""
+    market, owner = holding()
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase)
+    market.send(ev.TransactionRefused(case.key, reason))
+    state, until = market.core.state, market.at + 90 * DAY
+    assert state.providers[owner].is_frozen and state.providers[owner].barred_until == until
+    market.beat()
+    assert state.providers[owner].is_frozen, "heard of again, it stays barred"
+    market.at = until - 2
+    market.beat()
+    assert state.providers[owner].is_frozen
+    market.beat()
+    assert not state.providers[owner].is_frozen
+
+
+def test_a_case_that_is_refused_for_another_cause_bars_nobody() -> None:
+    market, owner = holding()
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase)
+    market.send(ev.TransactionRefused(case.key, "token"))
+    assert not market.core.state.providers[owner].is_frozen and not market.core.state.providers[owner].barred_until
+
+
+def third(market: Market, owner: Address) -> Fault:
+    """One more fault of a provider, as if a further job of it had been found wrong."""
+    known = {fault.job_id for fault in market.core.state.faults[owner]}
+    job = next(job for job in market.core.state.jobs.values() if job.id not in known and owner in providers_of(market, job))
+    lease = next(digest for digest in job.batches[0].members if market.core.state.leases[digest].provider == owner)
+    return Fault(lease, job.id, job.submission.order.message.client, UnixSeconds(market.at))
+
+
+def providers_of(market: Market, job: Job) -> set[Address]:
+    return {market.core.state.leases[digest].provider for digest in job.batches[0].members}
+
+
+def test_two_that_the_court_does_not_hear_are_heard_with_a_third() -> None:
+    """A client had allocated for less than seven days: both faults were used up, and the provider went on as if there had been none."""
+    market, owner = holding()
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase)
+    market.send(ev.TransactionRefused(case.key, "allocation"))
+    state = market.core.state
+    assert not state.providers[owner].is_frozen and not state.providers[owner].barred_until
+    assert all(not fault.is_case_used for fault in state.faults[owner])
+    with state.transaction():
+        again = turn_of(market)
+        faults.open_case_if_due(again, owner)
+        assert not again.effects, "the same two are refused again"
+        state.faults[owner] = (*state.faults[owner], third(market, owner))
+        later = turn_of(market)
+        faults.open_case_if_due(later, owner)
+    (heard,) = later.effects
+    assert isinstance(heard, OpenCase) and len(heard.executions) == 3 and heard.key != case.key and state.providers[owner].is_frozen
+    market.beat()
+    market.send(ev.TransactionRefused(heard.key, "allocation"))
+    assert not [case for case in state.cases.values() if case.is_convicted is None], "a node that lies would have us approve bonds for ever"
+
+
+def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
+    """Its case is opened by us, as it might not be; and when it ends without a conviction, ours is tried again."""
+    market, owner = holding()
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase)
+    state, extra = market.core.state, third(market, owner)
+    mine = digest(DOMAIN, case.executions[0].assignment.message)
+    market.send(ev.TransactionRefused(case.key, "named"))
+    foreign = ev.CaseOpened(Nonce(7), owner, (mine, extra.lease))
+    with state.transaction():
+        turn = turn_of(market)
+        chain_events._apply(turn, foreign)
+        found = state.cases["foreign-7"]
+        assert [digest(DOMAIN, item.assignment.message) for item in found.executions] == [mine, extra.lease]
+        assert state.providers[owner].is_frozen
+        chain_events._apply(turn, ev.CaseDecided(Nonce(7), False, Amount(0)))
+    (again,) = turn.effects
+    assert isinstance(again, OpenCase) and again.executions == case.executions
+    assert again.key != case.key, "a purpose is sent once"
+
+
+def test_what_a_strangers_case_convicted_for_is_named_in_no_case_of_ours() -> None:
+    """The court refuses it, so whoever staked anew after a conviction for dust could have no case: each was tried with what was judged."""
+    market, owner = holding()
+    (case,) = opened(market, owner)
+    assert isinstance(case, OpenCase)
+    state, judged = market.core.state, tuple(digest(DOMAIN, item.assignment.message) for item in case.executions)
+    market.send(ev.TransactionRefused(case.key, "named"))
+    with state.transaction():
+        turn = turn_of(market)
+        chain_events._apply(turn, ev.CaseOpened(Nonce(7), owner, judged))
+        chain_events._apply(turn, ev.ProviderSlashed(owner, Amount(1), BlockNumber(1)))
+        chain_events._apply(turn, ev.CaseDecided(Nonce(7), True, Amount(1)))
+        chain_events._apply(turn, ev.SlotOpened(HOST, 0, owner, BlockNumber(2)))
+        assert not state.providers[owner].is_frozen and all(fault.is_case_used for fault in state.faults[owner])
+        state.faults[owner] = (*state.faults[owner], third(market, owner))
+        faults.open_case_if_due(turn, owner)
+    assert not turn.effects, "one alone is no case"
+
+
+def test_a_strangers_case_of_which_we_know_nothing_is_only_remembered() -> None:
+    market, owner = holding()
+    with market.core.state.transaction():
+        chain_events._apply(turn_of(market), ev.CaseOpened(Nonce(7), owner, (ZERO_HASH,)))
+    assert market.core.state.cases["foreign-7"].executions == () and market.core.state.providers[owner].is_frozen
+
+
+@pytest.mark.parametrize(("count", "is_barred"), [(2, False), (3, True)])
+def test_faults_that_no_court_hears_bar_too(count: int, is_barred: bool) -> None:
+    """Three by jobs that are archived, or were never revealed: it went on as if there had been none."""
+    market = Market(Party(0))
+    owner = next(iter(market.parties))
+    with market.core.state.transaction():
+        market.core.state.faults[owner] = (Fault(ZERO_HASH, ZERO_HASH, owner, UnixSeconds(market.at)),) * count
+        faults.open_case_if_due(turn_of(market), owner)
+    assert market.core.state.providers[owner].is_frozen == is_barred
+
+
+def test_the_beacon_says_whose_held_jobs_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator's own chance said so: it could spare whom it liked, and nobody could recheck it."""
+    monkeypatch.setattr(held_pay, "OTHERS_MAX", 1)
+    market, owner = holding()
+    before = market.core.snapshot()
+    jobs = held_pay.held_by(turn_of(market), owner)
+    by_client = [[job for job in jobs if job.submission.order.message.client == client.address] for client in market.clients]
+    (faulty, *_), others = sorted(by_client, key=len)
+    assert len(others) > 1
+    drawn = set()
+    for random in range(8):
+        market.core.restore(before)
+        with market.core.state.transaction():
+            held_pay.reexamine(turn_of(market, random=Hash32(bytes([random]) * 32)), owner, faulty)
+        drawn.add(frozenset(job.id for job in held_pay.held_by(turn_of(market), owner)))
+    assert len(drawn) == 1 and len(min(drawn)) == len(others) - 1
+
+
+def test_who_closes_its_last_slot_has_its_held_jobs_audited_now() -> None:
+    market, owner = holding()
+    index = list(market.parties).index(owner)
+    count = len(held_pay.held_by(turn_of(market), owner))
+    block = BlockNumber(market.core.state.own.block + 1)
+    other = next(party for party in market.parties if party != owner)
+    for place in (list(market.parties).index(other), index):
+        assert len(held_pay.held_by(turn_of(market), owner)) == count, "somebody else's exit changes nothing"
+        note = ev.SlotClosed(HOST.id(), place, BlockNumber(block + 1))
+        market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (note,)))
+        block = BlockNumber(block + 1)
+    assert not held_pay.held_by(turn_of(market), owner)

@@ -1,0 +1,82 @@
+"""Who took an execution and cannot do it says so by a Decline: nobody waits for commitBy, which may be hours away (PROTOCOL §4)."""
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.state import Ended
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.signed import Accept, Assignment, Decline, Stop
+from quorate_protocol.rules.lease import Lapsed, Revealed
+from quorate_protocol.units import DeclineReason, Hash32, Seconds, UnixSeconds
+from support.markets.scripted_market import DOMAIN, Market, Party
+
+
+class Weary(Market):
+    """Providers that accept and give up: those whose numbers are in `weary`."""
+
+    slots = 8
+    limit = 300
+    weary: tuple[int, ...] = ()
+    is_told = True  # whether they say so
+
+    def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
+        if party.number not in self.weary:
+            super()._run(party, assignment, spec)
+            return
+        accept = Accept(digest(DOMAIN, assignment), Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.at))
+        self.send(ev.AcceptReceived(seal(DOMAIN, accept, party.key.sign), party.key.address))
+        if self.is_told:
+            self.gives_up(party, accept.assignment_hash)
+
+    def primary(self, job_id: Hash32) -> Party:
+        """Who has it first, and has not answered yet."""
+        return self.parties[self.core.state.leases[self.job(job_id).leases[0]].provider]
+
+    def gives_up(self, party: Party, lease: Hash32) -> None:
+        decline = Decline(lease, DeclineReason.GAVE_UP, UnixSeconds(self.at + 5), UnixSeconds(self.at))
+        self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+
+
+def test_a_primary_that_gives_up_is_followed_at_once() -> None:
+    """And a place that it asks to keep is not kept."""
+    market = Weary(*[Party(number) for number in range(5)])
+    job_id = market.order(0, 1)
+    market.weary = (market.primary(job_id).number,)
+    market.until_decided(job_id, seconds=30)
+    first, *others = (market.core.state.leases[item] for item in market.job(job_id).leases)
+    assert first.phase == Lapsed(was_accepted=True) and all(isinstance(lease.phase, Revealed) for lease in others)
+    owner = first.provider
+    assert market.parties[owner] is market.primary(job_id)
+    assert not market.core.state.occupied.get(owner) and market.core.state.providers[owner].offer is not None
+    before = market.core.state
+    market.gives_up(market.parties[owner], first.hash)
+    assert market.core.state is before and market.core.state.leases[first.hash] == first, "said twice it is said once"
+
+
+def test_an_auditor_that_gives_up_is_followed_by_the_next_of_the_draw() -> None:
+    market = Weary(*[Party(number) for number in range(6)])
+    job_id = market.order(0, 1)
+    primary = market.primary(job_id)
+    market.weary = tuple(party.number for party in market.parties.values() if party is not primary)[:3]
+    market.until_decided(job_id, seconds=30)
+    for number in range(2, 8):
+        market.until_decided(market.order(0, number), seconds=30)
+    drawn = [lease for lease in market.core.state.leases.values() if lease.batch or lease.index]
+    assert sum(lease.phase == Lapsed(was_accepted=True) for lease in drawn) > 2, "somebody who gives up was drawn"
+    assert all(provider.offer is not None for provider in market.core.state.providers.values()), "it is a lapse, and no draw declined"
+
+
+def test_a_stopped_run_whose_provider_had_not_begun_ends_when_it_says_so() -> None:
+    market = Weary(*[Party(number) for number in range(5)])
+    job_id = market.order(0, 1)
+    market.weary, market.is_told = (market.primary(job_id).number,), False
+    market.deliver()
+    (lease,) = market.job(job_id).leases
+    stop = seal(DOMAIN, Stop(job_id, UnixSeconds(market.at)), market.sessions[0].sign)
+    market.send(ev.StopReceived(stop, market.sessions[0].address))
+    market.beat()
+    assert not isinstance(market.job(job_id).phase, Ended), "it may have run for a while"
+    market.gives_up(market.primary(job_id), lease)
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Ended) and "stopped" in phase.reason
+    assert market.core.state.clients[market.clients[0].address].reserved == 0

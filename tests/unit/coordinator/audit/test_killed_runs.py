@@ -1,0 +1,101 @@
+"""Time-outs and memory kills: claimed without running anything, so never taken unaudited (PROTOCOL §5 Batches)."""
+
+import pytest
+
+from quorate_coordinator.core.state import Decided, Trusts
+from quorate_protocol.limits import DAY
+from quorate_protocol.rules.verdict import Accepted, Execution, More, decide
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, ExitStatus, Hash32, Label, Outcome, UnixSeconds, VerifyTier
+from support.markets.large_market import LargeMarket
+from support.markets.scripted_market import Market, Party
+
+
+def _trusted_market(status: ExitStatus, everybody: bool = False) -> LargeMarket:
+    """A large market in which next to nothing is audited; its first provider is the cheapest, and all of its runs end so."""
+    market = LargeMarket()
+    for number, party in enumerate(market.parties.values()):
+        party.status = status if everybody or number == 0 else party.status
+    first = market.order(0, 1, accept_unwitnessed=True)
+    market.trust_all(market.job(first))
+    market.until_decided(first)
+    return market
+
+
+@pytest.mark.parametrize("status", [EXIT_TIMEOUT, EXIT_MEMORY_KILL])
+def test_nobody_is_paid_for_a_time_out_that_nobody_else_saw(status: ExitStatus) -> None:
+    """Else whoever runs nothing and says that the time ran out is paid the whole of it, nineteen times of twenty."""
+    market = _trusted_market(status)
+    liar = next(iter(market.parties))
+    for number in range(2, 40):
+        job_id = market.order(number % 2, number, accept_unwitnessed=True)
+        market.until_decided(job_id)
+        job = market.core.state.jobs.get(job_id)
+        primary = market.core.state.leases[job.batches[0].members[0]] if job is not None else None
+        if job is not None and primary is not None and primary.provider == liar:
+            assert isinstance(job.phase, Decided) and job.phase.verdict.message.outcome is Outcome.ACCEPTED
+            assert len(job.batches) > 1 or len(job.batches[0].members) > 1, "somebody else has run it"
+            assert primary.hash in job.phase.verdict.message.faulted
+    provider = market.core.state.providers[liar]
+    assert provider.held == provider.final == 0
+    assert not market.core.state.faults.get(liar), "it is never part of a case"
+
+
+def test_every_third_one_that_was_outvoted_is_a_strike() -> None:
+    market = _trusted_market(EXIT_TIMEOUT)
+    liar = next(iter(market.parties))
+
+    def strikes() -> int:
+        trusts = market.core.state.trust.get(liar) or Trusts()
+        return sum(len(trust.strikes) for trust in trusts.by_class.values())
+
+    seen = []
+    for number in range(2, 120):
+        market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
+        seen.append((len((market.core.state.trust.get(liar) or Trusts()).kills), strikes()))
+        if strikes():
+            break
+    assert seen[-1] == (0, 1) and [kills for kills, _ in dict.fromkeys(seen)][-4:] in ([0, 1, 2, 0], [1, 2, 0])
+
+
+def test_those_of_ninety_days_ago_are_forgotten() -> None:
+    market = _trusted_market(EXIT_TIMEOUT)
+    liar = next(iter(market.parties))
+    with market.core.state.transaction():
+        known = market.core.state.trust[liar]
+        old = UnixSeconds(market.at - 90 * DAY)
+        market.core.state.trust[liar] = Trusts(known.by_class, (old, old))
+    for number in range(2, 60):
+        market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
+        if old not in market.core.state.trust[liar].kills:
+            break
+    assert len(market.core.state.trust[liar].kills) == 1
+
+
+def test_a_program_that_needs_too_long_is_paid_for() -> None:
+    """A result like any other (I4), once a second execution has seen it too; the client pays one."""
+    market = _trusted_market(EXIT_TIMEOUT, everybody=True)
+    job_id = market.order(0, 2, accept_unwitnessed=True)
+    market.until_decided(job_id)
+    job = market.job(job_id)
+    assert isinstance(job.phase, Decided) and job.phase.is_final and len(job.phase.verdict.message.group) == 2
+    assert job.split.charged > 0 and not job.phase.verdict.message.faulted
+
+
+def test_the_rule_takes_none_of_them_alone() -> None:
+    def run(number: int, result: bytes, is_killed: bool) -> Execution:
+        return Execution(Hash32(bytes([number]) * 32), Address(bytes([number]) * 20), Hash32(result * 32), 1_000, is_killed)
+
+    killed, ran, again = run(1, b"k", True), run(2, b"r", False), run(3, b"k", True)
+    for cap in (1, 2, 7):
+        assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [killed], cap, is_exhausted=False) == More(1), "a cap of one is no licence"
+        assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [killed, again], cap, is_exhausted=False) == Accepted((0, 1), ())
+    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [ran], 1, is_exhausted=False) == Accepted((0,), ())
+    assert decide(Label.UNVERIFIED, VerifyTier.STANDARD, [killed], 1, is_exhausted=False) == Accepted((0,), ())
+
+
+def test_in_a_small_market_nothing_changes() -> None:
+    market = Market(*[Party(number, status=EXIT_TIMEOUT) for number in range(3)])
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Decided) and len(phase.verdict.message.group) == 2

@@ -1,0 +1,220 @@
+"""By which beacon round a dispute's further executions are drawn: nobody may choose it (I9, PROTOCOL §5 Batches and Holding)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.audit import draw
+from quorate_coordinator.core.audit.verdicts import CLOSINGS_MAX
+from quorate_coordinator.core.holds import held_pay
+from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Revealing
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.messages import receipt
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.receipt import Receipt
+from quorate_protocol.messages.signed import Assignment, CommitSet, Decline
+from quorate_protocol.rules.beacon_rounds import Timing, round_time
+from quorate_protocol.units import ZERO_HASH, DeclineReason, Round, Seconds, UnixSeconds
+from quorate_runtime.beacon.bls import sign_round, verify_round
+from quorate_runtime.keys.crypto import recover
+from support.markets.large_market import LargeMarket
+from support.markets.scripted_market import BLS, DOMAIN, INFO, STATEMENT, Market, Party
+
+
+def failures(body: Receipt) -> list[str]:
+    report = receipt.verify(receipt.document(body), recover, verify_round)
+    return [check.name for check in report.failures]
+
+
+def closed_at(job: Job, batch: int) -> int:
+    return job.batches[batch].commit_set.message.closed_at
+
+
+def again(body: Receipt, batch: int, **changes: object) -> Receipt:
+    """The receipt with one of its sets signed anew."""
+    message: CommitSet = replace(body.batches[batch].message, **changes)  # type: ignore[arg-type]
+    batches = list(body.batches)
+    batches[batch] = seal(DOMAIN, message, STATEMENT.sign)
+    return replace(body, batches=tuple(batches))
+
+
+def disputed() -> tuple[Market, Job]:
+    """A job with a liar in its first batch, decided."""
+    market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
+    job_id = market.order(0, 1)
+    market.until_decided(job_id, seconds=400)
+    return market, market.job(job_id)
+
+
+@pytest.mark.parametrize(("closing", "expected"), [(0, 1), (100 - 63, 1), (101 - 63, 2), (103 - 63, 2), (104 - 63, 3)])
+def test_the_first_round_a_period_after_the_reveals_were_due(closing: int, expected: int) -> None:
+    timing = Timing(100, Seconds(3), Seconds(60), Seconds(1000))
+    assert timing.later_round(closing) == expected
+    assert timing.appears_at(expected) >= closing + 63 and (expected == 1 or timing.appears_at(expected - 1) < closing + 63)
+
+
+def test_a_dispute_goes_on_by_the_round_that_follows_from_its_closing() -> None:
+    """It went on by the newest round and two: whoever decided when to decide could choose among all until revealBy."""
+    market, job = disputed()
+    timing, limits = market.core.rules.timing, market.core.rules.limits
+    first, second = (batch.commit_set.message for batch in job.batches)
+    assert second.beacon_round == timing.later_round(first.closed_at)
+    assert round_time(INFO, second.beacon_round) >= first.closed_at + limits.reveal_within + limits.beacon_period
+    assert failures(canonical.decode(Receipt, market.receipts[-1])) == []
+
+
+@pytest.mark.parametrize("seconds", [-6, -2, 2, 20, 3600])
+def test_a_receipt_whose_dispute_went_on_by_another_round_is_refused(seconds: int) -> None:
+    market, job = disputed()
+    body = canonical.decode(Receipt, market.receipts[-1])
+    moved = again(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + seconds))
+    before_its_round = closed_at(job, 0) + seconds < round_time(INFO, body.batches[0].message.beacon_round)
+    assert failures(moved) == (["closedAt[0]"] if before_its_round else []) + ["round[1]"]
+
+
+def test_who_dates_a_closing_anew_chooses_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/trust.md: a receipt has no other time of the moment; those who revealed hold what they were told."""
+    rounds = set()
+    for later in (0, 20, 200):
+        with monkeypatch.context() as patch:
+            patch.setattr(draw, "known_moment", lambda turn, later=later: UnixSeconds(turn.at + later))
+            market, job = disputed()
+        rounds.add(job.batches[1].commit_set.message.beacon_round)
+        assert failures(canonical.decode(Receipt, market.receipts[-1])) == []
+    assert len(rounds) == 3
+
+
+def test_a_set_signed_again_counts_from_the_newest_closing_and_is_signed_three_times_at_most() -> None:
+    market = Market(Party(0, lies=True), Party(1, is_mute=True), *[Party(number) for number in range(2, 5)])
+    market.parties = {owner: replace(party) for owner, party in market.parties.items()}
+    for party in market.parties.values():
+        party.is_mute = True
+    job_id = market.order(0, 1)
+    closings = set()
+    for _ in range(60):
+        market.beat()
+        job = market.job(job_id)
+        if isinstance(job.phase, Revealing):
+            closings.add(closed_at(job, 0))
+        if isinstance(job.phase, AwaitingRound) and job.phase.batch:
+            break
+    assert isinstance(job.phase, AwaitingRound) and len(closings) == CLOSINGS_MAX
+    assert job.phase.round == market.core.rules.timing.later_round(max(closings))
+
+
+class Unwilling(Market):
+    """Whoever is asked later than the first two declines, once each."""
+
+    asked = 0
+
+    def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
+        self.asked += 1
+        if self.asked in (1, 2) or self.asked > 4:
+            super()._run(party, assignment, spec)
+            return
+        decline = Decline(digest(DOMAIN, assignment), DeclineReason.DRAINING, UnixSeconds(0), UnixSeconds(self.at))
+        self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+
+
+def test_an_empty_draw_is_gone_through_again_by_the_same_round() -> None:
+    """It was drawn anew by a later one: who calls draws empty may go on until one suits him."""
+    market = Unwilling(Party(0, lies=True), *[Party(number) for number in range(1, 4)])
+    job_id = market.order(0, 1)
+    seen = set()
+    for _ in range(120):
+        market.beat()
+        phase = market.job(job_id).phase
+        if isinstance(phase, AwaitingRound) and phase.batch:
+            seen.add((phase.round, phase.is_again))
+        if isinstance(phase, Decided):
+            break
+    job = market.job(job_id)
+    assert isinstance(job.phase, Decided) and {is_again for _, is_again in seen} == {False, True}, "both who were left declined first"
+    assert job.batches[1].commit_set.message.beacon_round == market.core.rules.timing.later_round(closed_at(job, 0))
+    assert len(job.beacons) == 2 and failures(canonical.decode(Receipt, market.receipts[-1])) == []
+
+
+def test_a_late_clock_dates_a_set_by_the_rounds_that_it_has_seen() -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    job_id = market.order(0, 1)
+    for _ in range(30):
+        market.beat()
+        if isinstance(market.job(job_id).phase, AwaitingRound):
+            break
+    phase = market.job(job_id).phase
+    assert isinstance(phase, AwaitingRound)
+    signature = sign_round(BLS, phase.round)
+    market.send(ev.RoundAppeared(phase.round, signature, sha256(signature)))  # others have it already
+    market.deliver()
+    assert closed_at(market.job(job_id), 0) == round_time(INFO, phase.round) > market.at
+
+
+def held_job(nonce: int = 1) -> tuple[LargeMarket, Job]:
+    """A job that was not audited, and is held."""
+    market = LargeMarket()
+    for number in range(nonce, nonce + 40):
+        job_id = market.order(0, number, accept_unwitnessed=True)
+        market.trust_all(market.job(job_id))
+        market.until_decided(job_id)
+        job = market.job(job_id)
+        if job_id in market.core.state.held:
+            return market, job
+    raise AssertionError("every job was audited")
+
+
+def test_a_held_job_is_looked_at_by_a_round_that_follows_from_signed_times() -> None:
+    """It was the newest and two, whenever the coordinator liked to look."""
+    market, job = held_job()
+    before, timing, closed = market.core.snapshot(), market.core.rules.timing, closed_at(job, 0)
+    first, last = timing.later_round(closed), timing.later_round(closed + timing.max_hold)
+    for since, expected in ((0, first), (closed + 500, timing.later_round(closed + 500)), (closed + 10**7, last)):
+        for later in (1, 30):
+            market.core.restore(before)
+            with market.core.state.transaction():
+                turn = Turn(market.core.state, market.core.rules, UnixSeconds(market.at + later), ZERO_HASH)
+                held_pay._look_again(turn, market.job(job.id), wanted=1, since=since)
+            phase = market.job(job.id).phase
+            assert isinstance(phase, AwaitingRound) and phase.round == expected
+
+
+def test_faults_and_exits_say_from_when() -> None:
+    """Whichever moment the coordinator looks at it, the cause has its own."""
+    market, job = held_job()
+    _, faulty = disputed()
+    before, timing = market.core.snapshot(), market.core.rules.timing
+    owner = market.core.state.held[job.id].owner
+
+    def of(act: Callable[[Turn], None]) -> Round:
+        market.core.restore(before)
+        with market.core.state.transaction():
+            act(Turn(market.core.state, market.core.rules, UnixSeconds(market.at + 9), ZERO_HASH))
+        phase = market.job(job.id).phase
+        assert isinstance(phase, AwaitingRound)
+        return phase.round
+
+    closed, block = closed_at(job, 0), market.core.state.own.block_time
+    moved = seal(DOMAIN, replace(faulty.batches[-1].commit_set.message, closed_at=UnixSeconds(closed + 40)), STATEMENT.sign)
+    faulty = replace(faulty, batches=(*faulty.batches[:-1], replace(faulty.batches[-1], commit_set=moved)))
+    assert of(lambda turn: held_pay.reexamine(turn, owner, faulty)) == timing.later_round(closed + 40)
+    assert of(lambda turn: held_pay.at_exit(turn, market.job(job.id))) == max(timing.later_round(block), timing.later_round(closed))
+    assert of(lambda turn: held_pay.at_limit(turn, market.job(job.id))) == timing.later_round(closed + timing.max_hold)
+
+
+def test_a_receipt_of_a_held_job_shows_a_round_within_its_hold() -> None:
+    market, job = held_job()
+    turn = Turn(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+    with market.core.state.transaction():
+        held_pay.reexamine_all(turn, market.core.state.held[job.id].owner)
+    market.until_decided(job.id)
+    body = canonical.decode(Receipt, market.receipts[-1])
+    assert len(body.batches) == 2 and failures(body) == []
+    shorter = replace(body, timing=replace(body.timing, max_hold=Seconds(0)))
+    assert failures(shorter) == [], "at the first round it may be"
+    assert "round[1]" in failures(again(shorter, 0, closed_at=UnixSeconds(closed_at(job, 0) - 2))), "after its hold"
+    assert failures(again(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + 2))) == ["round[1]"], "before its reveals were due"

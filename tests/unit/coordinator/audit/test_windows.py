@@ -1,0 +1,140 @@
+"""Held pay becomes final after W further jobs of its provider, as far as they count."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorate_coordinator.core import orders
+from quorate_coordinator.core.coordinator_core import Coordinator, on_tick
+from quorate_coordinator.core.holds import windows
+from quorate_coordinator.core.state import Decided
+from quorate_coordinator.core.step_context import Turn
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.rules.window import Window, after_job, window_jobs
+from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Label, Price, UnixSeconds, VerifyTier
+from support.markets.large_market import LargeMarket
+
+CLIENTS = [Address(bytes([number]) * 20) for number in range(1, 9)]
+MEDIAN = Price(100)
+
+
+def after(*jobs: tuple[Address, int], length: int = 8) -> Window:
+    window = Window()
+    for client, price in jobs:
+        window = after_job(window, client, Price(price), MEDIAN, length)
+    return window
+
+
+def test_dust_counts_as_dust() -> None:
+    assert after((CLIENTS[0], 100)).progress_ppm == PPM_ONE
+    assert after((CLIENTS[0], 5_000)).progress_ppm == PPM_ONE, "never more than one job a job"
+    assert after((CLIENTS[0], 1)).progress_ppm == PPM_ONE // 100
+    assert after_job(Window(), CLIENTS[0], Price(1), Price(0), 8).progress_ppm == PPM_ONE, "without an offer there is no median"
+
+
+def test_one_client_is_at_most_a_quarter_once_four_were_served() -> None:
+    """Of a stretch of eight jobs that are all one client's, two count; three clients may still be a provider's whole trade."""
+    four = [(client, 100) for client in CLIENTS[:4]]
+    known = after(*four, *four)
+    assert known.progress_ppm == 8 * PPM_ONE and known.served == 0, "a stretch is over"
+    window = known
+    for _ in range(8):
+        window = after_job(window, CLIENTS[5], Price(100), MEDIAN, 8)
+    assert window.progress_ppm - known.progress_ppm == 2 * PPM_ONE
+    alone = after(*[(CLIENTS[0], 100)] * 20)
+    assert alone.progress_ppm == 20 * PPM_ONE
+
+
+def test_w_is_the_tiers_or_the_deployments() -> None:
+    assert [window_jobs(tier, MAINNET) for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT)] == [400, 200, 400]
+    assert window_jobs(VerifyTier.LEAN, DEVNET) == 5
+
+
+def run_until_held(market: LargeMarket, number: int) -> Hash32 | None:
+    """One more job, to its verdict; its id when its pay is held."""
+    job_id = market.order(number % 2, number, accept_unwitnessed=True)
+    for _ in range(60):
+        job = market.core.state.jobs.get(job_id)
+        if job is None or isinstance(job.phase, Decided):
+            break
+        market.beat()
+    return job_id if job_id in market.core.state.held else None
+
+
+@pytest.fixture
+def market() -> LargeMarket:
+    made = LargeMarket()
+    first = made.order(0, 1, accept_unwitnessed=True)
+    made.trust_all(made.job(first))
+    assert made.job(first).ack.message.rule is Label.ADAPTIVE
+    made.until_decided(first)
+    return made
+
+
+def test_a_held_job_is_final_after_w_further_ones_long_before_its_time(market: LargeMarket) -> None:
+    state = market.core.state
+    held_at: dict[Hash32, tuple[Address, int]] = {}
+    finals: list[int] = []
+    for number in range(2, 120):
+        job_id = run_until_held(market, number)
+        if job_id is not None:
+            hold = state.held[job_id]
+            assert hold.ends_at - state.windows[hold.owner].by_class[hold.trust_class].progress_ppm == 5 * PPM_ONE
+            held_at[job_id] = (hold.owner, hold.ends_at)
+        market.beat()
+        for passed in [item for item in held_at if item not in state.held]:
+            owner, ends_at = held_at.pop(passed)
+            (window,) = state.windows[owner].by_class.values()
+            assert window.progress_ppm >= ends_at, "not before"
+            finals.append(number)
+            over = market.archive.run(passed)
+            lines = state.events.get(passed) or (over.lines if over is not None else ())
+            assert [line.name for line in lines].count("confirmed") == 1
+        if len(finals) >= 3:
+            break
+    assert len(finals) >= 3, "W further jobs were served"
+    for job_id, (owner, ends_at) in held_at.items():
+        (window,) = state.windows[owner].by_class.values()
+        assert window.progress_ppm < ends_at, f"{job_id.hex()} is held although W further jobs were served"
+
+
+def test_nothing_is_lost_between_two_ticks_and_over_a_restart(market: LargeMarket) -> None:
+    """Who passes is the same for a core that was restored, and more than one tick takes wait for the next."""
+    held = [job_id for number in range(2, 40) if (job_id := run_until_held(market, number)) is not None][:2]
+    assert len(held) == 2
+    state = market.core.state
+    with state.transaction():
+        for job_id in held:
+            hold = state.held.get(job_id)
+            if hold is not None:
+                state.held[job_id] = replace(hold, ends_at=0)
+    left = [job_id for job_id in held if job_id in state.held]
+    assert left, "some of them are held still"
+    taken = market.core.snapshot()
+    again = Coordinator(market.core.rules)
+    again.restore(taken)
+    for core in (market.core, again):
+        found = [job.id for job in windows.Passing(core.state).over(1)]
+        assert len(found) == min(1, len(left))
+        passing = windows.Passing(core.state)
+        with core.state.transaction():
+            turn = Turn(core.state, core.rules, UnixSeconds(market.at), ZERO_HASH)
+            on_tick(turn, core.queue, passing)
+        assert not any(job_id in core.state.held for job_id in left)
+    assert market.core.snapshot() == again.snapshot()
+
+
+def test_an_order_of_another_tier_ends_no_stretch() -> None:
+    """W of a critical order is none: it let its client begin its share anew."""
+    market = LargeMarket()
+    market.until_decided(market.order(0, 1))
+    job = next(iter(market.core.state.jobs.values()))
+    order = replace(job.submission.order, message=replace(job.submission.order.message, verify_tier=VerifyTier.CRITICAL))
+    critical = replace(job, submission=replace(job.submission, order=order))
+    primary = market.core.state.leases[job.batches[0].members[0]]
+    turn = Turn(market.core.state, replace(market.core.rules, limits=MAINNET), UnixSeconds(market.at), ZERO_HASH)
+    with market.core.state.transaction():
+        for _ in range(3):
+            windows.advance(turn, critical, primary)
+    window = market.core.state.windows[primary.provider].by_class[orders.trust_class_of(job)]
+    assert window.served >= 3 and window.shares

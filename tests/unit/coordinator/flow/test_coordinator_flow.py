@@ -1,0 +1,178 @@
+"""The coordinator's core, driven by scripted providers and clients in virtual time: whole jobs, a liar, silence, money."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.effects import OpenCase, PostEpoch
+from quorate_coordinator.core.state import Decided, Matching
+from quorate_protocol.cids import document_cid
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.messages import receipt
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.signed import Commit, Decline, Witness
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import lease
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Amount,
+    DeclineReason,
+    Hash32,
+    Label,
+    Milliseconds,
+    Outcome,
+    Price,
+    Round,
+    UnixSeconds,
+)
+from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.crypto import recover
+from support.markets.scripted_market import DOMAIN, Market, Party
+
+
+@pytest.fixture
+def market() -> Market:
+    made = Market(*[Party(i) for i in range(5)])
+    return made
+
+
+def verdict_of(market: Market, job_id: Hash32):  # type: ignore[no-untyped-def]
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Decided)
+    return phase.verdict.message
+
+
+def test_two_agree_and_are_paid(market: Market) -> None:
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    market.beat()
+    verdict = verdict_of(market, job_id)
+    assert verdict.outcome is Outcome.ACCEPTED and verdict.label is Label.QUORUM_2
+    assert len(verdict.group) == 2 and not verdict.faulted
+    state = market.core.state
+    # 36 s at 0.1 USD/h = 1000 micro-USD each, fee 2 %.
+    assert sorted(provider.final for provider in state.providers.values()) == [0, 0, 0, 1000, 1000]
+    assert state.clients[market.clients[0].address].charged == 2040
+    assert state.own.fee == 40 and state.clients[market.clients[0].address].reserved == 0
+
+
+def test_liar_is_outvoted_struck_and_taken_to_court() -> None:
+    market = Market(Party(0, lies=True), *[Party(i) for i in range(1, 5)])
+    liar = next(iter(market.parties))
+    first, second = market.order(0, 1), market.order(1, 2)
+    market.until_decided(first, second)
+    for _ in range(40):
+        if any(isinstance(effect, OpenCase) for effect in market.chain):
+            break
+        for client in range(2):  # one after the other: the cheapest has a single slot
+            market.until_decided(market.order(client, 100 + market.steps))
+    case = next(effect for effect in market.chain if isinstance(effect, OpenCase))
+    assert case.accused == liar
+    assert len({item.order.message.client for item in case.executions}) == 2
+    assert market.core.state.providers[liar].final == market.core.state.providers[liar].held == 0
+    assert market.core.state.providers[liar].is_frozen
+
+
+def test_receipt_verifies_and_every_flip_is_found(market: Market) -> None:
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    body = market.receipts[0]
+    from quorate_protocol.codec import canonical
+
+    data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
+    report = receipt.verify(data, recover, verify_round)
+    assert report.valid, report.failures
+    for position in range(0, len(data), 97):
+        flipped = bytearray(data)
+        flipped[position] ^= 1
+        assert not receipt.verify(bytes(flipped), recover, verify_round).valid, position
+
+
+def test_epoch_covers_exactly_what_vouchers_cover(market: Market) -> None:
+    job_ids = [market.order(i % 2, i) for i in range(4)]
+    market.until_decided(*job_ids)
+    for _ in range(15):
+        market.beat()
+    epochs = [effect for effect in market.chain if isinstance(effect, PostEpoch)]
+    assert epochs
+    last = epochs[-1]
+    assert last.root.final == sum(item.voucher.message.cumulative for item in last.vouchers)
+
+
+def test_deaf_provider_costs_nobody_anything() -> None:
+    market = Market(Party(0, is_deaf=True), *[Party(i) for i in range(1, 5)])
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    assert verdict_of(market, job_id).outcome is Outcome.ACCEPTED
+
+
+def test_mute_member_of_a_batch_is_faulted() -> None:
+    market = Market(Party(0, is_mute=True), *[Party(i) for i in range(1, 4)])
+    for nonce in range(6):
+        market.until_decided(market.order(0, nonce))
+    mute = next(iter(market.parties))
+    assert market.core.state.providers[mute].final == 0
+    assert market.core.state.faults.get(mute)
+
+
+def test_replay_gives_the_same_state(market: Market) -> None:
+    market.until_decided(market.order(0, 1), market.order(1, 2))
+    again = Coordinator(market.core.rules)
+    for item in market.log:
+        again.step(item)
+    assert again.snapshot() == market.core.snapshot()
+    restored = Coordinator(market.core.rules)
+    restored.restore(market.core.snapshot())
+    assert restored.snapshot() == market.core.snapshot()
+
+
+def test_second_commit_is_refused_as_equivocation(market: Market) -> None:
+    market.order(0, 1)
+    market.deliver()
+    held = next(iter(market.core.state.leases.values()))
+    assert isinstance(held.phase, lease.Committed)
+    party = market.parties[held.provider]
+    other = Commit(held.hash, held.class_id, keccak256(b"other"), ZERO_HASH, Milliseconds(1), Round(0))
+    with pytest.raises(Refused) as caught:
+        market.send(ev.CommitReceived(seal(DOMAIN, other, party.key.sign), party.key.address, is_stored=True))
+    assert caught.value.code is Code.EQUIVOCATION
+
+
+def test_order_beyond_the_allocation_is_refused(market: Market) -> None:
+    with pytest.raises(Refused) as caught:
+        market.order(0, 1, max_price_per_hour=Price(2_000_000_000), budget=Amount(2**90))
+    assert caught.value.code is Code.OVER_ALLOCATION
+    market.order(0, 2)
+    with pytest.raises(Refused) as caught:
+        market.order(0, 2, budget=Amount(999_999))
+    assert caught.value.code is Code.REPLAYED
+
+
+def test_busy_primary_is_matched_anew(market: Market) -> None:
+    job_id = market.order(0, 1)
+    assignment = market.pending.pop().frame.assignment.message  # type: ignore[union-attr]
+    party = market.parties[assignment.provider]
+    decline = Decline(digest(DOMAIN, assignment), DeclineReason.BUSY, UnixSeconds(market.at + 5), UnixSeconds(market.at))
+    market.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+    assert isinstance(market.job(job_id).phase, Matching)
+    market.until_decided(job_id)
+
+
+def test_witness_counts_only_before_its_round(market: Market) -> None:
+    job_id = market.order(0, 1)
+    market.deliver()
+    held = next(iter(market.core.state.leases.values()))
+    assert isinstance(held.phase, lease.Committed)
+    message = Witness(digest(DOMAIN, held.phase.commit.message), held.phase.commit.message.beacon_round, UnixSeconds(market.at))
+    signed = seal(DOMAIN, message, market.sessions[0].sign)
+    market.send(ev.WitnessReceived(signed, market.sessions[0].address))
+    assert market.job(job_id).witness == signed
+    market.until_decided(job_id)
+    market.send(ev.WitnessReceived(signed, market.sessions[0].address))  # repeating it changes nothing
+    late = seal(DOMAIN, replace(message, time=UnixSeconds(market.at)), market.sessions[0].sign)
+    with pytest.raises(Refused) as caught:
+        market.send(ev.WitnessReceived(late, market.sessions[0].address))
+    assert caught.value.code is Code.TOO_LATE

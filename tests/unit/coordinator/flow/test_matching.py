@@ -1,0 +1,315 @@
+"""The columns find what a plain scan finds, however they came to lie as they lie."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.matching import columns, offers
+from quorate_coordinator.core.matching.columns import Bucket, Needs, Row, key_of
+from quorate_coordinator.core.state import HostList, Job, Matching, Provider, State, Trusts
+from quorate_coordinator.core.step_context import Rules, Turn
+from quorate_protocol.cids import document_cid
+from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.offer import Gpu, Hardware, Offer, SlotOffer
+from quorate_protocol.messages.signed import Ack, Assignment, Order, Session
+from quorate_protocol.rules import lease
+from quorate_protocol.rules.audit import StakeSlot
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.rules.lease import Lease
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.trust import Trust
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Bps,
+    Comparator,
+    Hash32,
+    JobKind,
+    Label,
+    Nonce,
+    Price,
+    Seconds,
+    Sequence,
+    Signature,
+    Small,
+    UnixSeconds,
+    VerifyTier,
+)
+from support.markets.matching_scan import choose as scan
+
+NOW = UnixSeconds(1_000_000)
+GIB = 1 << 30
+HOSTS = (HostClass("x86_64", "v3", "AuthenticAMD"), HostClass("ampere", sm_count=108, driver_branch="550"))
+IMAGES = tuple(f"registry.example/image@sha256:{number:064x}" for number in range(3))
+NOBODY, UNSIGNED = Address(bytes(20)), Signature(bytes(65))
+
+
+def owner_of(number: int) -> Address:
+    return Address(number.to_bytes(20, "big"))
+
+
+# ------------------------------------------------------------------------------------------------------------- a bucket
+
+rows = st.builds(
+    lambda number, price, bits, until, memory: (number, price, bits, until, memory),
+    st.integers(0, 40),
+    st.integers(1, 6),
+    st.sampled_from([1, 3, 7]),
+    st.integers(90, 110),
+    st.integers(1, 3),
+)
+changes = st.lists(st.one_of(rows, st.integers(0, 40)), max_size=120)
+
+
+@settings(max_examples=150, deadline=None)
+@given(changes, st.integers(0, 7), st.integers(0, columns.SPREAD_MASK), st.integers(1, 30), st.integers(1, 3), st.sampled_from([1, 3, 7]))
+def test_cheapest_is_that_of_a_plain_sort(
+    steps: "list[tuple[int, int, int, int, int] | int]", price_max: int, start: int, limit: int, memory: int, bits: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "TAIL_MIN", 5)  # merges happen all the time
+        patch.setattr(columns, "CHUNK_FIRST", 4)
+        bucket, known = Bucket(), dict[Address, Row]()
+        for step in steps:
+            if isinstance(step, int):
+                bucket.remove(owner_of(step))
+                known.pop(owner_of(step), None)
+            else:
+                number, price, features, until, size = step
+                row = Row(key_of(price, number), features, until, size, 1)
+                bucket.put(owner_of(number), row)
+                known[owner_of(number)] = row
+        found = bucket.owners_at(bucket.cheapest(Needs(bits, memory, 1), price_max, 100, start, limit))
+        patch.setattr(columns, "REST_MIN", 0)  # and merged because it rests
+        patch.setattr(columns, "REST_ROWS", 10**6)
+        rested = bucket.owners_at(bucket.cheapest(Needs(bits, memory, 1), price_max, 100, start, limit))
+    assert rested == found
+    good = {
+        owner: row
+        for owner, row in known.items()
+        if row.bits & bits == bits and row.until > 100 and row.memory >= memory and row.key >> columns.SPREAD_BITS <= price_max
+    }
+    order = sorted(good, key=lambda owner: (good[owner].key >> columns.SPREAD_BITS, (good[owner].key - start) & columns.SPREAD_MASK))
+    assert found == order[:limit]
+    assert len(bucket) == len(known)
+
+
+def test_everybody_of_one_price_gets_work() -> None:
+    bucket = Bucket()
+    for number in range(5000):
+        bucket.put(owner_of(number), Row(key_of(100, number), 7, 200, 1, 1))
+    first = {
+        bucket.owners_at(bucket.cheapest(Needs(7, 1, 1), 100, 100, int.from_bytes(hash_tuple(step)[:3], "big"), 1))[0]
+        for step in range(2000)
+    }
+    assert len(first) > 1500  # 2000 draws of 5000: 1650 were each exactly as likely as the other
+
+
+def test_a_tail_that_is_only_searched_is_merged() -> None:
+    bucket, needs = Bucket(), Needs(columns.PRESENT | columns.PRICED, 1, 1)
+    for number in range(40):
+        bucket.put(owner_of(number), Row(key_of(100 - number, number), 7, 200, 1, 1))
+    kept = bucket.first(needs, 100, 100)
+    assert bucket.owners_at(kept) == [owner_of(39)]
+    for _ in range(columns.REST_MIN + 1):
+        assert bucket.owners_at(bucket.cheapest(needs, 100, 100, 0, 2)) == [owner_of(39), owner_of(38)]
+        assert bucket.owners_at(bucket.first(needs, 100, 100)) == [owner_of(39)], "an answer that was kept is of rows that have moved"
+    assert kept.tolist() != bucket.first(needs, 100, 100).tolist(), "nothing was merged"
+
+
+def test_who_was_not_found_is_hoped_for_when_somebody_comes() -> None:
+    bucket, needs = Bucket(), Needs(7, 2, 1)
+    bucket.put(owner_of(1), Row(key_of(50, 1), 7, 200, 1, 1))
+    assert not bucket.cheapest(needs, 100, 100, 0, 1).size
+    assert bucket.fail(needs, 100)
+    bucket.put(owner_of(2), Row(key_of(150, 2), 7, 200, 5, 1))  # too dear
+    bucket.put(owner_of(1), Row(key_of(50, 1), 7, 300, 1, 1))  # only lives longer
+    assert bucket.hopeful() == {}
+    bucket.put(owner_of(2), Row(key_of(90, 2), 7, 200, 5, 1))
+    assert bucket.hopeful() == {needs: 90}
+    assert bucket.hopeful() == {}
+
+
+def test_the_expired_are_not_found_and_count_as_new_when_they_come_back() -> None:
+    bucket, needs = Bucket(), Needs(7, 1, 1)
+    bucket.put(owner_of(1), Row(key_of(50, 1), 7, 100, 1, 1))
+    assert not bucket.cheapest(needs, 100, 100, 0, 1).size
+    assert bucket.fail(needs, 100)
+    version = bucket.version
+    bucket.put(owner_of(1), Row(key_of(50, 1), 7, 120, 1, 1))
+    assert bucket.hopeful() == {needs: 50} and bucket.version != version
+
+
+# --------------------------------------------------------------------------------------------------------------- a book
+
+gpus = st.builds(Gpu, st.sampled_from(["A100", "a100", "L4"]), st.just("u"), st.sampled_from([24 * GIB, 80 * GIB]), st.just("550"))
+machines = st.builds(
+    Hardware,
+    st.integers(1, 4),
+    st.sampled_from([1 * GIB, 4 * GIB]),
+    st.just(GIB),
+    st.lists(gpus, max_size=3).map(tuple),
+)
+providers = st.tuples(
+    machines,
+    st.integers(0, 4),  # price
+    st.integers(1, 2),  # count
+    st.integers(0, 2),  # held
+    st.integers(-2, 5),  # seconds to live
+    st.booleans(),  # frozen
+    st.sampled_from([(JobKind.TASK,), (JobKind.TASK, JobKind.SERVICE), (JobKind.SERVICE,)]),
+    st.integers(0, 3),  # network
+    st.integers(0, 2),  # strikes
+    st.booleans(),  # caches the first image
+)
+requests = st.one_of(
+    st.builds(job_spec.Resources, st.integers(100, 3000), st.sampled_from([1 * GIB, 2 * GIB])),
+    st.builds(
+        lambda count, model, vram: job_spec.Resources(1000, GIB, gpu=job_spec.GpuRequest(count, model, vram)),
+        st.integers(1, 2),
+        st.sampled_from(["", "A100", "l4", "H100"]),
+        st.sampled_from([1, 40 * GIB]),
+    ),
+)
+Machine = tuple[Hardware, int, int, int, int, bool, tuple[JobKind, ...], int, int, bool]
+
+
+def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
+    """Puts one provider with its leases and record into the state."""
+    hardware, price, count, held, life, is_frozen, kinds, network, strikes, caches = machine
+    owner = owner_of(number + 1)
+    slot = SlotOffer(host, Small(count), Price(0), Price(price * 1000), Price(0))
+    cached = (job_spec.image_digest(IMAGES[0]),) if caches else ()
+    offer = Offer(
+        owner, Sequence(1), UnixSeconds(NOW + life + 1), (slot,), hardware, "noop", Small(0), kinds, "eu", ZERO_HASH, ZERO_HASH, (), cached
+    )
+    alive = UnixSeconds(NOW + life)
+    state.providers[owner] = Provider(owner, number, owner, owner, hash_tuple(network), offer, Sequence(1), alive, is_frozen)
+    for index in range(held):
+        message = Assignment(hash_tuple(number, index), NOBODY, owner, ZERO_HASH, host.id(), Price(1), Seconds(1), NOW)
+        digest = hash_tuple("lease", number, index)
+        state.leases[digest] = Lease(Envelope(message, UNSIGNED), digest, ZERO_HASH, 0, ZERO_HASH, 0, ZERO_HASH, lease.Assigned())
+        state.occupied[owner] = (*(state.occupied.get(owner) or ()), digest)
+    if strikes:
+        state.trust[owner] = Trusts({ZERO_HASH: Trust(strikes=(UnixSeconds(NOW - 5),) * strikes)})
+
+
+def waiting(resources: job_spec.Resources, host: HostClass, price: int, image: str = IMAGES[0], refused: tuple[Address, ...] = ()) -> Job:
+    """A job that waits for its primary."""
+    spec = job_spec.JobSpec(JobKind.TASK, "job", image, 0, ("true",), "", (), "/scratch", (), resources, Seconds(60), job_spec.Compare())
+    order = Order(
+        client=NOBODY, coordinator=NOBODY, spec_hash=ZERO_HASH, input_root=ZERO_HASH, max_price_per_hour=Price(price), budget=Amount(1),
+        max_executions=Small(1), audit_premium_bps=Bps(0), max_fee_bps=Bps(0), verify_tier=VerifyTier.STANDARD,
+        comparator=Comparator.EXACT, caseable=False, host_class=host.id(), witness=NOBODY, accept_unwitnessed=True,
+        accept_unverified=True, sealed_key_hash=ZERO_HASH, max_recipients=Small(0), expiry=UnixSeconds(NOW + 900), nonce=Nonce(1),
+    )  # fmt: skip
+    session = Session(NOBODY, NOBODY, NOBODY, Amount(1), NOW)
+    ack = Ack(ZERO_HASH, host.id(), NOW, BlockNumber(0), ZERO_HASH, ZERO_HASH, ZERO_HASH, Label.UNVERIFIED, Bps(0), Sequence(0))
+    submission = Submission(Envelope(order, UNSIGNED), Envelope(session, UNSIGNED), spec)
+    return Job(
+        hash_tuple("job"), submission, NOW, Envelope(ack, UNSIGNED), ZERO_HASH, host, ZERO_HASH, 0, Amount(0), Matching(NOW),
+        refused_by=refused,
+    )  # fmt: skip
+
+
+def turn_of(state: State, step: int = 0) -> Turn:
+    """A step's context."""
+    rules = Rules(Domain(1, NOBODY), NOBODY, NOBODY, lambda _: UNSIGNED, DEVNET, Bps(0), 0, b"", ())
+    return Turn(state, rules, NOW, hash_tuple("step", step), list[Effect]())
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(providers, max_size=12),
+    st.lists(st.tuples(st.integers(0, 11), providers), max_size=8),
+    requests,
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.sets(st.integers(1, 12), max_size=3),
+    st.sampled_from(IMAGES),
+    st.sets(st.integers(0, 11), max_size=6),
+)
+def test_the_same_provider_is_chosen_as_by_a_scan(
+    market: list[Machine],
+    changed: list[tuple[int, Machine]],
+    resources: job_spec.Resources,
+    price: int,
+    wanted: int,
+    refused: set[int],
+    image: str,
+    staked: set[int],
+) -> None:
+    host = HOSTS[resources.gpu is not None]
+    state = State()
+    with state.transaction():
+        for number, machine in enumerate(market):
+            fill(state, machine, number, host)
+        slots = [StakeSlot(i, owner_of(n + 1), NOBODY, NOBODY, ZERO_HASH, BlockNumber(0)) for i, n in enumerate(sorted(staked))]
+        state.hosts[host.id()] = HostList(tuple(slots))
+    asked = waiting(resources, host, price * 1000, image, tuple(owner_of(number) for number in sorted(refused)))
+    offers.choose(turn_of(state), asked)  # the index is there before the changes
+    state.begin()
+    for number, machine in changed:
+        fill(state, machine, number, host)
+    assert offers.choose(turn_of(state, 1), asked, wanted) == scan(turn_of(state, 1), asked, wanted)
+    state.rollback()
+    assert offers.choose(turn_of(state, 2), asked, wanted) == scan(turn_of(state, 2), asked, wanted)
+    restored = State()
+    restored.restore(state.snapshot())
+    assert offers.choose(turn_of(restored, 2), asked, wanted) == offers.choose(turn_of(state, 2), asked, wanted)
+
+
+def test_of_equal_prices_who_has_the_image_is_taken_and_who_was_struck_is_not() -> None:
+    state, host = State(), HOSTS[0]
+    plain: Machine = (Hardware(4, 4 * GIB, GIB), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    with state.transaction():
+        for number in range(5):
+            fill(state, plain, number, host)
+        fill(state, (*plain[:7], 1, 0, True), 5, host)
+        fill(state, (*plain[:7], 2, 1, False), 6, host)
+    asked = waiting(job_spec.Resources(), host, 5000)
+    for step in range(20):
+        ranked = [item.provider.owner for item in offers.choose(turn_of(state, step), asked, 3)]
+        assert ranked[0] == owner_of(6) and ranked[-1] == owner_of(7)
+        assert ranked[1] in {owner_of(number) for number in range(1, 6)}, "one of a network, whoever it is"
+
+
+def test_a_class_is_chosen_by_its_owners_among_those_that_fit() -> None:
+    state, host = State(), HOSTS[0]
+    small: Machine = (Hardware(1, GIB, GIB), 2, 1, 2, 5, False, (JobKind.TASK,), 0, 0, False)
+    other = replace(host, level="v4")
+    with state.transaction():
+        fill(state, small, 0, host)
+        fill(state, (Hardware(4, 4 * GIB, GIB), *small[1:]), 1, other)
+        state.hosts[host.id()] = HostList((StakeSlot(0, owner_of(1), NOBODY, NOBODY, ZERO_HASH, BlockNumber(0)),))
+    spec = waiting(job_spec.Resources(), host, 5000).submission.spec
+    big = waiting(job_spec.Resources(2000, 2 * GIB), host, 5000).submission.spec
+    assert offers.class_for(turn_of(state), ZERO_HASH, spec, Price(5000)) == host.id(), "busy or not"
+    assert offers.class_for(turn_of(state), ZERO_HASH, big, Price(5000)) == other.id()
+    assert offers.class_for(turn_of(state), host.id(), big, Price(5000)) is None
+    assert offers.class_for(turn_of(state), ZERO_HASH, spec, Price(1999)) is None
+    assert offers.offers_for(turn_of(state), host.id(), spec, Price(5000)) == (1, 2000)
+    assert offers.host_of(turn_of(state), other.id()) == other
+
+
+def test_an_image_named_by_cid_counts_as_cached() -> None:
+    state, host = State(), HOSTS[0]
+    plain: Machine = (Hardware(4, 4 * GIB, GIB), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    image = document_cid(b"archive")
+    with state.transaction():
+        for number in range(4):
+            fill(state, (*plain[:7], number, 0, False), number, host)
+        provider = state.providers[owner_of(3)]
+        assert provider.offer is not None
+        state.providers[owner_of(3)] = replace(provider, offer=replace(provider.offer, cached=(Hash32(job_spec.image_digest(image)),)))
+    asked = waiting(job_spec.Resources(), host, 5000, image)
+    assert {offers.choose(turn_of(state, step), asked)[0].provider.owner for step in range(10)} == {owner_of(3)}

@@ -1,0 +1,106 @@
+"""A receipt's size follows the tries of its draw, not the market's size; what stores it need not carry it (docs/decisions/0007)."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import Effect, StoreReceipt, StoreSpec
+from quorate_coordinator.core.records import receipts
+from quorate_coordinator.core.state import AwaitingRound, BeaconUsed, Decided, HostList
+from quorate_protocol.cids import document_cid
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages import receipt
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Hash32, Round, Sequence, UnixSeconds
+from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.crypto import recover
+from support.markets.scripted_market import HOST, Market, Party
+
+BASE_BYTES = 10_000  # a job with one auditor: 13 signed messages, its spec and two reveals
+JOURNAL_BYTES = 30_000
+SHOWN_BYTES = 2_100  # one slot with its path, in a list of up to a million
+CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
+
+
+def market_of(slots: int) -> Market:
+    """Five owners with so many slots between them."""
+    market = Market(*(Party(number) for number in range(5)))
+    few = market.core.state.hosts[HOST.id()].slots
+    with market.core.state.transaction():
+        market.core.state.hosts[HOST.id()] = HostList(tuple(replace(few[index % 5], index=index) for index in range(slots)))
+    return market
+
+
+@pytest.mark.parametrize("slots", [8, 400, 10_000])
+def test_receipts_stay_small(slots: int) -> None:
+    market = market_of(slots)
+    jobs = [market.order(0, number) for number in range(1, 4)]
+    market.until_decided(*jobs)
+    for data in market.receipts:
+        body = canonical.decode(receipt.Receipt, data)
+        report = receipt.verify(receipt.document(body), recover, verify_round)
+        assert report.valid, report.failures
+        assert body.taken_from_chain.list_length == slots
+        tries = max(body.batches[0].message.slots) + 1
+        assert 1 <= len(body.slots) <= tries
+        assert len(data) < BASE_BYTES + len(body.slots) * SHOWN_BYTES, f"{len(data)} bytes after {tries} tries over {slots} slots"
+    print(f"{slots} slots: receipts of {sorted(len(data) for data in market.receipts)} bytes")
+
+
+def test_effects_name_documents() -> None:
+    market = market_of(400)
+    market.until_decided(market.order(0, 1))
+    documents = [effect for effect in market.chain if isinstance(effect, StoreSpec | StoreReceipt)]
+    assert len(documents) == 2
+    for effect in documents:
+        data = receipts.document(market.core.state, market.core.rules, effect)
+        assert data is not None and len(CODEC.encode_effect(effect)) < 400
+        assert not isinstance(effect, StoreReceipt) or document_cid(data) == effect.cid
+
+
+@pytest.mark.parametrize("slots", [8, 400, 10_000])
+def test_the_journal_of_a_job_stays_small(slots: int) -> None:
+    """Its events, and all effects of these steps."""
+    market = market_of(slots)
+    begun, effects = len(market.log), len(market.effects)
+    market.until_decided(market.order(0, 1))
+    events = sum(len(CODEC.encode_event(item.event)) for item in market.log[begun:])
+    performed = sum(len(CODEC.encode_effect(effect)) for effect in market.effects[effects:])
+    print(f"{slots} slots: {events} bytes of events and {performed} of effects a job")
+    assert events + performed < JOURNAL_BYTES
+
+
+def test_the_same_bytes_whenever_a_receipt_is_stored() -> None:
+    """A store that was away for long: the job is being examined again, or has another verdict, or is gone."""
+    market = market_of(8)
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    state, rules = market.core.state, market.core.rules
+    (effect,) = [effect for effect in market.chain if isinstance(effect, StoreReceipt)]
+    job = state.jobs[job_id]
+    assert isinstance(job.phase, Decided)
+    again = AwaitingRound(len(job.batches), 1, Round(9), ())
+    later = BeaconUsed(Round(9), b"later", b"later")
+    with state.transaction():
+        state.jobs[job_id] = replace(job, phase=again, held_verdict=job.phase.verdict, beacons=(*job.beacons, later))
+    assert receipts.document(state, rules, effect) == market.receipts[0]
+    other = replace(job.phase.verdict, message=replace(job.phase.verdict.message, seq=Sequence(99)))
+    with state.transaction():
+        state.jobs[job_id] = replace(job, phase=Decided(other, True, UnixSeconds(0)))
+    with pytest.raises(Refused, match="another verdict"):
+        receipts.document(state, rules, effect)
+    with state.transaction():
+        del state.jobs[job_id]
+    assert receipts.document(state, rules, effect) is None
+    assert list(receipts.job_documents(state, rules, Hash32(job_id))) == []
+
+
+def test_what_is_stored_before_a_job_leaves() -> None:
+    market = market_of(8)
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    found = {cid: write() for cid, write in receipts.job_documents(market.core.state, market.core.rules, job_id)}
+    assert all(document_cid(data) == cid for cid, data in found.items())
+    assert list(found.values()) == [market.core.state.jobs[job_id].submission.spec.encode(), market.receipts[0]]

@@ -1,0 +1,65 @@
+"""A coordinator that signs a changed receipt with its own key: what it bound itself to before the draw is held against it (PROTOCOL §5
+Draw, §7). A changed byte breaks a signature; these break none.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.messages import receipt
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.receipt import Receipt
+from quorate_protocol.messages.signed import CommitSet
+from quorate_protocol.rules.audit import is_audited, seed
+from quorate_protocol.units import PPM_ONE, Ppm, VerifyTier
+from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.crypto import recover
+from support.markets.large_market import LargeMarket
+from support.markets.scripted_market import DOMAIN, STATEMENT, Market, Party
+
+
+@lru_cache(maxsize=1)
+def small() -> Receipt:
+    market = Market(*[Party(number) for number in range(3)])
+    market.until_decided(market.order(0, 1))
+    return canonical.decode(Receipt, market.receipts[0])
+
+
+def signed_anew(body: Receipt, **changes: object) -> Receipt:
+    """With another first CommitSet, signed by the coordinator's key."""
+    first: CommitSet = replace(body.batches[0].message, **changes)  # type: ignore[arg-type]
+    return replace(body, batches=(seal(DOMAIN, first, STATEMENT.sign), *body.batches[1:]))
+
+
+def failures(body: Receipt) -> set[str]:
+    return {check.name for check in receipt.verify(receipt.document(body), recover, verify_round).failures}
+
+
+def test_a_secret_that_was_chosen_after_the_round_is_noticed() -> None:
+    """Of three owners every other secret draws the same auditor: nothing but the Ack's hash of it is wrong then."""
+    assert failures(small()) == set()
+    found = [failures(signed_anew(small(), secret=hash_tuple("another secret", number))) for number in range(24)]
+    assert all("hash:secret[0]" in names for names in found)
+    assert {"hash:secret[0]"} in found, "it may be all that is wrong"
+
+
+def test_a_rate_below_what_rule_and_witness_ask_is_noticed() -> None:
+    lower = Ppm(PPM_ONE - 1)
+    body = small()
+    message = body.batches[0].message
+    draw = seed(sha256(body.beacons[0].signature), message.job_id, message.secret, 0)
+    assert is_audited(draw, lower), "and with it the draw would have been the same"
+    assert failures(signed_anew(body, audit_ppm=lower)) == {"rate[0]"}
+
+
+def test_an_audit_that_the_round_did_not_ask_for_is_noticed() -> None:
+    """Who is spared and who is not is the beacon's to say: one that it spared has no auditors."""
+    market = LargeMarket()
+    first = market.order(0, 1, accept_unwitnessed=True, verify_tier=VerifyTier.LEAN)
+    market.until_decided(first)
+    body = canonical.decode(Receipt, market.receipts[0])
+    assert failures(body) == set() and body.batches[0].message.slots, "a newcomer's: audited at a rate of one"
+    draw = seed(sha256(body.beacons[0].signature), body.batches[0].message.job_id, body.batches[0].message.secret, 0)
+    spared = next(ppm for ppm in (PPM_ONE // 2, 100_000, 20_000, 1) if not is_audited(draw, Ppm(ppm)))
+    assert "rate[0]" in failures(signed_anew(body, audit_ppm=Ppm(spared)))

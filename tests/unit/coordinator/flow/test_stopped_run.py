@@ -1,0 +1,34 @@
+"""A run that its client stopped: the receipt tells it apart from one that nobody carried to an end."""
+
+from quorate.trust.charge_verification import Known, judge
+from quorate_coordinator.core import events as ev
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages import receipt
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.receipt import Receipt
+from quorate_protocol.messages.signed import Stop
+from quorate_protocol.units import Outcome, UnixSeconds
+from quorate_runtime.keys.crypto import recover
+from sim.parties import is_beacon_signature
+from support.markets.scripted_market import DOMAIN, Market, Party
+
+
+class _Impatient(Market):
+    """Its client stops every job as soon as a provider has accepted it."""
+
+    def send(self, event: ev.Event) -> object:
+        reply = super().send(event)
+        if isinstance(event, ev.AcceptReceived):
+            stop = Stop(self.core.state.leases[event.accept.message.assignment_hash].job_id, UnixSeconds(self.at))
+            super().send(ev.StopReceived(seal(DOMAIN, stop, self.sessions[0].sign), self.sessions[0].address))
+        return reply
+
+
+def test_a_stopped_run_is_told_from_others_and_its_time_is_paid() -> None:
+    market = _Impatient(*(Party(number) for number in range(4)))
+    market.until_decided(market.order(0, 1))
+    found = canonical.decode(Receipt, market.receipts[0])
+    order, ack = found.order.message, found.ack.message
+    known = Known(order, ack, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, found.timing, recover, is_beacon_signature)
+    stopped = judge(known, receipt.document(found), found.verdict)
+    assert stopped.is_stopped and stopped.verdict.outcome is Outcome.LAPSED and stopped.charged > 0

@@ -1,0 +1,30 @@
+"""Documents between verdict and store: within their room, and never another's bytes."""
+
+from quorate_coordinator.core.effects import StoreReceipt
+from quorate_coordinator.core.records.document_cache import WaitingDocuments
+from quorate_coordinator.core.records.receipts import document
+from quorate_protocol.cids import document_cid
+from support.markets.scripted_market import Market, Party
+
+
+def test_the_oldest_make_room() -> None:
+    waiting = WaitingDocuments(bytes_max=10)
+    waiting.put("a", b"12345")
+    waiting.put("b", b"12345")
+    waiting.put("b", b"1234")
+    assert waiting.take("a") == b"12345" and waiting.take("a") is None
+    waiting.put("c", b"1234567")
+    assert waiting.take("b") is None and waiting.take("c") == b"1234567"
+    waiting.put("d", b"more than there is room for")
+    assert waiting.take("d") is None
+
+
+def test_what_waits_is_what_would_be_made() -> None:
+    market = Market(*(Party(number) for number in range(4)))
+    market.until_decided(market.order(0, 1))
+    effect = next(item for item in market.chain if isinstance(item, StoreReceipt))
+    state, rules = market.core.state, market.core.rules
+    kept = document(state, rules, effect)
+    assert state.receipts.take(effect.cid) is None, "it was given away"
+    made = document(state, rules, effect)
+    assert kept is not None and kept == made and document_cid(made) == effect.cid

@@ -1,0 +1,47 @@
+"""What an Order rests on: a view of the chain of the last ten minutes, and a class that strangers chose (PROTOCOL §2, §3 Ack)."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorate_coordinator.core import queries
+from quorate_protocol.limits import DAY, DEVNET
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Hash32, Price, Seconds, UnixSeconds
+from support.markets.large_market import LargeMarket
+from support.markets.scripted_market import HOST, Market, Party, a_spec
+
+
+def test_the_block_of_an_ack_is_at_most_ten_minutes_old() -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    market.hears_blocks = False
+    heard = market.core.state.own.block_time
+    while market.at < heard + DEVNET.ack_age_max:
+        market.beat()
+    known = market.order(0, 1)
+    market.beat()
+    with pytest.raises(Refused) as refused:
+        market.order(0, 2)
+    assert refused.value.code is Code.BUSY and "chain" in refused.value.detail
+    market.until_decided(known)
+    market.hears_blocks = True
+    market.until_decided(market.order(0, 2))
+
+
+def test_any_class_is_one_of_many_owners_who_have_been_there_for_long() -> None:
+    market = LargeMarket()
+    age = 14 * DAY
+    rules = market.core.rules
+    market.core.rules = replace(rules, limits=replace(rules.limits, class_owners_min_any=9, class_owner_age=Seconds(age)))
+    with pytest.raises(Refused) as refused:
+        market.order(0, 1)
+    assert refused.value.code is Code.TOO_FEW_OWNERS and HOST.id().hex() in refused.value.detail
+    asked = market.core.state, market.core.rules, UnixSeconds(market.at), a_spec("asked"), Price(10**6), False
+    assert "who names none needs 9" in queries.plan_view(*asked).nearest and queries.plan_view(*asked, HOST.id()).nearest == ""
+    assert queries.plan_view(*asked, Hash32(b"\1" * 32)).nearest.startswith("no live offer of host class 0x0101")
+    market.order(0, 2, host_class=HOST.id())
+    market.core.rules = replace(rules, limits=replace(rules.limits, class_owners_min_any=9, class_owner_age=Seconds(0)))
+    market.order(0, 3)
+    market.core.rules = replace(rules, limits=replace(rules.limits, class_owners_min_any=10))
+    with pytest.raises(Refused):
+        market.order(0, 4)

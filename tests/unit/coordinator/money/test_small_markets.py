@@ -1,0 +1,55 @@
+"""Where a market is small: fewer than eight distinct staked owners, and a devnet whatever it has (PROTOCOL §5 Small markets)."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorate_coordinator.core import events as ev
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, BlockNumber, Hash32, Label, Small, UnixSeconds
+from support.markets.scripted_market import HOST, Market, Party
+
+
+def market_of(owners: int, name: str) -> Market:
+    made = Market(*[Party(number) for number in range(owners)])
+    made.core.rules = replace(made.core.rules, limits=replace(DEVNET, name=name))
+    return made
+
+
+def rule_of(market: Market, job_id: Hash32) -> Label:
+    return market.job(job_id).ack.message.rule
+
+
+@pytest.mark.parametrize(
+    ("owners", "name", "expected"),
+    [(8, "mainnet", Label.ADAPTIVE), (7, "mainnet", Label.QUORUM_2), (3, "mainnet", Label.QUORUM_2), (9, "devnet", Label.QUORUM_2)],
+)
+def test_eight_owners_make_a_large_market_and_seven_a_small_one(owners: int, name: str, expected: Label) -> None:
+    market = market_of(owners, name)
+    assert rule_of(market, market.order(0, 1)) is expected
+
+
+def test_owners_are_counted_and_not_their_slots() -> None:
+    market = market_of(7, "mainnet")
+    owner, block = next(iter(market.parties)), BlockNumber(market.core.state.own.block + 1)
+    opened = tuple(ev.SlotOpened(HOST.id(), 7 + place, owner, block) for place in range(5))
+    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), opened))
+    assert rule_of(market, market.order(0, 1)) is Label.QUORUM_2
+
+
+def test_an_order_that_allows_one_execution_finds_no_quorum() -> None:
+    market = market_of(3, "devnet")
+    with pytest.raises(Refused) as refused:
+        market.order(0, 1, max_executions=Small(1))
+    assert refused.value.code is Code.BAD_AMOUNT
+
+
+def test_who_has_no_stake_is_neither_matched_nor_drawn_where_others_have_one() -> None:
+    """However cheap its offer is: what it would lose by a lie is what makes its word worth something."""
+    market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
+    cheapest, block = next(iter(market.parties)), BlockNumber(market.core.state.own.block + 1)
+    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (ev.SlotClosed(HOST.id(), 0, block),)))
+    for number in range(1, 9):
+        market.until_decided(market.order(number % 2, number))
+    assert {lease.provider for lease in market.core.state.leases.values()} == set(market.parties) - {cheapest}

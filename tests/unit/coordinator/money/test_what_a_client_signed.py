@@ -1,0 +1,210 @@
+"""What a client signed bounds what it pays, and nobody signs in its place (PROTOCOL §1 I4, §4, §5 Draw, §6 Voucher)."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorate.errors import EvidenceError
+from quorate.trust.charge_verification import Known, check_ordered, judge
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import orders
+from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Matching, Running
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.receipt import Receipt, document
+from quorate_protocol.messages.signed import Stop, Voucher, Witness
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.lease import Accepted, Committed
+from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Nonce, Outcome, Small, UnixSeconds
+from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.crypto import KeySigner, recover
+from support.markets.large_market import LargeMarket
+from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
+
+WATCHER, STRANGER = KeySigner(b"\x61" * 32), KeySigner(b"\x62" * 32)
+
+
+def test_a_fee_above_the_one_that_it_signed_is_refused() -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    market.order(0, 1)
+    for fee, is_taken in ((500, True), (501, False)):
+        market.core.rules = replace(market.core.rules, fee_bps=Bps(fee))
+        if is_taken:
+            market.order(0, fee)
+            continue
+        with pytest.raises(Refused) as refused:
+            market.order(0, fee)
+        assert refused.value.code is Code.PRICE_TOO_HIGH and "maxFeeBps 500" in refused.value.detail
+
+
+def vouch(market: Market, amount: int, signer: KeySigner | None = None, coordinator: Address = COORDINATOR.address) -> None:
+    voucher = Voucher(market.clients[0].address, coordinator, Amount(amount), Nonce(0))
+    key = signer or market.sessions[0]
+    market.send(ev.VoucherReceived(seal(DOMAIN, voucher, key.sign), key.address))
+
+
+def test_a_voucher_counts_up_to_what_was_charged_grows_and_is_its_sessions() -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    everybody, market.clients = market.clients, []  # nobody vouches by itself
+    job_id = _order(market, everybody)
+    market.until_decided(job_id)
+    market.clients = everybody
+    charged = market.core.state.clients[everybody[0].address].charged
+    assert charged == 2040
+    refusals = [
+        (charged + 1, None, COORDINATOR.address, Code.BAD_AMOUNT),
+        (charged, STRANGER, COORDINATOR.address, Code.WRONG_SIGNER),
+        (charged, None, STRANGER.address, Code.WRONG_SIGNER),
+    ]
+    for amount, signer, coordinator, code in refusals:
+        with pytest.raises(Refused) as refused:
+            vouch(market, amount, signer, coordinator)
+        assert refused.value.code is code
+    vouch(market, charged - 1)
+    assert market.core.state.clients[everybody[0].address].vouched == charged - 1
+    assert not any(provider.final for provider in market.core.state.providers.values()), "one unit is missing: it stays held"
+    with pytest.raises(Refused) as refused:
+        vouch(market, charged - 2)
+    assert refused.value.code is Code.STALE
+    vouch(market, charged)
+    assert sum(provider.final for provider in market.core.state.providers.values()) == 2000
+
+
+def _order(market: Market, everybody: list[KeySigner]) -> Hash32:
+    market.clients = everybody
+    job_id = market.order(0, 1)
+    market.clients = []
+    return job_id
+
+
+@pytest.mark.parametrize("watcher", [None, WATCHER])
+def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySigner | None) -> None:
+    market = LargeMarket()
+    job_id = market.order(0, 1) if watcher is None else _watched(market, watcher)
+    while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
+        market.beat()
+    right = watcher or market.sessions[0]
+    wrong = [STRANGER, market.clients[0], market.sessions[1], market.sessions[0] if watcher else WATCHER]
+    message = Witness(market.job(job_id).commits[0], phase.round, UnixSeconds(market.at))
+    for key in wrong:
+        with pytest.raises(Refused) as refused:
+            market.send(ev.WitnessReceived(seal(DOMAIN, message, key.sign), key.address))
+        assert refused.value.code is Code.WRONG_SIGNER and market.job(job_id).witness is None
+    other = replace(message, beacon_round=phase.round + 1)
+    with pytest.raises(Refused):
+        market.send(ev.WitnessReceived(seal(DOMAIN, other, right.sign), right.address))
+    market.send(ev.WitnessReceived(seal(DOMAIN, message, right.sign), right.address))
+    assert market.job(job_id).witness is not None
+
+
+def _watched(market: Market, watcher: KeySigner) -> Hash32:
+    """An order that names a watcher: the market's own orders name none, so its signed one is made anew."""
+    taken: list[ev.Event] = []
+    send, market.send = market.send, taken.append  # type: ignore[method-assign]
+    market.order(0, 1)
+    market.send = send  # type: ignore[method-assign]
+    event = next(item for item in taken if isinstance(item, ev.OrderReceived))
+    message = replace(event.submission.order.message, witness=watcher.address)
+    submission = replace(event.submission, order=seal(DOMAIN, message, market.sessions[0].sign))
+    market.send(ev.OrderReceived(submission))
+    (job_id,) = market.core.state.live.keys()
+    return job_id
+
+
+def test_a_commit_whose_ciphertext_nobody_has_is_refused() -> None:
+    """Its provider could never reveal, and say whatever it likes when it is time."""
+    market = Market(*[Party(number) for number in range(3)])
+    send, seen = market.send, []
+
+    def without_store(event: ev.Event) -> object:
+        if isinstance(event, ev.CommitReceived):
+            with pytest.raises(Refused) as refused:
+                send(replace(event, is_stored=False))
+            seen.append(refused.value.code)
+            lease = market.core.state.leases[event.commit.message.assignment_hash]
+            assert isinstance(lease.phase, Accepted)
+        return send(event)
+
+    market.send = without_store  # type: ignore[method-assign]
+    market.order(0, 1)
+    market.deliver()
+    assert seen == [Code.NOT_STORED]
+    assert all(isinstance(lease.phase, Committed) for lease in market.core.state.leases.values())
+
+
+def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> None:
+    """With fewer than three answers it may as well be a liar's doing: the client pays nothing, the fund what it can."""
+    market = Market(Party(0, lies=True), Party(1), Party(2, is_deaf=True))
+    job_id = market.order(0, 1, max_executions=Small(2))
+    market.until_decided(job_id)
+    phase, client = market.job(job_id).phase, market.core.state.clients[market.clients[0].address]
+    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.UNRESOLVED and not phase.verdict.message.faulted
+    assert client.charged == client.reserved == 0 and not market.core.state.faults
+
+
+def test_who_never_revealed_is_not_paid_for_a_program_that_gives_different_answers() -> None:
+    mute = Party(3, is_mute=True)
+    market = Market(*[Party(number, lies=True) for number in range(3)], mute)
+    job_id = market.order(0, 1, max_executions=Small(4))
+    market.until_decided(job_id, seconds=200)
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.UNRESOLVED
+    paid = {owner: provider.final + provider.held for owner, provider in market.core.state.providers.items()}
+    assert mute.commits and paid[mute.owner] == 0 and sum(amount > 0 for amount in paid.values()) == 3
+
+
+@pytest.mark.parametrize("is_assigned", [False, True])
+def test_a_stop_before_anything_ran_is_its_sessions_and_costs_nothing(is_assigned: bool) -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    jobs = [market.order(0, number) for number in range(1, 5)]  # three slots: the last one waits
+    job_id = jobs[0] if is_assigned else jobs[-1]
+    assert isinstance(market.job(job_id).phase, Running if is_assigned else Matching)
+    client = market.clients[0].address
+    before, reserved = market.core.state.clients[client].reserved, market.job(job_id).reserved
+    message = Stop(job_id, UnixSeconds(market.at))
+    for key in (STRANGER, market.sessions[1], market.clients[0]):
+        with pytest.raises(Refused) as refused:
+            market.send(ev.StopReceived(seal(DOMAIN, message, key.sign), key.address))
+        assert refused.value.code is Code.NOT_YOURS
+    market.send(ev.StopReceived(seal(DOMAIN, message, market.sessions[0].sign), market.sessions[0].address))
+    assert isinstance(market.job(job_id).phase, Ended) and reserved > 0
+    assert market.core.state.clients[client].reserved == before - reserved and not market.core.state.clients[client].charged
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_taken"),
+    [({}, True), ({"rule": Label.UNVERIFIED}, False), ({"rule": Label.NONE}, False), ({"host_class": Hash32(b"\x07" * 32)}, True)],
+)
+def test_an_ack_of_a_weaker_rule_than_was_ordered_is_none(changes: dict[str, object], is_taken: bool) -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    job = market.job(market.order(0, 1))
+    ack, order = replace(job.ack.message, **changes), job.submission.order.message  # type: ignore[arg-type]
+    if is_taken:
+        check_ordered(ack, order)
+    else:
+        with pytest.raises(EvidenceError, match="was not ordered"):
+            check_ordered(ack, order)
+    if changes.get("rule") is Label.UNVERIFIED:
+        check_ordered(ack, replace(order, accept_unverified=True))
+    if "host_class" in changes:
+        with pytest.raises(EvidenceError, match="another host class"):
+            check_ordered(ack, replace(order, host_class=job.ack.message.host_class))
+
+
+@pytest.mark.parametrize(("fee", "is_taken"), [(500, True), (501, False)])
+def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(fee: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it came to take the order: its client signs no voucher for it."""
+    monkeypatch.setattr(orders, "rate_fee", lambda turn: 0)
+    market = Market(*[Party(number) for number in range(3)])
+    market.core.rules = replace(market.core.rules, fee_bps=Bps(fee))
+    market.until_decided(market.order(0, 1))
+    found = canonical.decode(Receipt, market.receipts[0])
+    known = Known(
+        found.order.message, found.ack.message, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, found.timing, recover,
+        verify_round,
+    )  # fmt: skip
+    if is_taken:
+        assert judge(known, document(found), found.verdict).charged == 2_100
+        return
+    with pytest.raises(EvidenceError, match="maxFeeBps"):
+        judge(known, document(found), found.verdict)

@@ -1,0 +1,57 @@
+"""Limits and counters written to and read from both versions of control groups, on folders that look like the kernel's."""
+
+from pathlib import Path
+
+from quorate_node.executors.cgroups import Counters, LeaseLimits, counts_by_namespace, lease_counters, make_lease_groups
+
+LIMITS = LeaseLimits(memory_bytes=64 << 20, pids=33, cpu_millis=1500)
+
+
+def test_version_1(tmp_path: Path) -> None:
+    for name in ("memory", "pids", "cpu", "cpuacct"):
+        (tmp_path / name).mkdir()
+    swap = tmp_path / "memory/quorate/lease/memory.memsw.limit_in_bytes"
+    swap.parent.mkdir(parents=True)
+    swap.touch()
+    made = make_lease_groups("lease", LIMITS, tmp_path)
+    assert made is not None
+    assert set(made.folders) == {tmp_path / name / "quorate/lease" for name in ("memory", "pids", "cpu", "cpuacct")}
+    assert made.kills == tmp_path / "memory/quorate/lease/memory.oom_control"
+    read = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    assert read == {
+        "memory.limit_in_bytes": "67108864", "memory.memsw.limit_in_bytes": "67108864", "pids.max": "33", "cpu.cfs_period_us": "100000",
+        "cpu.cfs_quota_us": "150000",
+    }  # fmt: skip
+    (tmp_path / "cpuacct/quorate/lease/cpuacct.usage").write_text("2500000000\n")
+    (tmp_path / "memory/quorate/lease/memory.max_usage_in_bytes").write_text("1000\n")
+    assert lease_counters("lease", tmp_path) == Counters(2500, 1000)
+
+
+def test_version_2(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").touch()
+    made = make_lease_groups("lease", LIMITS, tmp_path)
+    assert made is not None
+    group = tmp_path / "quorate/lease"
+    assert made.folders == (group,)
+    assert made.kills == group / "memory.events"
+    written = {path.name: path.read_text() for path in group.iterdir()}
+    assert written == {"memory.max": "67108864", "pids.max": "33", "cpu.max": "150000 100000"}
+    for parent in (tmp_path, tmp_path / "quorate"):
+        assert (parent / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
+    (group / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
+    (group / "memory.peak").write_text("1000\n")
+    assert lease_counters("lease", tmp_path) == Counters(2500, 1000)
+
+
+def test_none_where_there_is_nothing_to_write_to(tmp_path: Path) -> None:
+    assert make_lease_groups("lease", LIMITS, tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+    for name in ("memory", "pids", "cpu"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "pids/quorate").touch()  # in the way, as a read-only hierarchy would be
+    assert make_lease_groups("lease", LIMITS, tmp_path) is None
+
+
+def test_kernels_that_count_processes_of_each_namespace() -> None:
+    releases = ("6.18.44-fc", "5.14.0-503.el9.x86_64", "5.13.19", "4.18.0", "4.4.0", "strange")
+    assert [counts_by_namespace(release) for release in releases] == [True, True, False, False, False, False]

@@ -1,0 +1,90 @@
+"""A provider whose disk is full: it took an Assignment that it could not write down, and ended by it in the middle of others."""
+
+import asyncio
+import errno
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from quorate_node import periodic
+from quorate_node.chain.court_follower import DocketFollower
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.ops.status import status_of
+from quorate_protocol.messages.signed import FreeSlots
+from quorate_runtime.clock import VirtualClock
+from quorate_runtime.process.health import Board, Problem
+from support.markets.provider_world import OPERATOR, make_terms
+
+
+@dataclass
+class Herald:
+    """Looks at the disk after each heartbeat: there is room, then none, then room again."""
+
+    board: Board
+    sent: list[int] = field(default_factory=list)
+    enough: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def send_heartbeat(self, free: tuple[FreeSlots, ...]) -> int:
+        self.sent.append(sum(item.free for item in free))
+        self.board.put("disk", "0 MiB are free" if len(self.sent) == 1 else "")
+        if len(self.sent) == 3:
+            self.enough.set()
+        return 1
+
+
+async def test_no_slot_is_free_while_the_disk_is_full() -> None:
+    board, core = Board(), ProviderCore(make_terms())
+    herald = Herald(board)
+    beats = asyncio.create_task(periodic.beat(core, herald, VirtualClock(), board))  # type: ignore[arg-type]  # as far as it is needed
+    await herald.enough.wait()
+    beats.cancel()
+    slots = sum(item.free for item in core.free_slots())
+    assert slots and herald.sent[:3] == [slots, 0, slots]
+
+
+def test_the_status_shows_the_slots_that_are_offered() -> None:
+    """It said that one was free, while heartbeats offered none."""
+    core = ProviderCore(make_terms())
+    shown = [status_of(core, OPERATOR.address, "", (), (Problem(name, "x"),)).free_slots for name in ("chain", "disk")]
+    assert shown == [(1,), (0,)]
+
+
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+TRIES_AN_HOUR = 1_800
+
+
+async def test_a_status_file_that_cannot_be_written_is_told_of_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
+    """It was a line every two seconds."""
+    tries = 0
+
+    def write() -> None:
+        nonlocal tries
+        tries += 1
+        if tries == TRIES_AN_HOUR + 10:
+            raise asyncio.CancelledError
+        if tries != TRIES_AN_HOUR + 5:
+            raise NO_SPACE
+
+    with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
+        await periodic.write_status(write, VirtualClock())
+    failed, again = "the status file cannot be written: [Errno 28] No space left on device", "the status file is written again"
+    assert caplog.messages == [failed, failed, again, failed]
+
+
+class Away:
+    """A chain client that fails so often, and then ends the test."""
+
+    tries = 0
+
+    async def head(self) -> None:
+        self.tries += 1
+        raise asyncio.CancelledError if self.tries > TRIES_AN_HOUR + 5 else NO_SPACE
+
+
+async def test_a_court_that_cannot_be_followed_is_told_of_once_an_hour(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    docket = DocketFollower(Away(), None, None, VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]  # no more is asked
+    with pytest.raises(asyncio.CancelledError):
+        await docket.run()
+    assert caplog.messages == ["the court cannot be followed: [Errno 28] No space left on device"] * 2

@@ -1,0 +1,106 @@
+"""The volumes that an image declares: which are covered, which are refused, and what an engine adds unasked."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from quorate_content.image_archive import read_archive
+from quorate_node.executors.docker.hardened_profile import EngineFacts, ImageFacts, Places, container_request, strange_mounts
+from quorate_node.images.image_volumes import VOLUMES_MAX, covers
+from quorate_protocol.refusals import Code, Refused
+from support.executors.executor_cases import MIB, python_task
+from support.executors.image_archives import Member, entry, image_entries, tar
+
+PLACES = Places((("/store/a", "/inputs/a"),), "outputs-volume", is_volume=True)
+
+
+def archive_with(folder: Path, volumes: object) -> Path:
+    path = folder / "image.tar"
+    path.write_bytes(tar(image_entries([tar([entry("data", kind=tarfile.DIRTYPE)])], {"Volumes": volumes})))
+    return path
+
+
+def test_what_is_covered() -> None:
+    declared = ("/data/", "//data", "/var/lib/db", "/data/deep", "/tmp", "/tmp/x", "/scratch", "/outputs", "/inputs/a", "/etc/app")
+    assert covers(declared, ("/inputs/a",)) == ("/data", "/data/deep", "/etc/app", "/tmp/x", "/var/lib/db")
+    assert covers((), ()) == ()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/", "", ".", "data", "rel/x", "/..", "/data/../proc", "/proc", "/proc/sys", "/sys/fs", "/dev", "/dev/shm", "/inputs", "/inputs/b",
+        "/outputs/x", "/scratch/x", "/sbin", "/etc", "/etc/hosts", "/a:b", "/a,b", "/a\nb", "/" + "a" * 255,
+    ],
+)  # fmt: skip
+def test_what_cannot_be_covered_is_refused(path: str) -> None:
+    with pytest.raises(Refused, match="Volumes") as refusal:
+        covers((path,), ())
+    assert refusal.value.code is Code.UNSUPPORTED
+    assert "build the image without it" in refusal.value.detail
+
+
+def test_a_volume_inside_an_input_and_too_many() -> None:
+    with pytest.raises(Refused, match="inside an input"):
+        covers(("/models/cache",), ("/models",))
+    assert len(covers([f"/v{index}" for index in range(VOLUMES_MAX)], ())) == VOLUMES_MAX
+    with pytest.raises(Refused, match="at most 16"):
+        covers([f"/v{index}" for index in range(VOLUMES_MAX + 1)], ())
+
+
+def test_the_reader_tells_them_and_bounds_them(tmp_path: Path) -> None:
+    assert read_archive(archive_with(tmp_path, {"/b": {}, "/a": None})).volumes == ("/a", "/b")
+    assert read_archive(archive_with(tmp_path, None)).volumes == ()
+    for wrong in (["/a"], "/a", {"/a\0b": {}}):
+        with pytest.raises(Refused) as refusal:
+            read_archive(archive_with(tmp_path, wrong))
+        assert refusal.value.code is Code.MALFORMED
+    with pytest.raises(Refused) as refusal:
+        read_archive(archive_with(tmp_path, {f"/{index}": {} for index in range(65)}))
+    assert refusal.value.code is Code.OVERSIZE
+
+
+@pytest.mark.parametrize(
+    ("layers", "is_refused"),
+    [
+        ([[entry("a", kind=tarfile.SYMTYPE, link="b")]], True),
+        ([[entry("a/b", b"file")]], True),
+        ([[entry("a", kind=tarfile.DIRTYPE)]], False),
+        ([[entry("a/b/c", b"file")]], False),
+        ([[entry("a", kind=tarfile.SYMTYPE, link="b")], [entry("a", kind=tarfile.DIRTYPE)]], False),
+        ([[entry("a", kind=tarfile.SYMTYPE, link="b")], [entry(".wh.a")]], False),
+        ([[entry("a", kind=tarfile.DIRTYPE)], [entry("a", kind=tarfile.SYMTYPE, link="b")]], True),
+    ],
+)
+def test_a_link_in_the_way_of_a_volume(tmp_path: Path, layers: list[list[Member]], is_refused: bool) -> None:
+    path = tmp_path / "image.tar"
+    path.write_bytes(tar(image_entries([tar(layer) for layer in layers], {"Volumes": {"/a/b/": {}}})))
+    if not is_refused:
+        assert read_archive(path).volumes == ("/a/b/",)
+        return
+    with pytest.raises(Refused, match="no folder") as refusal:
+        read_archive(path)
+    assert refusal.value.code is Code.UNSUPPORTED
+
+
+def test_the_request_covers_them_and_what_an_engine_adds_is_strange() -> None:
+    image = ImageFacts("sha256:ab", (), ("/entry",), (), True, ("/data",))
+    body = container_request(python_task("x", "", scratch_bytes=MIB), "owner", EngineFacts("{}"), image, PLACES)
+    config = json.loads(json.dumps(body["HostConfig"]))
+    assert config["Tmpfs"]["/data"] == f"rw,noexec,nosuid,nodev,size={MIB},mode=1777"
+    assert "size=4096," in json.dumps(container_request(python_task("x", "", scratch_bytes=0), "o", EngineFacts("{}"), image, PLACES))
+    ours = [
+        {"Type": "bind", "Source": "/host_mnt/store/a", "Destination": "/inputs/a"},
+        {"Type": "volume", "Name": "outputs-volume", "Source": "/var/lib/x", "Destination": "/outputs"},
+        {"Type": "tmpfs", "Source": "", "Destination": "/data"},
+    ]
+    assert strange_mounts(body, {"Mounts": ours}) == ""
+    for added in (
+        {"Type": "volume", "Name": "0a", "Source": "/var/lib/y", "Destination": "/data"},
+        {"Type": "volume", "Name": "0a", "Source": "/var/lib/y", "Destination": "/outputs"},
+        {"Type": "bind", "Source": "/", "Destination": "/host"},
+        {"Type": "tmpfs", "Source": "", "Destination": "/elsewhere"},
+    ):
+        assert str(added["Destination"]) in strange_mounts(body, {"Mounts": [*ours, added]})

@@ -1,0 +1,374 @@
+"""A coordinator that lies to a provider with its real key: every frame of it is refused by name or changes nothing, nothing runs
+twice, nothing is committed to twice, and honest work goes on. Frames take the way of the daemon: decoded, signatures recovered, journaled.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quorate_node.core import effects, events
+from quorate_node.core import provider_core as provider_module
+from quorate_node.core.effects import Effect
+from quorate_node.core.phases import Committed, Declined, Done, Lapsed, Receipted, Revealed, Running
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.messaging.frame_handler import Inbox
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.limits import DAY
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.signed import Assignment, CommitEntry, CommitSet, Heartbeat, Verdict
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    DeclineReason,
+    Hash32,
+    Label,
+    Outcome,
+    Price,
+    Round,
+    Seconds,
+    Sequence,
+    Small,
+    UnixSeconds,
+)
+from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.keys.crypto import KeySigner, recover
+from support.markets.provider_world import (
+    COORDINATOR,
+    DOMAIN,
+    JOB,
+    NOW,
+    OPERATOR,
+    PROVIDER,
+    STATEMENT_KEY,
+    STRANGER,
+    Driver,
+    commit_set,
+    make_assignment,
+    make_spec,
+    make_terms,
+    receipt,
+    script,
+    statement,
+    stop,
+    verdict,
+)
+
+CODEC: CanonicalCodec[events.Event, Effect] = CanonicalCodec(events.Event, Effect)
+SOURCES = ("http://127.0.0.1:1/v1/content",)
+
+
+class Node(Driver):
+    """A provider with a connection to its coordinator."""
+
+    def hear(self, frame: frames.Frame) -> tuple[Effect, ...]:
+        """A frame arrives; Refused as it is answered."""
+        inbox = Inbox(None, COORDINATOR, DOMAIN, recover)  # type: ignore[arg-type]  # nothing is submitted: `event` alone decides
+        event = inbox.event(frames.decode(frames.encode(frame)))
+        assert CODEC.decode_event(CODEC.version, CODEC.encode_event(event)) == event
+        return self.do(event)
+
+    def refuses(self, frame: frames.Frame) -> Code:
+        """A frame that must be refused, and change nothing."""
+        before = self.core.snapshot()
+        with pytest.raises(Refused) as refusal:
+            self.hear(frame)
+        assert self.core.snapshot() == before and refusal.value.detail
+        return refusal.value.code
+
+
+def fresh(slots: int = 1) -> Node:
+    return Node(ProviderCore(make_terms(slots)))
+
+
+def sent(assignment: Assignment, spec: JobSpec, key: KeySigner = STATEMENT_KEY) -> frames.AssignmentSent:
+    return frames.AssignmentSent(seal(DOMAIN, assignment, key.sign), spec, SOURCES)
+
+
+def lease_of(assignment: Assignment) -> Hash32:
+    return digest(DOMAIN, assignment)
+
+
+# -------------------------------------------------------------------------------------------------------------- assignments
+
+SPEC = make_spec()
+HONEST = make_assignment(SPEC)
+
+
+@pytest.mark.parametrize(
+    ("lie", "key", "code"),
+    [
+        ({"provider": Address(b"\x99" * 20)}, STATEMENT_KEY, Code.NOT_YOURS),
+        ({"coordinator": Address(b"\x99" * 20)}, STATEMENT_KEY, Code.WRONG_SIGNER),
+        ({}, STRANGER, Code.WRONG_SIGNER),
+        ({}, OPERATOR, Code.WRONG_SIGNER),
+        ({"accept_by": UnixSeconds(NOW - 1)}, STATEMENT_KEY, Code.TOO_LATE),
+        ({"accept_by": UnixSeconds(0)}, STATEMENT_KEY, Code.TOO_LATE),
+        ({"accept_by": UnixSeconds(NOW + DAY)}, STATEMENT_KEY, Code.TOO_EARLY),
+        ({"accept_by": UnixSeconds(2**64 - 1)}, STATEMENT_KEY, Code.TOO_EARLY),
+    ],
+)
+def test_an_assignment_that_may_not_be_is_refused(lie: dict[str, object], key: KeySigner, code: Code) -> None:
+    node = fresh()
+    assert node.refuses(sent(replace(HONEST, **lie), SPEC, key)) is code  # type: ignore[arg-type]
+    assert not node.core.executions
+
+
+@pytest.mark.parametrize(
+    ("lie", "spec", "reason"),
+    [
+        ({"spec_hash": Hash32(b"\x01" * 32)}, SPEC, DeclineReason.MISMATCH),
+        ({}, make_spec("another"), DeclineReason.MISMATCH),
+        ({"max_duration": Seconds(31)}, SPEC, DeclineReason.MISMATCH),
+        ({"max_duration": Seconds(0)}, SPEC, DeclineReason.MISMATCH),
+        ({"host_class": Hash32(b"\x01" * 32)}, SPEC, DeclineReason.MISMATCH),
+        ({"price_per_hour": Price(0)}, SPEC, DeclineReason.PRICE),
+        ({"price_per_hour": Price(99_999)}, SPEC, DeclineReason.PRICE),
+    ],
+)
+def test_an_assignment_of_something_else_is_declined_and_never_runs(lie: dict[str, object], spec: JobSpec, reason: DeclineReason) -> None:
+    node = fresh()
+    assignment = replace(HONEST, **lie)  # type: ignore[arg-type]
+    (answer,) = node.hear(sent(assignment, spec))
+    assert isinstance(answer, effects.SendDecline) and answer.decline.reason is reason
+    lease = lease_of(assignment)
+    for event in script(lease):
+        assert node.do(event) == ()
+    assert node.hear(sent(assignment, spec)) == (answer,), "a repeat gets the same answer"
+    assert isinstance(node.execution(lease).phase, Declined) and node.core.free_slots()[0].free == 1
+
+
+def test_one_slot_is_given_once_however_many_are_assigned() -> None:
+    node, answers = fresh(), []
+    for number in range(1, 40):
+        answers += node.hear(sent(make_assignment(SPEC, number), SPEC))
+    assert [type(item).__name__ for item in answers] == ["SendAccept"] + ["SendDecline"] * 38
+
+
+def test_a_flood_of_assignments_is_bounded_and_the_slot_keeps_working() -> None:
+    """Of those declined some are kept, the run that was accepted stays, and its coordinator's later word counts."""
+    node = fresh()
+    lease = node.assign(1)
+    node.advance(lease, Running)
+    for number in range(2, provider_module.DECLINED_KEPT_MAX + 402):
+        node.hear(sent(make_assignment(SPEC, number), SPEC))
+    kept = len(node.core.executions)
+    assert kept == provider_module.DECLINED_KEPT_MAX + 1 == len(node.core.declined) + 1
+    assert isinstance(node.execution(lease).phase, Running)
+    node.advance(lease, Revealed)
+    node.do(verdict(lease))
+    assert isinstance(node.execution(lease).phase, Done)
+    node.do(events.Tick(), after=3600)
+    while node.core.declined:
+        node.do(events.Tick())
+    assert not node.core.executions
+
+
+def test_assigning_and_stopping_leaves_a_line_each_and_only_for_minutes_more() -> None:
+    """Who orders and stops at once must not fill every provider's memory for the seven days that evidence is kept."""
+    node = fresh()
+    for number in range(1, 101):
+        assignment = make_assignment(SPEC, number, node.now)
+        node.hear(sent(assignment, SPEC))
+        node.hear(frames.StopSent(lease_of(assignment), stop(ZERO_HASH).stop))
+        assert isinstance(node.execution(lease_of(assignment)).phase, Lapsed)
+    for _ in range(10):
+        node.do(events.Tick(), after=100)
+    assert not node.core.executions and len(node.core.settled) == 100
+    node.do(events.Tick(), after=7 * DAY)
+    node.do(events.Tick())
+    assert not node.core.settled
+
+
+@pytest.mark.parametrize("end", ["verdict", "stopped"])
+def test_what_is_over_is_not_run_again_however_long_its_coordinator_listens(end: str) -> None:
+    """Run again it would be committed to again with another salt: two Commits of one Assignment are evidence against this provider."""
+    node = fresh()
+    assignment = replace(HONEST, accept_by=UnixSeconds(NOW + provider_module.ACCEPT_AHEAD_MAX))
+    frame, lease = sent(assignment, SPEC), lease_of(assignment)
+    node.hear(frame)
+    if end == "verdict":
+        node.advance(lease, Revealed)
+        node.do(verdict(lease))
+    else:
+        node.do(stop(lease))
+    assert node.hear(frame) == ()
+    node.do(events.Tick(), after=3000)
+    assert not node.core.executions
+    assert node.refuses(frame) is Code.REPLAYED
+
+
+def test_an_accept_that_nobody_takes_frees_its_slot() -> None:
+    """The coordinator says that it listens for two hours and never answers."""
+    node = fresh()
+    assignment = replace(HONEST, accept_by=UnixSeconds(NOW + provider_module.ACCEPT_AHEAD_MAX))
+    node.hear(sent(assignment, SPEC))
+    held = node.execution(lease_of(assignment))
+    assert node.core.free_slots()[0].free == 0 and node.core.next_due() == held.commit_by + 1 < NOW + 200
+    node.do(events.Tick(), after=held.commit_by + 1 - node.now)
+    assert isinstance(node.execution(lease_of(assignment)).phase, Lapsed) and node.core.free_slots()[0].free == 1
+
+
+# ------------------------------------------------------------------------------------------------- what comes after the commit
+
+
+def committed(kind: type = Committed) -> tuple[Node, Hash32]:
+    node = fresh()
+    lease = node.assign()
+    node.advance(lease, kind)
+    return node, lease
+
+
+def set_frame(node: Node, lease: Hash32, change: Callable[[CommitSet, CommitEntry], CommitSet]) -> frames.CommitSetSent:
+    honest = commit_set(node.execution(lease), node.now)
+    message = change(honest.commit_set.message, honest.commit_set.message.ordered[0])
+    return frames.CommitSetSent(lease, seal(DOMAIN, message, STATEMENT_KEY.sign))
+
+
+OTHER = CommitEntry(Hash32(b"\x88" * 32), PROVIDER, Hash32(b"\x89" * 32))
+SETS: dict[str, tuple[Callable[[CommitSet, CommitEntry], CommitSet], Code]] = {
+    "without mine": (lambda found, _: replace(found, ordered=(OTHER,)), Code.UNKNOWN),
+    "empty": (lambda found, _: replace(found, ordered=(), blinds=()), Code.UNKNOWN),
+    "foreign commit": (lambda found, mine: replace(found, ordered=(replace(mine, commit_hash=Hash32(b"\x77" * 32)),)), Code.UNKNOWN),
+    "foreign provider": (lambda found, mine: replace(found, ordered=(replace(mine, provider=Address(b"\x77" * 20)),)), Code.UNKNOWN),
+    "foreign lease": (lambda found, mine: replace(found, ordered=(replace(mine, assignment_hash=ZERO_HASH),)), Code.UNKNOWN),
+    "old": (lambda found, _: replace(found, closed_at=UnixSeconds(found.closed_at - 60)), Code.STALE),
+    "ahead": (lambda found, _: replace(found, closed_at=UnixSeconds(2**63)), Code.TOO_EARLY),
+    "of the beginning of time": (lambda found, _: replace(found, closed_at=UnixSeconds(0)), Code.STALE),
+}
+
+
+@pytest.mark.parametrize("phase", [Committed, Receipted])
+@pytest.mark.parametrize("name", SETS)
+def test_a_false_set_opens_nothing(phase: type, name: str) -> None:
+    node, lease = committed(phase)
+    change, code = SETS[name]
+    assert node.refuses(set_frame(node, lease, change)) is code
+    (reveal,) = node.hear(set_frame(node, lease, lambda found, _: found))
+    assert isinstance(reveal, effects.SendReveal)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found, mine: replace(found, ordered=(OTHER, mine), blinds=(ZERO_HASH, ZERO_HASH)),
+        lambda found, mine: replace(found, ordered=(mine, OTHER), blinds=(ZERO_HASH, ZERO_HASH)),
+        lambda found, _: replace(found, job_id=Hash32(b"\x01" * 32)),
+        lambda found, _: replace(found, batch=Small(1)),
+        lambda found, _: replace(found, beacon_round=Round(found.beacon_round + 1)),
+    ],
+    ids=["order", "more", "job", "batch", "round"],
+)
+def test_a_second_set_of_one_batch_is_told_as_two_faced(change: Callable[[CommitSet, CommitEntry], CommitSet]) -> None:
+    node, lease = committed(Revealed)
+    assert node.refuses(set_frame(node, lease, change)) is Code.EQUIVOCATION
+
+
+def test_verdicts_that_contradict_each_other_are_kept_by_their_number() -> None:
+    """The newer one counts, as a provisional one does before the final; an older one changes nothing, another job's is refused."""
+    node, lease = committed(Revealed)
+
+    def frame(seq: int, outcome: Outcome, group: tuple[Hash32, ...], job: Hash32 = JOB) -> frames.VerdictSent:
+        message = Verdict(job, Sequence(seq), Label.QUORUM_2, outcome, Small(1), group, (), ZERO_HASH, NOW)
+        return frames.VerdictSent(lease, seal(DOMAIN, message, STATEMENT_KEY.sign))
+
+    assert node.refuses(frame(1, Outcome.ACCEPTED, (lease,), Hash32(b"\x01" * 32))) is Code.UNKNOWN
+    commit = node.execution(lease).commit()
+    for seq, outcome in ((5, Outcome.ACCEPTED), (4, Outcome.UNRESOLVED), (6, Outcome.UNRESOLVED), (6, Outcome.ACCEPTED)):
+        assert node.hear(frame(seq, outcome, (lease,))) == ()
+    phase = node.execution(lease).phase
+    assert isinstance(phase, Done) and phase.commit == commit
+    assert (phase.verdict.message.seq, phase.verdict.message.outcome) == (6, Outcome.UNRESOLVED)
+
+
+def test_debts_do_not_fall() -> None:
+    node = fresh()
+    node.hear(frames.StatementSent(statement(500, 3).statement))
+    for final, seq, code in ((500, 2, Code.STALE), (501, 3, Code.EQUIVOCATION), (499, 4, Code.BAD_AMOUNT), (0, 2**63, Code.BAD_AMOUNT)):
+        assert node.refuses(frames.StatementSent(statement(final, seq).statement)) is code
+    assert node.refuses(frames.StatementSent(statement(600, 9, signer=STRANGER).statement)) is Code.WRONG_SIGNER
+    assert node.refuses(frames.StatementSent(statement(600, 9, provider=Address(b"\x99" * 20)).statement)) is Code.NOT_YOURS
+
+
+def test_a_providers_own_frames_are_none_of_a_coordinators() -> None:
+    node = fresh()
+    beat = seal(DOMAIN, Heartbeat(PROVIDER, Sequence(1), (), NOW), STATEMENT_KEY.sign)
+    for frame in (frames.Ok(), frames.LogsSent(ZERO_HASH, "x"), frames.HeartbeatSent(beat)):
+        assert node.refuses(frame) is Code.UNSUPPORTED
+    for data in (b"", b"{}", b"[" * 10_000, b'{"frame":{"kind":"Nothing"}}', bytes(range(256))):
+        with pytest.raises(Refused):
+            frames.decode(data)
+
+
+# ------------------------------------------------------------------------------------------------------------------ anything
+
+STEPS = st.lists(st.tuples(st.integers(0, 13), st.integers(1, 3), st.integers(0, 5)), min_size=5, max_size=60)
+
+
+def lying(node: Node, what: int, number: int, detail: int) -> frames.Frame | events.Event | None:
+    """One thing that a coordinator may say of one of three assignments, or that the shell may report."""
+    assignment = make_assignment(SPEC, number, NOW, price=100_000 - detail // 5)
+    assignment = replace(assignment, accept_by=UnixSeconds(NOW + (5, 3000)[detail % 2]))
+    lease = lease_of(assignment)
+    found = node.core.executions.get(lease)
+    commit = found.commit() if found else None
+    match what:
+        case 0 | 1:
+            return sent(assignment, SPEC)
+        case 2:
+            return frames.StopSent(lease, stop(lease).stop)
+        case 3:
+            return frames.VerdictSent(lease, verdict(lease, detail).verdict)
+        case 4 if found and commit:
+            return set_frame(node, lease, list(SETS.values())[detail][0])
+        case 5 | 6 if found and commit:
+            return set_frame(node, lease, lambda message, _: message)
+        case 7 if found and commit:
+            return frames.ReceiptSent(receipt(found).receipt)
+        case 8:
+            return frames.StatementSent(statement(detail * 10, number).statement)
+        case 9:
+            return events.Failed(lease, "disk")
+        case 10:
+            node.now = UnixSeconds(node.now + (1, 5, 60, 700, 4000, 100_000)[detail])
+            return events.Tick()
+        case _:
+            return script(lease)[(what + detail) % 7]
+
+
+@settings(max_examples=400, deadline=None)
+@given(STEPS)
+def test_whatever_it_says_nothing_runs_twice_and_nothing_is_committed_to_twice(steps: list[tuple[int, int, int]]) -> None:
+    node = fresh()
+    started: dict[Hash32, int] = {}
+    commits: dict[Hash32, set[Hash32]] = {}
+    reveals: dict[Hash32, set[Hash32]] = {}
+    for what, number, detail in steps:
+        step = lying(node, what, number, detail)
+        if step is None:
+            continue
+        before = node.core.snapshot()
+        try:
+            due = node.hear(step) if isinstance(step, frames.Frame) else node.do(step)
+        except Refused:
+            assert node.core.snapshot() == before
+            continue
+        for effect in due:
+            if isinstance(effect, effects.StartTask):
+                started[effect.lease] = started.get(effect.lease, 0) + 1
+            elif isinstance(effect, effects.SendCommit):
+                commits.setdefault(effect.lease, set()).add(digest(DOMAIN, effect.commit))
+            elif isinstance(effect, effects.SendReveal):
+                assert effect.lease in commits, "revealed before it was committed to"
+                reveals.setdefault(effect.lease, set()).add(effect.reveal.salt)
+        assert sum(item.occupies_slot for item in node.core.live()) <= 1
+        twin = ProviderCore(make_terms())
+        twin.restore(node.core.snapshot())
+        assert twin.resume() == node.core.resume()
+    assert all(times == 1 for times in started.values())
+    assert all(len(found) == 1 for found in (*commits.values(), *reveals.values()))

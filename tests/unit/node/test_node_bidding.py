@@ -1,0 +1,188 @@
+"""Every reason to decline, and that nothing else is one."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorate_content.dag.cid import raw_cid
+from quorate_node.core import bidding, effects, events
+from quorate_node.core.bidding import Bid, decide
+from quorate_node.core.effects import SendAccept, SendDecline
+from quorate_node.core.phases import Declined
+from quorate_node.core.provider_core import ProviderCore
+from quorate_protocol.cids import document_cid
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, Resources
+from quorate_protocol.messages.offer import WITHDRAWN
+from quorate_protocol.ports import Sandbox
+from quorate_protocol.refusals import Code
+from quorate_protocol.units import Address, DeclineReason, Hash32, Price, Seconds
+from support.markets.provider_world import (
+    COORDINATOR,
+    NOW,
+    PROVIDER,
+    STATEMENT_KEY,
+    Driver,
+    make_assignment,
+    make_spec,
+    make_terms,
+    signed_assignment,
+)
+
+
+def bid(spec: JobSpec, **changes: object) -> Bid:
+    """A bid on a spec whose assignment fits it."""
+    return Bid(replace(make_assignment(spec), **changes), spec, make_terms())  # type: ignore[arg-type]
+
+
+def reason(asked: Bid) -> DeclineReason | None:
+    """Why not, or None."""
+    answer = decide(asked)
+    assert answer is None or answer.text, "a reason has a sentence"
+    return answer.reason if answer else None
+
+
+def test_a_fitting_job_is_taken() -> None:
+    """The plain case."""
+    assert reason(bid(make_spec())) is None
+
+
+SPECS = [
+    (replace(make_spec(), network=True), DeclineReason.MISMATCH),
+    (replace(make_spec(), sealed=True), DeclineReason.MISMATCH),
+    (replace(make_spec(), working_dir="relative"), DeclineReason.MISMATCH),
+    (replace(make_spec(), resources=replace(Resources(), cpu_millis=2001)), DeclineReason.RESOURCES),
+    (replace(make_spec(), resources=replace(Resources(), memory_bytes=2 * GIB + 1)), DeclineReason.RESOURCES),
+    (replace(make_spec(), resources=replace(Resources(), scratch_bytes=9 * GIB)), DeclineReason.RESOURCES),
+    (replace(make_spec(), resources=replace(Resources(), output_bytes=GIB + 1)), DeclineReason.RESOURCES),
+    (replace(make_spec(), resources=replace(Resources(), gpu=GpuRequest(1, "", 0))), DeclineReason.RESOURCES),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "expected"), SPECS)
+def test_specs_that_do_not_fit(spec: JobSpec, expected: DeclineReason) -> None:
+    """Each by the reason that a coordinator can act on."""
+    assert reason(bid(spec)) is expected
+
+
+def test_assignments_that_do_not_fit() -> None:
+    """Another spec, duration or host class; a price below the offer's."""
+    assert reason(bid(make_spec(), spec_hash=make_spec("other").digest())) is DeclineReason.MISMATCH
+    assert reason(bid(make_spec(), max_duration=Seconds(31))) is DeclineReason.MISMATCH
+    assert reason(bid(make_spec(), host_class=Hash32(b"\x99" * 32))) is DeclineReason.MISMATCH
+    assert reason(bid(make_spec(), price_per_hour=Price(99_999))) is DeclineReason.PRICE
+    assert reason(bid(make_spec(), price_per_hour=Price(100_000))) is None
+
+
+def test_the_owner_decides_floor_images_and_kinds() -> None:
+    """Policy of the owner."""
+    asked = bid(make_spec())
+    terms = asked.terms
+    policies = (
+        (replace(terms.policy, price_floor=Price(100_001)), DeclineReason.PRICE),
+        (replace(terms.policy, images=("other@sha256:" + "00" * 32,)), DeclineReason.IMAGE),
+        (replace(terms.policy, images=(asked.spec.image,)), None),
+        (replace(terms.policy, kinds=()), DeclineReason.KIND),
+    )
+    for policy, expected in policies:
+        assert reason(replace(asked, terms=replace(terms, policy=policy))) is expected
+
+
+def test_a_bare_process_has_no_registry_images() -> None:
+    """It would have nothing to run."""
+    assert reason(replace(bid(make_spec()), terms=make_terms(sandbox=Sandbox.PROCESS))) is DeclineReason.SANDBOX
+
+
+def test_a_job_may_demand_a_sandbox() -> None:
+    """By the name that the offer gives; a job with a GPU never runs under gVisor, whatever the offer says."""
+    asked = bid(replace(make_spec(), sandbox="bwrap", image="bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy", image_bytes=1))
+    assert reason(asked) is DeclineReason.SANDBOX
+    assert reason(replace(asked, terms=make_terms(sandbox=Sandbox.BWRAP))) is None
+    assert reason(bid(replace(make_spec(), sandbox="none"))) is DeclineReason.MISMATCH
+    gpu = replace(Resources(), gpu=GpuRequest(1, "", 0))
+    asked = replace(bid(replace(make_spec(), sandbox="docker-runsc", resources=gpu)), terms=make_terms(sandbox=Sandbox.DOCKER_RUNSC))
+    assert reason(asked) is DeclineReason.SANDBOX
+
+
+def test_quotes_cover_what_must_be_moved() -> None:
+    """They are part of commitBy, so they grow with the bytes and stay bounded."""
+    small, large = bid(make_spec()), bid(replace(make_spec(), resources=replace(Resources(), output_bytes=4096 * GIB)))
+    assert bidding.quoted_store_seconds(small) < bidding.quoted_store_seconds(large) == bidding.STORE_SECONDS_MAX
+    archive = bid(replace(make_spec(), image=document_cid(b"image"), image_bytes=1))
+    assert 0 < bidding.quoted_fetch_seconds(archive) < 60 < bidding.quoted_fetch_seconds(small) < 300, "nobody knows the registry's size"
+
+
+def test_busy_names_the_moment_at_which_a_slot_frees() -> None:
+    """Within the protocol's bound, so that the place is kept."""
+    driver = Driver(ProviderCore(make_terms()))
+    driver.assign(1)
+    second = driver.execution(driver.assign(2)).phase
+    assert isinstance(second, Declined) and second.decline.reason is DeclineReason.BUSY
+    assert NOW < second.decline.start_by <= NOW + DEVNET.decline_ahead_max
+
+
+def test_two_slots_take_two_and_no_more() -> None:
+    """I2."""
+    driver = Driver(ProviderCore(make_terms(2)))
+    taken = [driver.execution(driver.assign(number)) for number in (1, 2, 3)]
+    assert [item.occupies_slot for item in taken] == [True, True, False]
+
+
+def test_draining_declines_and_says_no_free_slots() -> None:
+    """Until it is taken back."""
+    driver = Driver(ProviderCore(make_terms()))
+    driver.do(events.DrainRequested(True))
+    phase = driver.execution(driver.assign(1)).phase
+    assert isinstance(phase, Declined) and phase.decline.reason is DeclineReason.DRAINING
+    assert [slot.free for slot in driver.core.free_slots()] == [0]
+    (withdrawn,) = driver.do(events.OfferDue())
+    assert isinstance(withdrawn, effects.SendOffer) and withdrawn.expires == WITHDRAWN
+    driver.do(events.DrainRequested(False))
+    (anew,) = driver.do(events.OfferDue())
+    assert isinstance(anew, effects.SendOffer) and anew.expires > NOW and anew.seq == withdrawn.seq + 1
+    assert driver.execution(driver.assign(2)).occupies_slot
+
+
+def test_strangers_assignments_are_refused() -> None:
+    """Wrong signer, another provider's, too late."""
+    driver, spec = Driver(ProviderCore(make_terms())), make_spec()
+    good = events.AssignmentArrived(signed_assignment(spec), spec, (), STATEMENT_KEY.address)
+    assert driver.refusal(replace(good, signer=PROVIDER)) is Code.WRONG_SIGNER
+    other = replace(good.assignment.message, provider=Address(b"\x12" * 20))
+    assert driver.refusal(replace(good, assignment=replace(good.assignment, message=other))) is Code.NOT_YOURS
+    unknown = replace(good.assignment.message, coordinator=PROVIDER)
+    assert driver.refusal(replace(good, assignment=replace(good.assignment, message=unknown))) is Code.WRONG_SIGNER
+    assert driver.refusal(good, after=6) is Code.TOO_LATE
+
+
+def test_a_repeated_assignment_is_answered_the_same() -> None:
+    """The same key, so the answer is at most sent again, never made anew."""
+    driver, spec = Driver(ProviderCore(make_terms())), make_spec()
+    event = events.AssignmentArrived(signed_assignment(spec), spec, (), STATEMENT_KEY.address)
+    assert driver.do(event) == driver.do(event, after=2)
+    (accept,) = driver.do(event)
+    assert isinstance(accept, SendAccept) and accept.accept.time == NOW
+    full = events.AssignmentArrived(signed_assignment(spec, 2, driver.now), spec, (), STATEMENT_KEY.address)
+    first, again = driver.do(full), driver.do(full, after=1)
+    assert first == again and isinstance(first[0], SendDecline)
+    assert first[0].coordinator == COORDINATOR
+
+
+def test_a_store_full_of_what_was_paid_takes_no_job_whose_output_it_could_not_keep() -> None:
+    """It would run for nothing and lapse: outputs are kept for two weeks, and a few cents buy many of four gigabytes."""
+    spec = replace(make_spec(), image=str(raw_cid(b"image")), image_bytes=1 * GIB, resources=replace(Resources(), output_bytes=GIB))
+    driver = Driver(ProviderCore(make_terms(3)))
+
+    def answer(number: int, room: int) -> type:
+        arrived = events.AssignmentArrived(signed_assignment(spec, number), spec, (), STATEMENT_KEY.address, store_room=room)
+        return type(driver.do(arrived)[0])
+
+    assert answer(1, 2 * GIB - 1) is SendDecline
+    assert answer(2, 2 * GIB) is SendAccept
+    assert answer(3, 4 * GIB - 1) is SendDecline, "the image that is being fetched and the output that comes count too"
+    lease = next(iter(driver.core.live())).hash
+    driver.do(events.AcceptDelivered(lease))
+    driver.do(events.Fetched(lease))
+    driver.do(events.Started(lease))
+    assert answer(4, 3 * GIB - 1) is SendDecline
+    assert answer(5, 3 * GIB) is SendAccept

@@ -1,0 +1,392 @@
+"""The provider's execution machine: phase × event, what it must never do, and what a restart finds."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from quorate_node.core import effects, events, execution
+from quorate_node.core.phases import (
+    Accepted,
+    Collecting,
+    Committed,
+    Declined,
+    Done,
+    Fetching,
+    Lapsed,
+    Receipted,
+    Revealed,
+    Running,
+    Sealing,
+    Starting,
+    Uploading,
+)
+from quorate_node.core.provider_core import ProviderCore
+from quorate_protocol.crypto.commitment import check_opens, opens
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.messages.signed import CommitEntry, Decline
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.beacon_rounds import round_at, round_time
+from quorate_protocol.rules.classes import determinism_class
+from quorate_protocol.units import EXIT_TIMEOUT, Address, DeclineReason, ExitStatus, Hash32, Milliseconds, UnixSeconds
+from support.markets.provider_world import (
+    COORDINATOR,
+    DOMAIN,
+    JOB,
+    NOW,
+    PROVIDER,
+    STATEMENT_KEY,
+    STRANGER,
+    Driver,
+    commit_set,
+    foreign_commit_set,
+    make_terms,
+    receipt,
+    script,
+    stop,
+    verdict,
+)
+
+ORDER = (Accepted, Fetching, Starting, Running, Collecting, Sealing, Uploading, Committed, Receipted, Revealed, Done)
+DUTY = {
+    Accepted: effects.SendAccept, Fetching: effects.Fetch, Starting: effects.StartTask, Running: effects.WatchTask,
+    Collecting: effects.Collect, Sealing: effects.Seal, Uploading: effects.Upload, Committed: effects.SendCommit,
+    Revealed: effects.SendReveal,
+}  # fmt: skip
+
+
+def fresh() -> Driver:
+    """One provider with one slot."""
+    return Driver(ProviderCore(make_terms()))
+
+
+def at_phase(kind: type) -> tuple[Driver, Hash32]:
+    """A driver whose only execution is in that phase."""
+    driver = fresh()
+    if kind is Declined:
+        driver.do(events.DrainRequested(True))
+        return driver, driver.assign()
+    lease = driver.assign()
+    if kind is Lapsed:
+        driver.do(events.Failed(lease, "test"))
+    elif kind is Done:
+        driver.advance(lease, Revealed)
+        driver.do(verdict(lease))
+    else:
+        driver.advance(lease, kind)
+    return driver, lease
+
+
+def test_the_whole_way() -> None:
+    """Each step asks the shell for exactly the next thing."""
+    driver = fresh()
+    lease = driver.assign()
+    for event, phase in zip(script(lease), ORDER[1:8], strict=True):
+        due = driver.do(event)
+        assert isinstance(driver.execution(lease).phase, phase)
+        assert any(isinstance(effect, DUTY[phase]) for effect in due)
+    assert driver.do(receipt(driver.execution(lease))) == ()
+    (reveal,) = driver.do(commit_set(driver.execution(lease), driver.now))
+    assert isinstance(reveal, effects.SendReveal)
+    driver.do(verdict(lease))
+    assert isinstance(driver.execution(lease).phase, Done)
+
+
+OWN_EVENTS: dict[type, Callable[[Hash32], events.Event]] = {
+    Accepted: events.AcceptDelivered,
+    Fetching: events.Fetched,
+    Starting: events.Started,
+    Running: lambda lease: events.Exited(lease, ExitStatus(0), Milliseconds(1)),
+    Collecting: lambda lease: events.Collected(lease, Hash32(bytes(32)), ""),
+    Sealing: lambda lease: events.Sealed(lease, Hash32(bytes(32))),
+    Uploading: events.Uploaded,
+}
+
+
+@pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
+@pytest.mark.parametrize("fits", OWN_EVENTS)
+def test_a_report_counts_only_in_its_phase(phase: type, fits: type) -> None:
+    """The shell's late and repeated reports change nothing."""
+    driver, lease = at_phase(phase)
+    before = driver.execution(lease)
+    due = driver.do(OWN_EVENTS[fits](lease))
+    moves = phase is fits or (fits is Running and phase is Starting)  # a container that was started before a crash may have ended
+    assert (driver.execution(lease) != before) is moves
+    assert bool(due) is moves
+
+
+@pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
+def test_a_failure_lapses_what_is_not_owed_yet(phase: type) -> None:
+    """A failing machine says nothing rather than something false."""
+    driver, lease = at_phase(phase)
+    driver.do(events.Failed(lease, "disk"))
+    after = driver.execution(lease).phase
+    if phase in (Declined, Receipted, Revealed, Done, Lapsed):
+        assert isinstance(after, phase)
+    else:
+        assert isinstance(after, Lapsed) and "disk" in after.why
+        assert [slot.free for slot in driver.core.free_slots()] == [1]
+        assert (after.decline is not None) is (phase not in (Accepted, Committed)), "who would wait for a Commit is told"
+
+
+@pytest.mark.parametrize("phase", [Fetching, Starting, Running, Collecting, Sealing, Uploading])
+def test_who_gives_up_says_so_until_the_coordinator_took_it(phase: type) -> None:
+    """And does so again after a restart, as long as a Commit would be waited for."""
+    driver, lease = at_phase(phase)
+    due = driver.do(events.Failed(lease, "disk"))
+    (said,) = [effect for effect in due if isinstance(effect, effects.SendDecline)]
+    reason = DeclineReason.INPUT_UNAVAILABLE if phase is Fetching else DeclineReason.GAVE_UP
+    assert said.decline == Decline(lease, reason, UnixSeconds(0), driver.now)
+    assert said.give_up_at == driver.execution(lease).commit_by and said in execution.duties(driver.execution(lease))
+    assert said.lane not in {effect.lane for effect in due if effect is not said}, "an engine that is away holds nothing up"
+
+
+@pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
+def test_stop(phase: type) -> None:
+    """Elapsed time is paid: a running task is ended and committed; what has not run just ends."""
+    driver, lease = at_phase(phase)
+    due = driver.do(stop(lease))
+    after = driver.execution(lease).phase
+    if phase in (Accepted, Fetching):
+        assert isinstance(after, Lapsed) and after.decline is not None and any(isinstance(effect, effects.SendDecline) for effect in due)
+    elif phase is Running:
+        assert due == (effects.StopTask(lease),) and isinstance(after, Running) and after.is_stopping
+        driver.do(events.Exited(lease, ExitStatus(143), Milliseconds(700)))
+        assert isinstance(driver.execution(lease).phase, Collecting)
+    elif phase is Starting:
+        assert any(isinstance(effect, effects.StopTask) for effect in driver.do(events.Started(lease)))
+    else:
+        assert isinstance(after, phase) and due == ()
+    assert driver.refusal(stop(lease, PROVIDER)) is Code.NOT_YOURS
+
+
+@pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
+def test_a_verdict(phase: type) -> None:
+    """Ends what was committed; before the commit it means that the job ended without this execution."""
+    driver, lease = at_phase(phase)
+    assert driver.refusal(verdict(lease, 2, STRANGER)) is Code.WRONG_SIGNER
+    driver.do(verdict(lease, 2))
+    expected = Done if phase in (Committed, Receipted, Revealed, Done) else Declined if phase is Declined else Lapsed
+    assert isinstance(driver.execution(lease).phase, expected)
+
+
+@pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
+def test_a_commit_set_reveals_only_what_is_committed(phase: type) -> None:
+    """Before the commit there is nothing to open, after the verdict nothing more."""
+    driver, lease = at_phase(phase)
+    if phase in (Committed, Receipted, Revealed):
+        assert any(isinstance(effect, effects.SendReveal) for effect in driver.do(commit_set(driver.execution(lease), driver.now)))
+        return
+    committed, other = at_phase(Committed)
+    event = commit_set(committed.execution(other), driver.now)
+    assert driver.refusal(replace(event, lease=lease)) is Code.WRONG_PHASE
+
+
+def test_a_verdict_of_another_job_is_refused() -> None:
+    """The revealed set says which job it was."""
+    driver, lease = at_phase(Revealed)
+    event = verdict(lease)
+    message = replace(event.verdict.message, job_id=Hash32(b"\x01" * 32))
+    assert message.job_id != JOB
+    assert driver.refusal(replace(event, verdict=seal(DOMAIN, message, STATEMENT_KEY.sign))) is Code.UNKNOWN
+
+
+# ---------------------------------------------------------------------------------------------------------------- reveals
+
+
+@pytest.mark.parametrize("phase", [Committed, Receipted])
+def test_never_reveals_to_a_stale_early_foreign_or_unsigned_set(phase: type) -> None:
+    """The one door to a reveal stays shut, and the state untouched."""
+    driver, lease = at_phase(phase)
+    held, now = driver.execution(lease), driver.now
+    assert driver.refusal(commit_set(held, UnixSeconds(now - 5))) is Code.STALE
+    assert driver.refusal(commit_set(held, UnixSeconds(now + 3))) is Code.TOO_EARLY
+    assert driver.refusal(foreign_commit_set(held, now)) is Code.UNKNOWN
+    assert driver.refusal(commit_set(held, now, signer=STRANGER)) is Code.WRONG_SIGNER
+    assert isinstance(driver.execution(lease).phase, phase)
+    (reveal,) = driver.do(commit_set(held, UnixSeconds(now - 4)))
+    assert isinstance(reveal, effects.SendReveal)
+
+
+def test_one_membership_only() -> None:
+    """A set signed again may have a new closedAt and nothing else; another membership would be a second batch to copy from."""
+    driver, lease = at_phase(Revealed)
+    held = driver.execution(lease)
+    other = CommitEntry(Hash32(b"\x88" * 32), PROVIDER, Hash32(b"\x89" * 32))
+    assert driver.refusal(commit_set(held, driver.now, (other,))) is Code.EQUIVOCATION
+    again = driver.do(commit_set(held, UnixSeconds(driver.now + 1)), after=1)
+    assert [effect.key for effect in again] != [effect.key for effect in execution.duties(held)], "it is sent once more"
+    assert isinstance(again[0], effects.SendReveal)
+
+
+def test_the_reveal_opens_the_commit() -> None:
+    """Salt and ciphertext stood in the state before the commit did; class, usage and status are the task's."""
+    driver, lease = at_phase(Committed)
+    phase, held = driver.execution(lease).phase, driver.execution(lease)
+    assert isinstance(phase, Committed) and opens(phase.commit, phase.reveal)
+    assert check_opens(phase.commit, phase.reveal)
+    slot = driver.core.terms.slots[0]
+    assert phase.commit.class_id == determinism_class(slot.host.id(), image_digest(held.spec.image), slot.host.environment())
+    assert (phase.commit.usage_ms, phase.commit.encrypted_output) == (1500, b"\x66" * 32)
+
+
+def test_the_salt_is_journaled_before_anything_uses_it() -> None:
+    """It is in the state one step before the ciphertext and two before the commit, and stays the same."""
+    driver, lease = at_phase(Collecting)
+    phase = driver.execution(lease).phase
+    assert isinstance(phase, Collecting)
+    committed = driver.advance(lease, Committed).phase
+    assert isinstance(committed, Committed) and committed.reveal.salt == phase.salt != bytes(32)
+
+
+def test_the_beacon_round_is_ahead_enough() -> None:
+    """At least two whole periods and one more, at most ten, at every offset within a period."""
+    terms = make_terms()
+    for offset in range(-5, 12):
+        at = UnixSeconds(NOW + offset)
+        number = execution.beacon_round(terms, at)
+        assert at + 3 * terms.beacon.period <= round_time(terms.beacon, number) <= at + 4 * terms.beacon.period
+        assert number - round_at(terms.beacon, at) <= 10
+    assert execution.beacon_round(terms, UnixSeconds(terms.beacon.genesis_time - 100)) >= 1
+
+
+# ----------------------------------------------------------------------------------------------------------------- commits
+
+
+def test_one_commit_for_ever() -> None:
+    """Resent the same, ever more slowly; a repeated upload makes no other one."""
+    driver, lease = at_phase(Committed)
+    first = driver.execution(lease).commit()
+    sent = []
+    for _ in range(10):
+        due = execution.next_due(driver.execution(lease))
+        (again,) = driver.do(events.Tick(), after=due - driver.now)
+        assert isinstance(again, effects.SendCommit) and again.commit == first
+        sent.append(driver.now)
+    gaps = [late - early for early, late in pairwise(sent)]
+    assert gaps == sorted(gaps) and gaps[-1] == execution.RESEND_LONGEST_SECONDS
+    driver.do(events.Uploaded(lease))
+    driver.do(events.Sealed(lease, Hash32(b"\x99" * 32)))
+    assert driver.execution(lease).commit() == first
+    driver.do(receipt(driver.execution(lease)))
+    assert driver.do(events.Tick(), after=100) == (), "a receipt ends it"
+
+
+def test_receipts() -> None:
+    """Only for a commit that was made here, and only signed by its coordinator; repeats change nothing."""
+    driver, lease = at_phase(Committed)
+    good = receipt(driver.execution(lease))
+    assert driver.refusal(receipt(driver.execution(lease), STRANGER)) is Code.WRONG_SIGNER
+    foreign = replace(good.receipt.message, commit_hash=Hash32(b"\x01" * 32))
+    assert driver.refusal(replace(good, receipt=seal(DOMAIN, foreign, STATEMENT_KEY.sign))) is Code.UNKNOWN
+    driver.do(good)
+    held = driver.execution(lease)
+    driver.do(good)
+    assert driver.execution(lease) == held
+
+
+def test_a_lapsed_commit_is_remembered() -> None:
+    """So that no other one is ever signed for the assignment, and there is evidence."""
+    driver, lease = at_phase(Committed)
+    commit = driver.execution(lease).commit()
+    driver.do(events.Failed(lease, "commit refused: too-late"))
+    driver.do(events.Uploaded(lease))
+    assert isinstance(driver.execution(lease).phase, Lapsed) and driver.execution(lease).commit() == commit
+
+
+# --------------------------------------------------------------------------------------------------------------- deadlines
+
+
+@pytest.mark.parametrize("phase", [Accepted, Fetching, Starting, Running, Collecting, Sealing, Uploading])
+def test_what_is_not_committed_by_commit_by_lapses(phase: type) -> None:
+    """And frees the slot; the container is stopped and removed. Not a second earlier."""
+    driver, lease = at_phase(phase)
+    due = execution.next_due(driver.execution(lease))
+    assert driver.do(events.Tick(), after=due - 1 - driver.now) == ()
+    gone = driver.do(events.Tick(), after=1)
+    assert {type(effect) for effect in gone} == {effects.StopTask, effects.RemoveTask}
+    assert isinstance(driver.execution(lease).phase, Lapsed) and driver.core.free_slots()[0].free == 1
+
+
+def test_an_upload_after_commit_by_is_no_commit() -> None:
+    """A commit that is late would be refused and could only be held against its signer."""
+    driver, lease = at_phase(Uploading)
+    driver.now = UnixSeconds(driver.execution(lease).commit_by + 1)
+    driver.do(events.Uploaded(lease))
+    assert isinstance(driver.execution(lease).phase, Lapsed) and driver.execution(lease).commit() is None
+
+
+@pytest.mark.parametrize("phase", [Committed, Receipted, Revealed])
+def test_a_verdict_that_never_comes_is_not_waited_for_for_ever(phase: type) -> None:
+    """I7."""
+    driver, lease = at_phase(phase)
+    driver.do(events.Tick(), after=execution.KEEP_SECONDS + 1000)
+    assert isinstance(driver.execution(lease).phase, Lapsed)
+
+
+@pytest.mark.parametrize("phase", [Declined, Done, Lapsed])
+def test_ended_leases_are_forgotten_in_time(phase: type) -> None:
+    """With everything that pointed to them."""
+    driver, lease = at_phase(phase)
+    assert driver.do(events.Tick(), after=execution.next_due(driver.execution(lease)) - driver.now) == (effects.Forget(lease),)
+    assert not driver.core.executions and not driver.core.commits and not driver.core.active
+    assert driver.do(events.Tick(), after=10**6) == ()
+
+
+def test_of_what_is_long_done_only_a_line_is_kept() -> None:
+    """Spec and verdict go after minutes; a later verdict is still no surprise, another voice's is, and after seven days nothing is."""
+    driver, lease = at_phase(Done)
+    driver.do(events.Tick(), after=execution.DONE_KEEP_SECONDS)
+    assert not driver.core.executions and list(driver.core.settled) == [lease]
+    twin = ProviderCore(make_terms())
+    twin.restore(driver.core.snapshot())
+    assert list(twin.settled) == [lease]
+    late = verdict(lease, 9)
+    assert driver.do(late) == ()
+    with pytest.raises(Refused, match="no such assignment"):
+        driver.do(replace(late, signer=Address(b"\x77" * 20)))
+    driver.do(events.Tick(), after=execution.KEEP_SECONDS)
+    assert not driver.core.settled
+    with pytest.raises(Refused, match="no such assignment"):
+        driver.do(late)
+
+
+# ------------------------------------------------------------------------------------------------------------------ results
+
+
+def test_a_time_out_is_a_result() -> None:
+    """I4: committed with its status; the shell gives it the empty directory."""
+    driver, lease = at_phase(Running)
+    (collect,) = driver.do(events.Exited(lease, EXIT_TIMEOUT, Milliseconds(30_000)))
+    assert isinstance(collect, effects.Collect) and collect.exit_status == EXIT_TIMEOUT
+    phase = driver.advance(lease, Committed).phase
+    assert isinstance(phase, Committed) and phase.reveal.exit_status == EXIT_TIMEOUT
+
+
+def test_a_newer_verdict_replaces_an_older_one() -> None:
+    """Never the other way round."""
+    driver, lease = at_phase(Done)
+    driver.do(verdict(lease, 3))
+    driver.do(verdict(lease, 2))
+    phase = driver.execution(lease).phase
+    assert isinstance(phase, Done) and phase.verdict.message.seq == 3
+
+
+@pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
+def test_a_restart_resumes_where_it_was(phase: type) -> None:
+    """From a snapshot: same state, and the same thing due."""
+    driver, lease = at_phase(phase)
+    twin = ProviderCore(make_terms())
+    twin.restore(driver.core.snapshot())
+    assert twin.executions[lease] == driver.execution(lease) and twin.snapshot() == driver.core.snapshot()
+    due = twin.resume()
+    assert due == driver.core.resume()
+    if phase in DUTY:
+        assert any(isinstance(effect, DUTY[phase]) for effect in due)
+    else:
+        assert due == ()
+    assert digest(DOMAIN, twin.executions[lease].assignment.message) == lease
+    assert twin.executions[lease].coordinator == COORDINATOR

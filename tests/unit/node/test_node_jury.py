@@ -1,0 +1,245 @@
+"""Jury service, statements, offers and reconciliation."""
+
+import pytest
+
+from quorate_contracts.bindings import events as chain_events
+from quorate_contracts.bindings.court import CaseId
+from quorate_contracts.bindings.court import ballot as court_ballot
+from quorate_node.chain.court_follower import translate
+from quorate_node.core import effects, events, jury_duty
+from quorate_node.core.jury_duty import Opening, Repeating, Served, Voted, Voting, Waiting
+from quorate_node.core.phases import Collecting, Running, Starting, Uploading
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.core.reconcile import jury_lease_id, reconcile
+from quorate_protocol.ports import TaskState
+from quorate_protocol.refusals import Code
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    ExitStatus,
+    Hash32,
+    Milliseconds,
+    Nonce,
+    Round,
+    Seconds,
+    Sequence,
+    UnixSeconds,
+)
+from support.markets.provider_world import COORDINATOR, HOST, NOW, PROVIDER, STATEMENT_KEY, STRANGER, Driver, make_terms, statement
+
+CASE = Nonce(7)
+ACCUSED = Address(b"\x99" * 20)
+SPECS = (Hash32(b"\x01" * 32), Hash32(b"\x02" * 32))
+VOTE_BY = UnixSeconds(NOW + 60)
+REVEAL_BY = UnixSeconds(NOW + 120)
+DIGESTS = (Hash32(b"\x0a" * 32), Hash32(b"\x0b" * 32))
+
+
+def opened(accused: Address = ACCUSED, host_class: Hash32 | None = None) -> events.CaseOpened:
+    """A case over two executions."""
+    named = tuple(events.CaseExecution(spec, host_class or HOST.id()) for spec in SPECS)
+    return events.CaseOpened(CASE, accused, named)
+
+
+def drawn(*jurors: Address) -> events.JuryDrawn:
+    """A jury."""
+    return events.JuryDrawn(CASE, jurors, VOTE_BY)
+
+
+def juror(slots: int = 1) -> Driver:
+    """A provider that sits in the case."""
+    driver = Driver(ProviderCore(make_terms(slots)))
+    driver.do(opened())
+    driver.do(drawn(ACCUSED, PROVIDER))
+    return driver
+
+
+def test_the_whole_service() -> None:
+    """Each execution repeated, then one ballot, then its opening, in the case's order."""
+    driver = Driver(ProviderCore(make_terms()))
+    driver.do(opened())
+    (first,) = driver.do(drawn(PROVIDER))
+    assert isinstance(first, effects.Reexecute) and (first.index, first.spec_hash) == (0, SPECS[0])
+    assert driver.core.free_slots()[0].free == 0, "a re-execution takes a run slot"
+    (second,) = driver.do(events.Reexecuted(CASE, 0, DIGESTS[0]))
+    assert isinstance(second, effects.Reexecute) and (second.index, second.spec_hash) == (1, SPECS[1])
+    (vote,) = driver.do(events.Reexecuted(CASE, 1, DIGESTS[1]))
+    assert isinstance(vote, effects.SendVote) and driver.core.free_slots()[0].free == 1
+    phase = driver.core.jury[CASE].phase
+    assert isinstance(phase, Voting)
+    assert vote.ballot == court_ballot(CaseId(CASE), PROVIDER, phase.salt, DIGESTS), "the contract's formula"
+    assert driver.do(events.VoteStood(CASE)) == ()
+    (reveal,) = driver.do(events.VotingEnded(CASE, REVEAL_BY))
+    assert reveal == effects.SendJuryReveal(CASE, DIGESTS, phase.salt)
+    driver.do(events.CaseDecided(CASE))
+    assert isinstance(driver.core.jury[CASE].phase, Served) and not driver.core.cases
+
+
+def test_nothing_is_opened_before_voting_ended() -> None:
+    """Not by a repeated vote, nor by time."""
+    driver = juror()
+    for index, digest in enumerate(DIGESTS):
+        driver.do(events.Reexecuted(CASE, index, digest))
+    driver.do(events.VoteStood(CASE))
+    assert driver.do(events.Tick(), after=100) == ()
+    assert isinstance(driver.core.jury[CASE].phase, Voted)
+
+
+def test_unavailable_content_is_void() -> None:
+    """Zero stands in the ballot."""
+    driver = juror()
+    driver.do(events.Reexecuted(CASE, 0, ZERO_HASH))
+    driver.do(events.Reexecuted(CASE, 1, DIGESTS[1]))
+    phase = driver.core.jury[CASE].phase
+    assert isinstance(phase, Voting) and phase.digests == (ZERO_HASH, DIGESTS[1])
+
+
+def test_others_juries_are_nothing_to_it() -> None:
+    """Not drawn, accused itself, an unknown case, another host class."""
+    driver = Driver(ProviderCore(make_terms()))
+    assert driver.do(drawn(PROVIDER)) == () and not driver.core.jury
+    driver.do(opened(PROVIDER))
+    driver.do(opened(ACCUSED, Hash32(b"\x01" * 32)))
+    assert not driver.core.cases
+    driver.do(opened())
+    assert driver.do(drawn(ACCUSED)) == () and not driver.core.jury
+    assert driver.do(events.VotingEnded(CASE, REVEAL_BY)) == ()
+
+
+def test_a_duty_waits_for_a_slot_and_goes_first() -> None:
+    """I2 holds; when the lease commits, the jury has the slot before the next lease."""
+    driver = Driver(ProviderCore(make_terms()))
+    driver.do(opened())
+    lease = driver.assign(1)
+    assert driver.do(drawn(PROVIDER)) == ()
+    assert isinstance(driver.core.jury[CASE].phase, Waiting)
+    due = driver.do(events.Failed(lease, "test"))
+    assert any(isinstance(effect, effects.Reexecute) for effect in due)
+    assert not driver.execution(driver.assign(2)).occupies_slot
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_windows_end_every_phase(steps: int) -> None:
+    """I7: whatever the juror was waiting for."""
+    driver = juror()
+    happened: tuple[events.Event, ...] = (
+        events.Reexecuted(CASE, 0, DIGESTS[0]),
+        events.Reexecuted(CASE, 1, DIGESTS[1]),
+        events.VoteStood(CASE),
+        events.VotingEnded(CASE, REVEAL_BY),
+    )
+    for event in happened[:steps]:
+        driver.do(event)
+    assert isinstance(driver.core.jury[CASE].phase, (Repeating, Repeating, Voting, Voted, Opening)[steps])
+    driver.do(events.Tick(), after=jury_duty.KEEP_SECONDS + 200)
+    assert isinstance(driver.core.jury[CASE].phase, Served)
+    assert driver.core.free_slots()[0].free == 1
+    driver.do(events.Tick(), after=jury_duty.KEEP_SECONDS + 200)
+    assert not driver.core.jury
+
+
+def test_a_restarted_juror_can_open_its_ballot() -> None:
+    """Digests and salt were in the state before the vote was sent."""
+    driver = juror()
+    for index, digest in enumerate(DIGESTS):
+        driver.do(events.Reexecuted(CASE, index, digest))
+    twin = Driver(ProviderCore(make_terms()), driver.now, 900)
+    twin.core.restore(driver.core.snapshot())
+    (vote,) = twin.core.resume()
+    assert isinstance(vote, effects.SendVote)
+    (reveal,) = twin.do(events.VotingEnded(CASE, REVEAL_BY))
+    assert isinstance(reveal, effects.SendJuryReveal)
+    assert jury_duty.ballot(CASE, PROVIDER, reveal.salt, reveal.digests) == vote.ballot
+
+
+def test_the_courts_events_are_translated() -> None:
+    """Zeros past the last execution are no executions."""
+    three = (*SPECS, ZERO_HASH)
+    amounts = (Amount(0),) * 3
+    case = chain_events.CaseOpened(
+        CASE, ACCUSED, COORDINATOR, HOST.id(), Round(1), Amount(1), three, three, three, three, (Seconds(1),) * 3, amounts
+    )
+    assert translate(case) == opened()
+    assert translate(chain_events.JuryDrawn(CASE, (PROVIDER,), VOTE_BY)) == drawn(PROVIDER)
+    assert translate(chain_events.RevealsOpen(CASE, REVEAL_BY)) == events.VotingEnded(CASE, REVEAL_BY)
+    decided = chain_events.Decided(CASE, ACCUSED, True, 1, Amount(1), Amount(0))
+    assert translate(decided) == events.CaseDecided(CASE)
+    assert translate(chain_events.Redraw(CASE, Round(3))) is None and translate(None) is None
+
+
+# ------------------------------------------------------------------------------------------------------------------- money
+
+
+def test_statements_only_grow() -> None:
+    """An older one, a second of the same number, a fall of `final` and strangers' are refused; a fall of `held` is a verdict's doing."""
+    driver = Driver(ProviderCore(make_terms()))
+    driver.do(statement(100, 1, held=50))
+    driver.do(statement(100, 1, held=50))
+    driver.do(statement(100, 3, held=20))
+    assert driver.refusal(statement(200, 2)) is Code.STALE
+    assert driver.refusal(statement(101, 3, held=20)) is Code.EQUIVOCATION
+    assert driver.refusal(statement(99, 4)) is Code.BAD_AMOUNT
+    assert driver.refusal(statement(300, 5, signer=STRANGER)) is Code.WRONG_SIGNER
+    assert driver.refusal(statement(300, 5, provider=ACCUSED)) is Code.NOT_YOURS
+    driver.do(statement(150, 4, signer=STATEMENT_KEY))
+    assert driver.core.statements[COORDINATOR].message.final == 150
+
+
+def test_claims_follow_final_epochs() -> None:
+    """Only when there is more than was claimed."""
+    driver = Driver(ProviderCore(make_terms()))
+    (claim,) = driver.do(events.EpochFinal(COORDINATOR, Sequence(1), Amount(70)))
+    assert claim == effects.SendClaim(COORDINATOR, Sequence(1), Amount(70))
+    driver.do(events.ClaimStood(COORDINATOR, Amount(70)))
+    assert driver.do(events.EpochFinal(COORDINATOR, Sequence(2), Amount(70))) == ()
+    (again,) = driver.do(events.EpochFinal(COORDINATOR, Sequence(3), Amount(71)))
+    assert again.key != claim.key
+
+
+def test_offers_are_numbered_for_ever() -> None:
+    """The number survives a restart, so no offer is taken for an older one."""
+    driver = Driver(ProviderCore(make_terms()))
+    (first,) = driver.do(events.OfferDue())
+    twin = Driver(ProviderCore(make_terms()))
+    twin.core.restore(driver.core.snapshot())
+    (second,) = twin.do(events.OfferDue())
+    assert isinstance(first, effects.SendOffer) and isinstance(second, effects.SendOffer)
+    assert (first.seq, second.seq) == (1, 2)
+
+
+# ----------------------------------------------------------------------------------------------------------- reconciliation
+
+
+@pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.EXITED, TaskState.ABSENT])
+@pytest.mark.parametrize("phase", [Starting, Running, Collecting, Uploading])
+def test_reconcile(phase: type, state: TaskState) -> None:
+    """What still runs or has finished is attached to again; only a container that is gone is a failure."""
+    driver = Driver(ProviderCore(make_terms()))
+    held = driver.advance(driver.assign(), phase)
+    observed = {} if state is TaskState.ABSENT else {held.lease_id: state}
+    found = reconcile(driver.core.live(), (), observed)
+    is_lost = state is TaskState.ABSENT and phase in (Running, Collecting)
+    assert [event.lease for event in found.happened] == ([held.hash] if is_lost else [])
+    assert found.strays == ()
+
+
+def test_strays_are_removed() -> None:
+    """Of leases that ended or were never known; a juror's own container is none."""
+    driver = juror()
+    mine = jury_lease_id(CASE, 0, driver.core.terms.provider)
+    other = jury_lease_id(CASE, 1, driver.core.terms.provider)
+    observed = {mine: TaskState.RUNNING, other: TaskState.EXITED, "ff" * 32: TaskState.RUNNING}
+    assert reconcile((), driver.core.jury.values(), observed).strays == (other, "ff" * 32)
+
+
+def test_recent_runs_shorten_the_wait() -> None:
+    """startBy goes by how long runs really take, not by what they may take."""
+    driver = Driver(ProviderCore(make_terms()))
+    lease = driver.assign(1)
+    driver.advance(lease, Running)
+    driver.do(events.Exited(lease, ExitStatus(0), Milliseconds(2_500)))
+    assert driver.core.facts.recent_ms == (2_500,)
+    driver.do(events.Failed(lease, "test"))
+    accept = driver.execution(driver.assign(2)).accept
+    assert accept is not None and accept.quoted_run_seconds == 3

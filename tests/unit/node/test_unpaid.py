@@ -1,0 +1,99 @@
+"""An owner is told what ended without pay, and why: else a machine that computes wrong works for nothing until somebody wonders.
+
+Likewise when its coordinator signs against its own word, with what it signed.
+"""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from quorate_node.core import events
+from quorate_node.core.execution import DONE_KEEP_SECONDS
+from quorate_node.core.phases import FAULTED, LEFT_OUT, Revealed
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.messaging.frame_handler import Inbox
+from quorate_node.ops.status import status_of
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Hash32
+from quorate_runtime.keys.crypto import recover
+from support.markets.provider_world import COORDINATOR, DOMAIN, OPERATOR, STATEMENT_KEY, STRANGER, Driver, make_terms, statement, verdict
+
+OTHER = Hash32(b"\x0a" * 32)
+
+
+def told(driver: Driver) -> list[tuple[Hash32, str]]:
+    return [(item.lease, item.why) for item in status_of(driver.core, OPERATOR.address, "", ()).unpaid]
+
+
+class Daemon:
+    """The actor, as far as the inbox knows it."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    async def submit(self, event: events.Event) -> object:
+        return self._driver.do(event)
+
+
+def decided(lease: Hash32, group: tuple[Hash32, ...], faulted: tuple[Hash32, ...] = (), seq: int = 1) -> events.VerdictArrived:
+    event = verdict(lease, seq)
+    message = replace(event.verdict.message, group=group, faulted=faulted)
+    return replace(event, verdict=seal(DOMAIN, message, STATEMENT_KEY.sign))
+
+
+@pytest.mark.parametrize(("group", "faulted", "why"), [("mine", "", ""), ("other", "mine", FAULTED), ("other", "", LEFT_OUT)])
+def test_what_a_verdict_does_not_pay_is_told(group: str, faulted: str, why: str) -> None:
+    driver = Driver(ProviderCore(make_terms()))
+    lease = driver.assign()
+    driver.advance(lease, Revealed)
+    assert told(driver) == []
+    named = {"mine": (lease,), "other": (OTHER,), "": ()}
+    driver.do(decided(lease, named[group], named[faulted]))
+    assert told(driver) == ([(lease, why)] if why else [])
+
+
+def test_what_lapsed_is_told_on_one_plain_line() -> None:
+    """The reason may be a coordinator's words, and is shown at a terminal."""
+    driver = Driver(ProviderCore(make_terms(2)))
+    one, other = driver.assign(1), driver.assign(2)
+    driver.do(events.Failed(one, "StartTask: the container engine does not start it"))
+    driver.do(events.Failed(other, "commit refused: \x1b[2J\nready\u202e"))
+    assert told(driver) == [(one, "StartTask: the container engine does not start it"), (other, "commit refused: ?[2J?ready?")]
+
+
+async def test_a_fault_is_told_even_when_its_lease_was_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    """A held job is executed again up to three days later."""
+    driver = Driver(ProviderCore(make_terms()))
+    lease = driver.assign()
+    driver.advance(lease, Revealed)
+    driver.do(decided(lease, (lease,)))
+    driver.do(events.Tick(), after=DONE_KEEP_SECONDS + 1)
+    assert lease not in driver.core.executions
+
+    inbox = Inbox(Daemon(driver), COORDINATOR, DOMAIN, recover)
+    with caplog.at_level(logging.WARNING):
+        await inbox.handle("", frames.encode(frames.VerdictSent(lease, decided(lease, (lease,), seq=2).verdict)))
+        assert not caplog.records
+        await inbox.handle("", frames.encode(frames.VerdictSent(lease, decided(lease, (OTHER,), (lease,), seq=3).verdict)))
+    assert lease.hex() in caplog.text and "a fault" in caplog.text
+
+
+@pytest.mark.parametrize(("final", "seq"), [(600, 3), (600, 2)], ids=["it fell", "another of that number"])
+async def test_a_coordinator_that_signs_against_its_own_word_is_told_of_with_what_it_signed(
+    caplog: pytest.LogCaptureFixture, final: int, seq: int
+) -> None:
+    """It was answered to the coordinator alone, which knows."""
+    driver = Driver(ProviderCore(make_terms()))
+    inbox = Inbox(Daemon(driver), COORDINATOR, DOMAIN, recover)
+    driver.do(statement(1000, 2))
+    frame = frames.encode(frames.StatementSent(statement(final, seq).statement))
+    with caplog.at_level(logging.WARNING), pytest.raises(Refused):
+        await inbox.handle("", frame)
+    assert COORDINATOR.hex() in caplog.text and frame.decode() in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING), pytest.raises(Refused):
+        await inbox.handle("", frames.encode(frames.StatementSent(statement(final, seq, signer=STRANGER).statement)))
+    assert not caplog.records, "a stranger's signature is nobody's word"

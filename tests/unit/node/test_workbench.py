@@ -1,0 +1,202 @@
+"""The provider's hands: outputs that content addressing cannot take, and pins that nothing may leave behind."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from quorate_content.dag.cid import raw_cid
+from quorate_content.dag.disk_tree import cid_of_path
+from quorate_content.store.content_store import ContentStore
+from quorate_node.chain.court_follower import DocketFollower
+from quorate_node.chain.jury_and_claims import Courtroom
+from quorate_node.core import effects, events
+from quorate_node.core.jury_duty import Repeating
+from quorate_node.core.phases import Starting
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.core.reconcile import jury_lease_id, unwanted_pins
+from quorate_node.executors.noop import NoopExecutor
+from quorate_node.jobs.effect_performer import Performer
+from quorate_node.jobs.job_runner import Workbench
+from quorate_node.keys.operator_keys import Keyring
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.messaging.coordinator_client import Coordinator
+from quorate_node.periodic import write_status
+from quorate_protocol.limits import DEVNET, MAINNET, Limits
+from quorate_protocol.messages.job_spec import Input as JobInput
+from quorate_protocol.messages.views import BeaconView, InfoView
+from quorate_protocol.ports import EngineRefuses, Task
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import ZERO_HASH, Address, Bps, ExitStatus, Hash32, Nonce, Seconds, UnixSeconds
+from quorate_runtime.actor.actor_codec import CanonicalCodec
+from quorate_runtime.clock import SystemClock, VirtualClock
+from support.markets.provider_world import COORDINATOR, GENESIS, HOST, NOW, OPERATOR, PROVIDER, STATEMENT_KEY, Driver, make_spec, make_terms
+
+LEASE = "ab" * 32
+CASE = Nonce(7)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[ContentStore]:
+    made = ContentStore(tmp_path / "store", 1 << 24)
+    yield made
+    await made.close()
+
+
+def make_bench(folder: Path, store: ContentStore) -> Workbench:
+    return Workbench(NoopExecutor(folder / "noop", SystemClock()), store, folder / "home", SystemClock(), {HOST.id(): HOST})
+
+
+async def test_outputs_that_content_addressing_refuses_are_a_result_with_nothing_in_it(tmp_path: Path, store: ContentStore) -> None:
+    """Sixty-four folders deep may be collected and not be named: were that a failure, everybody would have run it for nothing."""
+    bench = make_bench(tmp_path, store)
+    spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
+    await bench.fetch(LEASE, spec, (), 5.0)
+    await bench.start(LEASE, spec, HOST.id())
+    (tmp_path / "noop" / LEASE / "outputs").joinpath(*["d"] * 64).mkdir(parents=True)
+    output = await bench.collect(LEASE, ExitStatus(0))
+    (tmp_path / "empty").mkdir()
+    assert output.digest == cid_of_path(tmp_path / "empty").digest
+    assert "depth of directories" in output.note
+    assert (await bench.collect(LEASE, ExitStatus(0))).digest == output.digest
+    await bench.remove(LEASE)
+    assert await bench.pinned() == ()
+
+
+class Heard:
+    """What the courtroom reports."""
+
+    def __init__(self) -> None:
+        self.events: list[events.Event] = []
+
+    async def submit(self, event: events.Event) -> None:
+        self.events.append(event)
+
+
+@pytest.mark.parametrize("lacks", ["an input", "a duty"])
+async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(tmp_path: Path, store: ContentStore, lacks: str) -> None:
+    """Pins have no date: with a case that lacks its last input anybody could fill a juror's store for ever."""
+    bench, heard = make_bench(tmp_path, store), Heard()
+    image = await store.put(b"image", "me")
+    spec = replace(
+        make_spec(), image=str(image.cid), image_bytes=5, inputs=(JobInput(str(raw_cid(b"withheld")), "/inputs/x", 8),)
+    )
+    await store.put(spec.encode(), "me")
+    driver = Driver(ProviderCore(make_terms()))
+    if lacks == "an input":
+        driver.do(events.CaseOpened(CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2))
+        driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+        assert isinstance(driver.core.jury[CASE].phase, Repeating)
+    await store.pin(image.cid, f"lease:{jury_lease_id(CASE, 0, PROVIDER)}")
+    nobody: dict[Address, object] = {}
+    court = Courtroom(driver.core, bench, nobody, None, None, None, None, SystemClock())  # type: ignore[arg-type]  # no chain is asked
+    await court.perform(effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), heard.submit)
+    assert heard.events == ([events.Reexecuted(CASE, 0, ZERO_HASH)] if lacks == "an input" else [])
+    assert await bench.pinned() == ()
+
+
+class Refusing(NoopExecutor):
+    """An engine that answers, and starts nothing."""
+
+    async def start(self, task: Task) -> None:
+        raise EngineRefuses(Code.UNSUPPORTED, f"{task.lease_id}: no space left on device")
+
+
+async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(tmp_path: Path, store: ContentStore) -> None:
+    """A void vote after half a minute of a full disk cost it its pay, and the case a juror; a lease is somebody else's to run."""
+    bench, heard, clock = make_bench(tmp_path, store), Heard(), VirtualClock(GENESIS)
+    bench.executor = Refusing(tmp_path / "noop", clock)
+    spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
+    await store.put(spec.encode(), "me")
+    driver = Driver(ProviderCore(make_terms()))
+    driver.do(events.CaseOpened(CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2))
+    driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+    court = Courtroom(driver.core, bench, {}, None, None, None, None, clock)  # type: ignore[arg-type]  # no chain is asked
+    again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
+    with pytest.raises(Unavailable, match="no space left"):
+        await court.perform(again, heard.submit)
+    assert heard.events == []
+    clock.forward(61)
+    await court.perform(again, heard.submit)
+    assert heard.events == [events.Reexecuted(CASE, 0, ZERO_HASH)]
+    assert await bench.pinned() == ()
+
+
+async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(tmp_path: Path, store: ContentStore) -> None:
+    """No disk, no descriptors, no processes: whatever a job does to them, the daemon goes on, and the lease lapses by its own date."""
+    bench, driver = make_bench(tmp_path, store), Driver(ProviderCore(make_terms()))
+    (tmp_path / "noop").write_text("no folder")
+    lease = driver.assign()
+    driver.advance(lease, Starting)
+    performer = Performer(driver.core, bench, {}, {}, None, None, None, SystemClock())  # type: ignore[arg-type]  # nothing is signed
+    due = driver.core.resume()
+    assert [type(item) for item in due] == [effects.StartTask]
+    with pytest.raises(Unavailable, match="Not a directory"):
+        await performer.perform(due[0])
+
+
+async def test_what_the_store_has_room_for(store: ContentStore) -> None:
+    """Kept content takes from it, idle content does not."""
+    before = await store.room_bytes()
+    assert before == 1 << 24
+    stat = await store.put(b"x" * (1 << 20), "sealed", None)
+    assert await store.room_bytes() == before - (1 << 20)
+    await store.unpin_all("sealed")
+    assert await store.stat(stat.cid) is not None
+    assert await store.room_bytes() == before
+
+
+async def test_files_that_count_for_nothing_do_not_end_the_daemon(tmp_path: Path) -> None:
+    """A status file on a full disk, and the court's place in the chain after a power cut."""
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        written += 1
+        if written == 3:
+            raise asyncio.CancelledError
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(asyncio.CancelledError):
+        await write_status(write, VirtualClock())
+    (tmp_path / "court.json").write_bytes(b"")
+    docket = DocketFollower(None, None, Heard(), VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]  # no chain is asked
+    assert docket._read_cursor() is None
+
+
+def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:
+    driver = Driver(ProviderCore(make_terms()))
+    lease = driver.assign().hex()
+    driver.do(events.CaseOpened(CASE, Address(b"\x99" * 20), (events.CaseExecution(ZERO_HASH, HOST.id()),) * 2))
+    driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+    repeated = jury_lease_id(CASE, 0, PROVIDER)
+    core = driver.core
+    unwanted = unwanted_pins(core.live(), core.jury.values(), (lease, "ff" * 32, repeated))
+    assert set(unwanted) == {"ff" * 32, repeated}, "the juror has no free slot, so it has not begun"
+
+
+@pytest.mark.parametrize(("limits", "may_be_private"), [(MAINNET, False), (DEVNET, True)])
+def test_only_a_coordinators_own_store_may_stand_in_the_owners_network(limits: Limits, may_be_private: bool) -> None:
+    """What it names beside that is any text; on a devnet everything stands there."""
+    beacon = BeaconView("", bytes(96), Seconds(2), GENESIS)
+    info = InfoView(COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), limits.name, "0")
+    ring = Keyring(ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, None))
+    coordinator = Coordinator("http://10.0.0.7:1", info, None, PROVIDER, ring, SystemClock())  # type: ignore[arg-type]  # nothing is asked
+    own, other = coordinator.sources(("http://10.0.0.7:1/v1/content/", "http://10.0.0.7:2/reboot"))
+    assert (own.url, own.may_be_private, bool(own.headers)) == ("http://10.0.0.7:1/v1/content", True, True)
+    assert (other.url, other.may_be_private, bool(other.headers)) == ("http://10.0.0.7:2/reboot", may_be_private, False)
+
+
+def test_names_that_are_no_text_can_be_journaled() -> None:
+    """JSON and tar archives have names with lone surrogates; an image's is told in the event that its lease failed."""
+    why = str(Refused(Code.UNSUPPORTED, "image: sets LD_\ud800, and has \udcff/layer.tar"))
+    codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
+    event = events.Failed(Hash32(bytes(32)), why)
+    assert codec.decode_event(codec.version, codec.encode_event(event)) == event
+    assert "LD_\\ud800" in why
+    assert Refused(Code.UNKNOWN, "größer").detail == "größer"
+
+

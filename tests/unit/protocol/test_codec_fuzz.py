@@ -1,0 +1,78 @@
+"""The codec, the frames and the job spec under arbitrary bytes: whatever comes in is a value that goes out the same, or a typed refusal.
+
+600 inputs here, for the quick check; `tests/fuzz` runs the same properties over many times as many.
+"""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+
+from quorate_protocol.codec import canonical
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.units import Nonce
+from support.fuzz_properties import codec_inputs, decode_or_refuse, json_texts, parse_or_refuse
+
+EXAMPLES = 300
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(codec_inputs())
+def test_any_bytes_are_a_value_or_a_typed_refusal(data: bytes) -> None:
+    decode_or_refuse(data)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(json_texts())
+def test_any_json_text_parses_to_something_with_canonical_bytes(data: bytes) -> None:
+    parse_or_refuse(data)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'"' + b'\\"' * 120_000 + b"[" * 201,
+        b'"' + b"\\\n" * 120_000 + b"[" * 201,
+        b'"a' * 120_000 + b"[" * 201,
+        b"[" * 201 + b'"' + b"x" * 240_000 + b"\\",
+    ],
+    ids=["escaped-quotes", "escaped-newlines", "quotes", "open-end"],
+)
+def test_counting_brackets_takes_linear_time(body: bytes) -> None:
+    """A quarter of a megabyte without a closing quote took minutes of the one thread, before any signature was looked at."""
+    started = time.process_time()
+    with pytest.raises(Refused):
+        canonical.parse(body, 1 << 20)
+    assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '{"\\uDFFF":1}', '["\\ud83d"]'])
+def test_half_a_surrogate_pair_is_no_text(text: str) -> None:
+    with pytest.raises(Refused) as caught:
+        canonical.parse(text.encode(), 100)
+    assert caught.value.code is Code.MALFORMED
+    assert canonical.parse(b'"\\ud83d\\ude00"', 100) == "\N{GRINNING FACE}", "a whole pair is text"
+
+
+def test_only_utf8_is_read() -> None:
+    for encoding in ("utf-16", "utf-32", "utf-16-le"):
+        with pytest.raises(Refused):
+            canonical.parse('"x"'.encode(encoding), 100)
+
+
+@pytest.mark.parametrize("text", ["--5", "-", "+1", "0x10", "9" * 79, "1_0", "\N{ARABIC-INDIC DIGIT THREE}", "", " 1"])
+def test_what_is_no_integer_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        canonical.from_json(Nonce, text)
+
+
+def test_host_classes_have_bounds() -> None:
+    for host in (
+        HostClass("ada", sm_count=10**79, driver_branch="550"),
+        HostClass("ada", sm_count=1, driver_branch="5" * 9),
+        HostClass("ada", sm_count=1, driver_branch="\N{ARABIC-INDIC DIGIT THREE}"),
+        HostClass("ada", sm_count=1, driver_branch="550", mig_profile="x" * 33),
+    ):
+        with pytest.raises(Refused):
+            host.validate()

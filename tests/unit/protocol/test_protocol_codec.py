@@ -1,0 +1,162 @@
+"""The codec: one canonical form, everything else refused by name; every frame and event survives the way there and back."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate_coordinator.core import events as coordinator_events
+from quorate_node.core import events as node_events
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages import envelope, frames
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import MESSAGE_TYPES, Order, Stop
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Amount, Bps, Comparator, Hash32, Nonce, Signature, UnixSeconds
+from quorate_runtime.actor.actor_codec import CanonicalCodec
+from vectors.generate import message_of
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    amount: Amount
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    who: Address
+    inner: Inner
+    is_good: bool
+    comparator: Comparator
+    maybe: int | None
+    share: Bps
+
+
+THING = Thing(Address(b"\x01" * 20), Inner(Amount(2**60), ("a", "ü")), True, Comparator.TEXT, None, Bps(7))
+GOOD = canonical.encode(THING)
+
+
+def test_canonical_form() -> None:
+    text = GOOD.decode()
+    assert text == (
+        '{"comparator":3,"inner":{"amount":"1152921504606846976","names":["a","ü"]},"isGood":true,"maybe":null,"share":7,"who":"0x'
+        + "01" * 20
+        + '"}'
+    )
+    assert canonical.decode(Thing, GOOD) == THING
+
+
+def _refused(data: bytes) -> Code:
+    with pytest.raises(Refused) as caught:
+        canonical.decode(Thing, data)
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ('"share":7', '"share":7.0', Code.MALFORMED),
+        ('"share":7', '"share":NaN', Code.MALFORMED),
+        ('"share":7', '"share":-1', Code.MALFORMED),
+        ('"share":7', '"share":65536', Code.MALFORMED),
+        ('"share":7', '"share":true', Code.MALFORMED),
+        ('"share":7', '"share":"7"', Code.MALFORMED),
+        ('"share":7', '"share":7,"share":7', Code.MALFORMED),
+        ('"share":7', '"shares":7', Code.UNKNOWN_FIELD),
+        ('"share":7,', "", Code.MALFORMED),
+        ('"comparator":3', '"comparator":9', Code.MALFORMED),
+        ('"comparator":3', '"comparator":true', Code.MALFORMED),
+        ('"isGood":true', '"isGood":1', Code.MALFORMED),
+        ('"1152921504606846976"', "1152921504606846976", Code.MALFORMED),
+        ('"1152921504606846976"', '"01152921504606846976"', Code.MALFORMED),
+        ('"1152921504606846976"', '"' + "9" * 60 + '"', Code.MALFORMED),
+        ('"0x01', '"0X01', Code.MALFORMED),
+        ('"0x01', '"01', Code.MALFORMED),
+        ('"0x0101', '"0x01', Code.MALFORMED),
+        ('"0x01', '"0xzz', Code.MALFORMED),
+        ('["a"', '[ "a"', Code.NOT_CANONICAL),
+        ('"ü"', '"\\u00fc"', Code.NOT_CANONICAL),
+        ('["a","ü"]', '"a"', Code.MALFORMED),
+        ('"maybe":null', '"maybe":"x"', Code.MALFORMED),
+    ],
+)
+def test_any_other_form_is_refused(old: str, new: str, code: Code) -> None:
+    text = GOOD.decode()
+    assert old in text
+    assert _refused(text.replace(old, new, 1).encode()) is code
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b"{}", b"null"])
+def test_what_is_no_object(data: bytes) -> None:
+    assert _refused(data) is Code.MALFORMED
+
+
+def test_bounds() -> None:
+    with pytest.raises(Refused) as caught:
+        canonical.decode(Thing, GOOD, len(GOOD) - 1)
+    assert caught.value.code is Code.OVERSIZE
+    assert _refused(b"[" * 200_000) is Code.MALFORMED
+
+
+def test_errors_name_the_path() -> None:
+    with pytest.raises(Refused, match=r"inner\.amount"):
+        canonical.decode(Thing, GOOD.replace(b'"1152921504606846976"', b'"x"'))
+
+
+@given(st.binary(max_size=200))
+def test_bytes_never_crash_the_decoder(data: bytes) -> None:
+    with pytest.raises(Refused):
+        canonical.decode(Thing, data)
+
+
+@given(st.integers(0, len(GOOD) - 1), st.integers(0, 255))
+def test_a_changed_byte_is_another_value_or_refused(position: int, byte: int) -> None:
+    changed = bytearray(GOOD)
+    changed[position] = byte
+    try:
+        value = canonical.decode(Thing, bytes(changed))
+    except Refused:
+        return  # what most changes come to
+    assert canonical.encode(value) == bytes(changed)
+    assert (value == THING) == (bytes(changed) == GOOD), "one value, one form"
+
+
+@given(st.integers(0, 2**256 - 1))
+def test_integers_of_any_size(number: int) -> None:
+    envelope_kind = message_of(Order)
+    order = type(envelope_kind)(**{**{f: getattr(envelope_kind, f) for f in envelope_kind.__slots__}, "nonce": Nonce(number)})
+    assert canonical.decode(Order, canonical.encode(order)) == order
+
+
+@pytest.mark.parametrize("name", MESSAGE_TYPES)
+def test_envelopes_of_every_message(name: str) -> None:
+    sealed: Envelope[object] = Envelope(message_of(MESSAGE_TYPES[name]), Signature(b"\x05" * 65))
+    data = envelope.encode(sealed)  # type: ignore[arg-type]
+    assert envelope.decode(data, MESSAGE_TYPES[name]) == sealed
+    with pytest.raises(Refused):
+        envelope.decode(data, next(kind for kind in MESSAGE_TYPES.values() if kind is not MESSAGE_TYPES[name]))
+    with pytest.raises(Refused):
+        envelope.decode(data + b" ")
+
+
+def test_frames_carry_their_name() -> None:
+    stop = Envelope(Stop(Hash32(bytes(32)), UnixSeconds(1)), Signature(bytes(65)))
+    frame = frames.StopSent(Hash32(b"\x01" * 32), stop)
+    assert frames.decode(frames.encode(frame)) == frame
+    with pytest.raises(Refused):
+        frames.decode(frames.encode(frame).replace(b"StopSent", b"StopSend"))
+
+
+def test_two_events_without_fields_stay_apart() -> None:
+    coded: CanonicalCodec[object, object] = CanonicalCodec(coordinator_events.Event, node_events.Event)
+    for event in (coordinator_events.Tick(), coordinator_events.Compared(), coordinator_events.Restarted()):
+        assert type(coded.decode_event(1, coded.encode_event(event))) is type(event)
+
+
+@pytest.mark.parametrize("bad", [bytes(64), bytes(66), bytes(64) + b"\x02", b"\x01" * 32 + b"\xff" * 32 + b"\x1b"])
+def test_signature_forms(bad: bytes) -> None:
+    with pytest.raises(Refused) as caught:
+        envelope.check_signature_form(Signature(bad))
+    assert caught.value.code is Code.BAD_SIGNATURE

@@ -1,0 +1,187 @@
+"""The lease machine as a table: every phase × every event, and each deadline at its last and first second."""
+
+import pytest
+
+from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import lease as machine
+from quorate_protocol.rules.lease import Effect, Lease
+from quorate_protocol.units import (
+    Address,
+    DeclineReason,
+    ExitStatus,
+    Hash32,
+    Milliseconds,
+    Price,
+    Round,
+    Seconds,
+    Signature,
+    UnixSeconds,
+)
+
+NOW = 1_000
+PROVIDER = Address(b"\x01" * 20)
+SIG = Signature(bytes(65))
+HASH, CLASS, SALT, OUTPUT = (Hash32(bytes([number]) * 32) for number in (2, 3, 4, 5))
+ASSIGNMENT = Assignment(HASH, Address(bytes(20)), PROVIDER, HASH, HASH, Price(100), Seconds(60), UnixSeconds(NOW + 5))
+ACCEPT = Accept(HASH, Seconds(10), Seconds(1), Seconds(5), UnixSeconds(NOW))
+COMMIT_BY = NOW + 10 + 60 + 5 + DEVNET.commit_grace
+REVEAL = Reveal(HASH, PROVIDER, ExitStatus(0), OUTPUT, SALT)
+COMMIT = Commit(HASH, CLASS, commitment(HASH, PROVIDER, SALT, result_digest(ExitStatus(0), OUTPUT)), OUTPUT, Milliseconds(9), Round(1))
+OTHER_COMMIT = Commit(HASH, CLASS, SALT, OUTPUT, Milliseconds(9), Round(1))
+DECLINE = Decline(HASH, DeclineReason.BUSY, UnixSeconds(0), UnixSeconds(NOW))
+
+
+def sealed(message):  # type: ignore[no-untyped-def]
+    return Envelope(message, SIG)
+
+
+PHASES: dict[str, machine.Phase] = {
+    "Assigned": machine.Assigned(),
+    "Accepted": machine.Accepted(sealed(ACCEPT), UnixSeconds(COMMIT_BY)),
+    "Committed": machine.Committed(sealed(COMMIT), UnixSeconds(NOW)),
+    "Closed": machine.Closed(sealed(COMMIT), UnixSeconds(NOW + 6)),
+    "Revealed": machine.Revealed(sealed(COMMIT), REVEAL, result_digest(ExitStatus(0), OUTPUT)),
+    "Declined": machine.Declined(UnixSeconds(0)),
+    "Lapsed": machine.Lapsed(was_accepted=True),
+    "Silent": machine.Silent(sealed(COMMIT)),
+    "Stopped": machine.Stopped(),
+}
+EVENTS: dict[str, machine.Event] = {
+    "accept": machine.AcceptReceived(sealed(ACCEPT)),
+    "decline": machine.DeclineReceived(sealed(DECLINE)),
+    "commit": machine.CommitReceived(sealed(COMMIT)),
+    "other commit": machine.CommitReceived(sealed(OTHER_COMMIT)),
+    "close": machine.BatchClosed(UnixSeconds(NOW)),
+    "reveal": machine.RevealReceived(REVEAL),
+    "stop": machine.ClientStopped(),
+    "tick": machine.Tick(),
+}
+ROWS = list(PHASES)
+# Columns as in ROWS. "=" nothing changes; a phase's first letters; otherwise the refusal. W wrong-phase, Q equivocation.
+TABLE = {
+    #                Assigned   Accepted   Committed  Closed    Revealed  Declined  Lapsed  Silent  Stopped
+    "accept":       "Accepted   =          W          W         W         W         W       W       W",
+    "decline":      "Declined   Lapsed     W          W         W         =         =       W       W",
+    "commit":       "W          Committed  =          =         =         W         W       =       W",
+    "other commit": "W          Committed  Q          Q         Q         W         W       Q       W",
+    "close":        "W          W          Closed     Closed    =         W         W       W       W",
+    "reveal":       "W          W          W          Revealed  =         W         W       W       W",
+    "stop":         "Stopped    Stopped    =          =         =         =         =       =       =",
+    "tick":         "=          =          =          =         =         =         =       =       =",
+}  # fmt: skip
+REFUSALS = {"W": Code.WRONG_PHASE, "Q": Code.EQUIVOCATION}
+CASES = [(row, event, cell) for event, line in TABLE.items() for row, cell in zip(ROWS, line.split(), strict=True)]
+
+
+def lease(phase: machine.Phase) -> Lease:
+    return Lease(sealed(ASSIGNMENT), HASH, HASH, 0, HASH, 0, CLASS, phase)
+
+
+def step(phase: machine.Phase, event: machine.Event, at: int = NOW) -> tuple[Lease, tuple[Effect, ...]]:
+    return machine.step(lease(phase), event, UnixSeconds(at), DEVNET)
+
+
+def test_the_table_is_whole() -> None:
+    assert len(CASES) == len(PHASES) * len(EVENTS)
+    assert {type(phase) for phase in PHASES.values()} == set(machine.Phase.__args__)
+
+
+@pytest.mark.parametrize(("phase", "event", "expected"), CASES)
+def test_phase_by_event(phase: str, event: str, expected: str) -> None:
+    before = PHASES[phase]
+    if expected in REFUSALS:
+        with pytest.raises(Refused) as caught:
+            step(before, EVENTS[event])
+        assert caught.value.code is REFUSALS[expected]
+        return
+    moved, _ = step(before, EVENTS[event])
+    assert type(moved.phase).__name__ == (phase if expected == "=" else expected)
+    if expected == "=":
+        assert moved == lease(before), "a repeat changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("phase", "event", "last", "code"),
+    [
+        ("Assigned", "accept", NOW + 5, Code.TOO_LATE),
+        ("Accepted", "commit", COMMIT_BY, Code.TOO_LATE),
+        ("Closed", "reveal", NOW + 6, Code.TOO_LATE),
+    ],
+)
+def test_deadlines_are_inclusive(phase: str, event: str, last: int, code: Code) -> None:
+    moved, _ = step(PHASES[phase], EVENTS[event], last)
+    assert type(moved.phase) is not type(PHASES[phase])
+    with pytest.raises(Refused) as caught:
+        step(PHASES[phase], EVENTS[event], last + 1)
+    assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("phase", "last", "expected"),
+    [("Assigned", NOW + 5, machine.Lapsed(False)), ("Accepted", COMMIT_BY, machine.Lapsed(True)), ("Closed", NOW + 6, PHASES["Silent"])],
+)
+def test_ticks_end_what_is_overdue(phase: str, last: int, expected: machine.Phase) -> None:
+    assert step(PHASES[phase], machine.Tick(), last)[0].phase == PHASES[phase]
+    assert step(PHASES[phase], machine.Tick(), last + 1)[0].phase == expected
+
+
+def test_commit_by_comes_from_the_signed_accept() -> None:
+    moved, _ = step(PHASES["Assigned"], EVENTS["accept"], NOW + 4)
+    assert isinstance(moved.phase, machine.Accepted) and moved.phase.commit_by == COMMIT_BY
+
+
+@pytest.mark.parametrize(
+    ("start_by", "kept"), [(0, False), (NOW, False), (NOW + 1, True), (NOW + DEVNET.decline_ahead_max, True), (NOW + 21, False)]
+)
+def test_a_decline_keeps_its_place_within_bounds(start_by: int, kept: bool) -> None:
+    decline = Decline(HASH, DeclineReason.BUSY, UnixSeconds(start_by), UnixSeconds(NOW))
+    moved, effects = step(machine.Assigned(), machine.DeclineReceived(sealed(decline)))
+    assert moved.phase == machine.Declined(UnixSeconds(start_by if kept else 0))
+    assert effects == (Effect.SLOT_FREED, Effect.PLACE_KEPT if kept else Effect.PLACE_OPEN)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"salt": OUTPUT}, Code.DOES_NOT_OPEN),
+        ({"exit_status": ExitStatus(1)}, Code.DOES_NOT_OPEN),
+        ({"output_digest": SALT}, Code.DOES_NOT_OPEN),
+        ({"provider": Address(b"\x09" * 20)}, Code.WRONG_SIGNER),
+    ],
+)
+def test_reveals_must_open(change: dict[str, object], code: Code) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(Refused) as caught:
+        step(PHASES["Closed"], machine.RevealReceived(replace(REVEAL, **change)))  # type: ignore[arg-type]
+    assert caught.value.code is code
+
+
+def test_commit_of_another_class_is_refused() -> None:
+    wrong = Commit(HASH, SALT, COMMIT.commitment, OUTPUT, Milliseconds(9), Round(1))
+    with pytest.raises(Refused) as caught:
+        step(PHASES["Accepted"], machine.CommitReceived(sealed(wrong)))
+    assert caught.value.code is Code.WRONG_CLASS
+
+
+@pytest.mark.parametrize(("quoted", "time", "code"), [(10**6, NOW, Code.BAD_AMOUNT), (1, NOW - 100, Code.STALE), (1, NOW + 6, Code.STALE)])
+def test_accepts_out_of_bounds(quoted: int, time: int, code: Code) -> None:
+    accept = Accept(HASH, Seconds(quoted), Seconds(1), Seconds(5), UnixSeconds(time))
+    with pytest.raises(Refused) as caught:
+        step(machine.Assigned(), machine.AcceptReceived(sealed(accept)))
+    assert caught.value.code is code
+
+
+@pytest.mark.parametrize("phase", ROWS)
+def test_a_run_slot_is_taken_until_the_commit(phase: str) -> None:
+    assert lease(PHASES[phase]).occupies_slot == (phase in ("Assigned", "Accepted"))
+    assert lease(PHASES[phase]).is_terminal == (phase in ("Revealed", "Declined", "Lapsed", "Silent", "Stopped"))
+
+
+def test_a_set_that_is_signed_again_gives_its_members_their_time_again() -> None:
+    moved, _ = step(PHASES["Closed"], machine.BatchClosed(UnixSeconds(NOW + 3)), NOW + 3)
+    assert moved.phase == machine.Closed(sealed(COMMIT), UnixSeconds(NOW + 3 + DEVNET.reveal_within))

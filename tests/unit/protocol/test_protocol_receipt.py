@@ -1,0 +1,139 @@
+"""Receipts of whole simulated jobs: they verify, and no byte can be changed without a check that names it."""
+
+from dataclasses import replace
+
+import pytest
+
+from quorate_coordinator.core import events as ev
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages import receipt
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.receipt import Receipt
+from quorate_protocol.messages.signed import Stop
+from quorate_protocol.units import ZERO_HASH, Hash32, Outcome, UnixSeconds
+from quorate_runtime.keys.crypto import recover
+from sim.coordinator import CoordinatorDaemon
+from sim.parties import is_beacon_signature
+from sim.plan import draw
+from sim.world import World
+from support.markets.scripted_market import DOMAIN, Market, Party
+
+
+@pytest.fixture(scope="module")
+def bodies() -> list[Receipt]:
+    found: list[Receipt] = []
+    for seed in (1, 2, 3, 29, 31):
+        world = World(draw(seed))
+        world.run()
+        found += [_body(world.coordinator, name) for name in world.coordinator.documents if name.startswith("receipt-doc-")]
+    return [*found, _of_stopped_job()]
+
+
+class _Stopped(Market):
+    """Its client stops every job as soon as a provider has accepted it; the provider commits the time that passed."""
+
+    def send(self, event: ev.Event) -> object:
+        reply = super().send(event)
+        if isinstance(event, ev.AcceptReceived):
+            job_id = self.core.state.leases[event.accept.message.assignment_hash].job_id
+            key = self.sessions[0]
+            super().send(ev.StopReceived(seal(DOMAIN, Stop(job_id, UnixSeconds(self.at)), key.sign), key.address))
+        return reply
+
+
+def _of_stopped_job() -> Receipt:
+    """What a simulated job rarely ends as: with a Stop, without a draw."""
+    market = _Stopped(*(Party(number) for number in range(4)))
+    market.until_decided(market.order(0, 1))
+    return canonical.decode(Receipt, market.receipts[0])
+
+
+def _body(daemon: CoordinatorDaemon, name: str) -> Receipt:
+    return canonical.decode(Receipt, daemon.documents[name])
+
+
+def _of(bodies: list[Receipt], outcome: Outcome) -> list[Receipt]:
+    return [body for body in bodies if body.verdict.message.outcome is outcome]
+
+
+def test_receipts_verify(bodies: list[Receipt]) -> None:
+    assert len(bodies) > 15
+    for body in bodies:
+        report = receipt.verify(receipt.document(body), recover, is_beacon_signature)
+        assert report.valid, report.failures
+        assert not report.chain_checked
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.LAPSED])
+def test_every_changed_byte_is_noticed(bodies: list[Receipt], outcome: Outcome) -> None:
+    body = min(_of(bodies, outcome), key=lambda item: len(item.encode()))
+    whole = receipt.document(body)
+    for position in range(0, len(whole), 23):
+        changed = bytearray(whole)
+        changed[position] ^= 1
+        report = receipt.verify(bytes(changed), recover, is_beacon_signature)
+        assert not report.valid, f"byte {position} of {len(whole)}: {bytes(whole[position - 20 : position + 20])!r}"
+
+
+def test_a_run_on_another_class_than_was_ordered_is_noticed(bodies: list[Receipt]) -> None:
+    body = _of(bodies, Outcome.ACCEPTED)[0]
+    for named, is_good in ((ZERO_HASH, True), (body.ack.message.host_class, True), (Hash32(b"\1" * 32), False)):
+        order = replace(body.order, message=replace(body.order.message, host_class=named))
+        report = receipt.verify(receipt.document(replace(body, order=order)), recover, is_beacon_signature)
+        assert ("hostClass" not in {check.name for check in report.failures}) is is_good
+
+
+def test_a_changed_body_with_its_own_cid_is_noticed(bodies: list[Receipt]) -> None:
+    """The CID alone proves nothing: whoever changes the body can make a new one. The signatures must notice."""
+    body = _of(bodies, Outcome.ACCEPTED)[0]
+    tree = canonical.to_json(body)
+    missed = []
+    for path, value in _leaves(tree):
+        if path[0] in ("takenFromChain", "coordinatorKey", "beaconKey", "timing"):
+            continue  # marked as taken from the chain, or pinned by whoever asks
+        if value is None:
+            continue  # an absent witness or Stop: adding one needs its signature
+        changed = _with(tree, path, _other(value))
+        data = canonical.canonical({"body": changed, "cid": _cid(changed)})
+        if receipt.verify(data, recover, is_beacon_signature).valid:
+            missed.append(path)
+    assert missed == []
+
+
+def _leaves(tree: object, path: tuple[object, ...] = ()) -> list[tuple[tuple[object, ...], object]]:
+    if isinstance(tree, dict):
+        return [found for key, item in tree.items() for found in _leaves(item, (*path, key))]
+    if isinstance(tree, list):
+        return [found for index, item in enumerate(tree) for found in _leaves(item, (*path, index))]
+    return [(path, tree)]
+
+
+def _other(value: object) -> object:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, str) and value.startswith("0x") and len(value) > 2:
+        return value[:-1] + ("1" if value[-1] == "0" else "0")
+    return f"{value}x" if isinstance(value, str) else value
+
+
+def _with(tree: object, path: tuple[object, ...], value: object) -> object:
+    if not path:
+        return value
+    if isinstance(tree, dict):
+        return {key: _with(item, path[1:], value) if key == path[0] else item for key, item in tree.items()}
+    assert isinstance(tree, list)
+    return [_with(item, path[1:], value) if index == path[0] else item for index, item in enumerate(tree)]
+
+
+def _cid(tree: object) -> str:
+    from quorate_protocol.cids import document_cid
+
+    return document_cid(canonical.canonical(tree))
+
+
+def test_garbage_is_one_failed_check() -> None:
+    for data in (b"", b"{}", b'{"body":{},"cid":"x"}', b"\xff" * 40):
+        report = receipt.verify(data, recover, is_beacon_signature)
+        assert not report.valid and [check.name for check in report.checks] == ["form"]

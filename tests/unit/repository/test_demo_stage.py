@@ -1,0 +1,20 @@
+"""How long the demo waits: as long as its story moves, within a bound; not for a story that stands still."""
+
+from quorate_devnet.demo.run_demo import DEADLINE_SECONDS, PATIENCE_SECONDS, Stage
+
+
+def test_a_story_that_stands_still_is_given_up_and_named() -> None:
+    stage = Stage(1000.0)
+    assert stage.limit == 1000.0 + PATIENCE_SECONDS
+    limit = stage.reach("2 of 6 runs have a verdict", 1040.0)
+    assert limit == 1040.0 + PATIENCE_SECONDS
+    assert stage.reach("2 of 6 runs have a verdict", 1100.0) == limit, "the same again is no move"
+    assert stage.name == "2 of 6 runs have a verdict"
+
+
+def test_a_story_that_moves_slowly_has_time_but_not_for_ever() -> None:
+    stage, now, patience = Stage(0.0), 0.0, PATIENCE_SECONDS - 1
+    while now < stage.limit:
+        limit = stage.reach(f"step at {now:g}", now)
+        now = min(now + patience, limit)
+    assert now == DEADLINE_SECONDS > 3 * PATIENCE_SECONDS

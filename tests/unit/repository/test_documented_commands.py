@@ -1,0 +1,107 @@
+"""Every `quorate ...` that the documents tell somebody to type is understood by the command line's own parser; nothing is executed.
+
+Lines of shell blocks are parsed whole. What a sentence mentions may be half a command (`quorate plan -f`): there each command and
+each option has to exist.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from quorate.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[3]
+PLANS = ("design.md",)  # names what is to come, too
+DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name not in PLANS)]
+BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`quorate ([^`]+)`")
+TYPED = re.compile(r"^(?:.*/bin/)?quorate (.*)|^.*\bcompose .* run --rm client (.*)")
+"""A line of a shell block: the program, also by its path, or Compose's service that is the same program."""
+
+
+def lines() -> Iterator[tuple[str, str]]:
+    """(document, what follows `quorate` on a line of a shell block)"""
+    for path in DOCUMENTS:
+        for block in BLOCK.findall(path.read_text()):
+            for line in block.replace("\\\n", " ").splitlines():
+                if found := TYPED.match(line):
+                    yield path.name, found[1] or found[2]
+
+
+def spans() -> Iterator[tuple[str, str]]:
+    """(document, what follows `quorate` in a sentence)"""
+    for path in DOCUMENTS:
+        for found in SPAN.findall(FENCED.sub("", path.read_text())):
+            yield path.name, " ".join(found.split())
+
+
+class UnknownError(Exception):
+    """A command or an option that there is not."""
+
+
+def parse(words: list[str]) -> None:
+    """The parser's own usage error for what the command line would refuse."""
+    command: Any = get_command(app)
+    name, context = "quorate", None
+    while True:
+        context = command.make_context(name, words, parent=context)
+        if not isinstance(command, TyperGroup):
+            return
+        name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+
+
+def look(words: list[str]) -> None:
+    """UnknownError for a command or an option that there is not; values and what is missing are not looked at."""
+    command: Any = get_command(app)
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            return
+        if word.startswith("-"):
+            options = (item for item in command.params if item.param_type_name == "option")
+            option = next((item for item in options if word.partition("=")[0] in (*item.opts, *item.secondary_opts)), None)
+            if option is None:
+                raise UnknownError(word)
+            if not option.is_flag and "=" not in word:
+                next(rest, None)
+        elif isinstance(command, TyperGroup):
+            command = command.get_command(command.make_context("", [], resilient_parsing=True), word)
+            if command is None:
+                raise UnknownError(word)
+
+
+@pytest.mark.parametrize(("document", "line"), sorted({*lines()}))
+def test_a_line_of_a_document_can_be_typed(document: str, line: str) -> None:
+    words = shlex.split(line, comments=True)
+    if words[-1] == "...":  # and so on
+        look(words[:-1])
+    else:
+        parse(words)
+
+
+@pytest.mark.parametrize(("document", "span"), sorted({*spans()}))
+def test_a_sentence_names_what_there_is(document: str, span: str) -> None:
+    look([word for word in shlex.split(span) if word != "..."])
+
+
+def test_the_documents_were_read() -> None:
+    found = {document for document, _ in lines()}
+    assert {"README.md", "client.md", "owner.md", "operator.md"} <= found, found
+    assert len({*lines()}) >= 20 and len({*spans()}) >= 20
+
+
+@pytest.mark.parametrize("line", ["deposit --amount 25", "frobnicate", "node init --cordinator x", "deposit", "run x --max-price"])
+def test_what_there_is_not_is_refused(line: str) -> None:
+    with pytest.raises(Exception) as caught:
+        parse(line.split())
+    assert getattr(caught.value, "exit_code", None) == 2, repr(caught.value)
+    if line not in ("deposit", "run x --max-price"):
+        with pytest.raises(UnknownError):
+            look(line.split())

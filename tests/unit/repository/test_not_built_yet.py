@@ -1,0 +1,108 @@
+"""What docs/protocol.md asks for and nobody has built, as docs/trust.md says: each shown once; whoever builds it changes the page."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+import quorate_contracts
+from quorate.errors import UsageError
+from quorate.trust.receipt_verification import verify
+from quorate_coordinator.api.operations import OPERATIONS
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import PostEpoch
+from quorate_coordinator.core.state import ONLY
+from quorate_node.ops.status import EarningStatus
+from quorate_protocol.cids import document_cid
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.messages import frames as frames_module
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.receipt import TakenFromChain
+from quorate_protocol.messages.signed import MESSAGE_TYPES
+from quorate_protocol.messages.views import PlanView, ProviderView
+from quorate_protocol.rules.audit import StakeSlot
+from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds
+from support.markets.scripted_market import HOST, Market, Party
+
+ROOT = Path(__file__).parents[3]
+ABI = Path(quorate_contracts.__file__).parent / "abi"
+PACKAGES = ("coordinator", "node", "sdk", "contracts")
+
+
+def sources(*left_out: str) -> str:
+    """Every program's text but that of some files."""
+    found = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.name not in left_out)
+    return "\n".join(path.read_text(encoding="utf-8") for path in found)
+
+
+def test_nobody_looks_at_a_key_binding() -> None:
+    assert "KeyBinding" in MESSAGE_TYPES and "KeyBinding" not in sources("signed.py")
+
+
+def entries(kind: str) -> set[str]:
+    """Functions or events of all contracts, in lower case."""
+    trees = [json.loads((ABI / f"{name}.json").read_text())["abi"] for name in ("Stakes", "Escrow", "Epochs", "Court")]
+    return {item["name"].lower() for tree in trees for item in tree if item["type"] == kind}
+
+
+def test_nobody_hears_of_a_coordinator_that_leaves_nor_takes_its_bond() -> None:
+    assert "retire_coordinator" in entries("function")
+    assert not [name for name in entries("event") if "retire" in name], "so it goes on taking orders"
+    assert {name for name in entries("function") if "bond" in name} == {
+        "unbond_coordinator", "unbond_slot", "bond_of", "coordinator_bond", "unbond_after"
+    }, "nothing takes it"  # fmt: skip
+
+
+@pytest.mark.parametrize("wanted", ["commit", "canary", "delegate", "audit"])
+def test_there_is_no_way_to_ask_for_it(wanted: str) -> None:
+    """A commit on chain, a canary, a delegate of a reveal, an audit of another's job."""
+    frames = {name.lower() for name in vars(frames_module) if name.endswith("Sent")} - {"commitsent", "commitsetsent"}
+    asked = entries("function") | {operation.path for operation in OPERATIONS} | frames
+    assert len(asked) > 60 and not [name for name in asked if wanted in name], "build it, then say so in docs/trust.md"
+
+
+def test_no_log_of_receipts_is_published() -> None:
+    """One receipt can be had for each run; what follows from all of them, in their order, nobody outside can compute."""
+    assert [operation.path for operation in OPERATIONS if "receipt" in operation.path] == ["/v1/receipts/{job}"]
+
+
+def test_a_receipt_names_a_block_by_its_number() -> None:
+    assert {field.name for field in fields(TakenFromChain)} == {"block", "list_length", "parties"}
+    assert not [field.name for field in fields(StakeSlot) if "hash" in field.name]
+
+
+def test_who_has_no_stake_is_matched_where_nobody_has_any_and_paid_at_once() -> None:
+    market = Market(Party(0), Party(1))
+    block = BlockNumber(market.core.state.own.block + 1)
+    gone = tuple(ev.SlotClosed(HOST.id(), place, block) for place in range(2))
+    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), gone))
+    market.until_decided(market.order(0, 1, accept_unverified=True))
+    market.beat()
+    assert sum(provider.final for provider in market.core.state.providers.values()) > 0
+
+
+def test_an_epoch_is_posted_by_time_whatever_it_carries() -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    limits = replace(DEVNET, epoch_every=MAINNET.epoch_every)
+    market.core.rules = replace(market.core.rules, limits=limits)
+    with market.core.state.transaction():
+        market.core.state.books[ONLY] = replace(market.core.state.own, last_epoch_at=UnixSeconds(market.at))
+    for number in range(1, 6):
+        market.until_decided(market.order(0, number, max_price_per_hour=Price(200_000), budget=Amount(7_000_000)))
+    for _ in range(60):
+        market.beat()
+    client = market.core.state.clients[market.clients[0].address]
+    assert client.vouched > client.posted and not any(isinstance(effect, PostEpoch) for effect in market.chain)
+
+
+def test_a_receipt_is_given_as_a_file_and_outputs_have_one_place() -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        verify(document_cid(b"a receipt"))
+    assert not [field.name for field in fields(JobSpec) if "output" in field.name], "so a job names none of its own"
+
+
+def test_no_view_names_the_day_on_which_held_pay_is_final() -> None:
+    for view in (EarningStatus, PlanView, ProviderView):
+        named = {field.name for field in fields(view)}
+        assert not [name for name in named if any(word in name for word in ("until", "date", "final_at", "hold"))], view.__name__

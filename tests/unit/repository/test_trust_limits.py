@@ -1,0 +1,159 @@
+"""What docs/trust.md says that nobody is protected from: each limit shown once, so that the page can neither boast nor be forgotten."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import quorate_contracts
+import quorate_runtime
+from quorate_content.store.content_store import ContentStore
+from quorate_coordinator.core.effects import Effect, Send
+from quorate_coordinator.core.state import Decided
+from quorate_node.executors import host_class_probe
+from quorate_node.executors.selection import BANNER
+from quorate_protocol.crypto.hashing import hash_list
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import frames, job_spec
+from quorate_protocol.messages.offer import Gpu
+from quorate_protocol.messages.signed import CommitSet, Verdict
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import orders
+from quorate_protocol.units import Comparator, Hash32, JobKind, Label, Outcome, VerifyTier
+from quorate_runtime.keys.crypto import recover
+from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party, a_spec
+
+ABI = Path(quorate_contracts.__file__).parent / "abi"
+
+
+def verdict_of(market: Market, job_id: Hash32) -> Verdict:
+    market.until_decided(job_id)
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Decided)
+    return phase.verdict.message
+
+
+def test_two_owners_who_collude_pass_a_wrong_result() -> None:
+    market = Market(Party(0, lies=True, tale=9), Party(1, lies=True, tale=9), Party(2))
+    honest = list(market.parties.values())[2]
+    outcomes = []
+    for nonce in range(1, 13):
+        found = verdict_of(market, market.order(0, nonce))
+        outcomes.append((found.outcome, bool(honest.commits.keys() & set(found.group))))
+        if outcomes[-1] == (Outcome.ACCEPTED, False):
+            break
+    assert outcomes[-1] == (Outcome.ACCEPTED, False), "the drawn second was the other colluder, and nothing told them apart"
+
+
+def test_a_program_with_as_many_answers_as_owners_is_paid_and_nobody_is_faulted() -> None:
+    market = Market(*[Party(number, lies=True) for number in range(5)])
+    found = verdict_of(market, market.order(0, 1))
+    assert found.outcome is Outcome.UNRESOLVED and not found.faulted
+    assert sum(provider.final + provider.held > 0 for provider in market.core.state.providers.values()) >= 3
+
+
+def test_too_few_owners_are_refused_unless_unverified_is_accepted_and_then_it_is_labelled() -> None:
+    market = Market(Party(0), Party(1))
+    with pytest.raises(Refused) as refused:
+        market.order(0, 1)
+    assert refused.value.code is Code.TOO_FEW_OWNERS
+    found = verdict_of(market, market.order(0, 2, accept_unverified=True))
+    assert found.outcome is Outcome.ACCEPTED and found.label is Label.UNVERIFIED
+
+
+def test_whom_a_coordinator_skips_stands_in_the_commit_set() -> None:
+    seen: list[CommitSet] = []
+
+    class Watched(Market):
+        """Two of seven beat like the others, and never hear of an assignment."""
+
+        def _perform(self, effect: Effect) -> None:
+            if isinstance(effect, Send) and isinstance(effect.frame, frames.CommitSetSent):
+                seen.append(effect.frame.commit_set.message)
+            is_lost = isinstance(effect, Send) and isinstance(effect.frame, frames.AssignmentSent)
+            if not (is_lost and self.parties[effect.peer].number > 4):
+                super()._perform(effect)
+
+    market = Watched(*[Party(number) for number in range(7)])
+    for nonce in range(1, 30):
+        verdict_of(market, market.order(0, nonce))
+        if any(item.skips_hash != hash_list(()) for item in seen):
+            return
+    raise AssertionError("somebody was drawn who did not answer, and no CommitSet says so")
+
+
+async def test_the_owner_of_the_machine_reads_what_it_holds(tmp_path: Path) -> None:
+    store = ContentStore(tmp_path / "store", 1 << 30, 1 << 30)
+    secret = b"the client's own table, in plain text" * 10
+    await store.put(secret, "lease")
+    await store.close()
+    assert any(secret in path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())
+
+
+def test_the_banner_of_the_process_executor_says_so() -> None:
+    assert "NO PROTECTION" in BANNER and "Devnets only" in BANNER and "\033[1;41" in BANNER, "in red"
+
+
+@pytest.mark.parametrize(
+    "contract, absent",
+    [("Court", "appeal"), ("Court", "equivocat"), ("Epochs", "settle_job"), ("Epochs", "challenge"), ("Epochs", "halt"), ("Court", "halt"),
+     ("Court", "demand"), ("Epochs", "demand"), ("Stakes", "relay"), ("Stakes", "registerfor"), ("Epochs", "relay")],
+)  # fmt: skip
+def test_what_is_not_on_chain_yet(contract: str, absent: str) -> None:
+    tree = json.loads((ABI / f"{contract}.json").read_text())
+    names = [item["name"].lower() for item in tree["abi"] if item["type"] == "function"]
+    names = [name for name in names if name != "challenge_window"]  # how long one could come, if there were any
+    assert names and not [name for name in names if absent in name], "build it, then say so in docs/trust.md"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sealed": True},
+        {"network": True},
+        *({"kind": kind} for kind in JobKind if kind is not JobKind.TASK),
+        *({"compare": job_spec.Compare(comparator)} for comparator in Comparator if comparator is not Comparator.EXACT),
+    ],
+)
+def test_what_no_job_can_ask_for_yet(change: dict[str, object]) -> None:
+    job_spec.validate(a_spec("plain"))
+    with pytest.raises(Refused):
+        job_spec.validate(replace(a_spec("plain"), **change))  # type: ignore[arg-type]
+
+
+def test_the_class_that_a_provider_offers_is_its_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu("H100", "GPU-1", 80 << 30, "550")
+    monkeypatch.setattr(host_class_probe, "detect_gpus", lambda: (gpu,))
+    assert host_class_probe.detect_hardware(Path("/")).gpus == (gpu,), "detected"
+    assert not host_class_probe.detect_cpu_class().is_gpu, "and not offered"
+
+
+def test_an_execution_that_is_not_revealed_lapses_unpaid_and_another_provider_runs_it() -> None:
+    mute = Party(0, lies=True, is_mute=True)  # cheapest, so it is matched first
+    market = Market(mute, *[Party(number) for number in range(1, 5)])
+    for nonce in range(1, 6):
+        found = verdict_of(market, market.order(0, nonce))
+        assert found.outcome is Outcome.ACCEPTED and not mute.commits.keys() & set(found.group)
+    state = market.core.state.providers[mute.owner]
+    assert mute.commits and state.final == state.held == 0
+
+
+def test_no_tier_by_attestation_can_be_ordered() -> None:
+    market, seen = Market(*[Party(number) for number in range(5)]), []
+    market.send = seen.append  # type: ignore[method-assign]
+    changes: tuple[dict[str, object], ...] = ({}, {"verify_tier": VerifyTier.TEE})
+    for change in changes:
+        market.order(0, 1, **change)
+    good, asked = (event.submission for event in seen)
+    check = partial(orders.validate, domain=DOMAIN, recover=recover, coordinator=COORDINATOR.address, now=market.at, limits=DEVNET)
+    check(good)
+    with pytest.raises(Refused) as refused:
+        check(asked)
+    assert refused.value.code is Code.UNSUPPORTED
+
+
+def test_there_is_no_transport_but_web_sockets() -> None:
+    names = {path.stem for path in Path(quorate_runtime.__file__).parent.glob("peers/*.py")}
+    assert "websocket_peers" in names and not [name for name in names if "p2p" in name or "libp2p" in name]

@@ -1,0 +1,341 @@
+"""The one loop: nothing is told or done before it is durable, replay gives the same state, effects are done at least once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count, pairwise
+
+import pytest
+
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Amount, Hash32
+from quorate_runtime.actor.actor import Actor
+from quorate_runtime.clock import VirtualClock, run_virtual
+from quorate_runtime.journal.journal_port import JournalFailed
+from quorate_runtime.journal.memory_journal import MemoryDisk, MemoryJournal
+from quorate_runtime.process.metrics import Registry
+from support.journal.ledger_core import Closed, Effect, Event, Farewell, Ledger, Notify, Paid, ledger_codec
+
+Performer = Callable[[Effect], Awaitable[None]]
+
+
+class Market:
+    """One daemon over a disk that survives it."""
+
+    def __init__(self, clock: VirtualClock, disk: MemoryDisk, perform: Performer | None = None, **options: object) -> None:
+        self.done: list[Effect] = []
+        self.clock, self.disk, self.core, self.registry = clock, disk, Ledger(), Registry()
+        numbers = count(len(disk.events))
+        self.actor: Actor[Event, Effect] = Actor(
+            self.core,
+            MemoryJournal(disk),
+            clock,
+            ledger_codec(),
+            perform or self._note,
+            lambda: sha256(str(next(numbers)).encode()),
+            registry=self.registry,
+            **options,  # type: ignore[arg-type]
+        )
+        self.task: asyncio.Task[None] | None = None
+
+    async def up(self) -> "Market":
+        await self.actor.start()
+        self.task = asyncio.create_task(self.actor.run())
+        return self
+
+    async def crash(self) -> None:
+        self.disk.crash()
+        await self.stop()
+
+    async def stop(self) -> None:
+        assert self.task is not None
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+    async def _note(self, effect: Effect) -> None:
+        self.done.append(effect)
+
+
+def pay(name: str, amount: int) -> Paid:
+    return Paid(name, Amount(amount))
+
+
+def test_submit_replies_journals_and_performs() -> None:
+    async def main(clock: VirtualClock) -> None:
+        market = await Market(clock, MemoryDisk()).up()
+        assert await market.actor.submit(pay("ada", 5)) == 5
+        assert await market.actor.submit(pay("ada", 2)) == 7
+        await clock.sleep(1)
+        assert market.done == [Notify("ada", Amount(5), 1), Notify("ada", Amount(7), 2)]
+        assert len(market.disk.events) == 2 and all(is_done for _, is_done in market.disk.outbox.values())
+        await market.stop()
+
+    run_virtual(main)
+
+
+def test_refused_events_change_nothing_and_are_not_journaled() -> None:
+    async def main(clock: VirtualClock) -> None:
+        market = await Market(clock, MemoryDisk()).up()
+        await market.actor.submit(pay("ada", 5))
+        before = market.core.snapshot()
+        with pytest.raises(Refused) as refused:
+            await market.actor.submit(pay("ada", 0))
+        market.actor.post(Closed("nobody"))
+        await clock.sleep(1)
+        assert refused.value.code is Code.BAD_AMOUNT
+        assert market.core.snapshot() == before and len(market.disk.events) == 1
+        assert 'quorate_refused_total{code="unknown"} 1' in market.registry.render()
+        await market.stop()
+
+    run_virtual(main)
+
+
+def test_nothing_is_told_or_done_before_the_append_is_durable() -> None:
+    async def main(clock: VirtualClock) -> None:
+        market = await Market(clock, MemoryDisk()).up()
+        waiting = asyncio.create_task(market.actor.submit(pay("ada", 5)))
+        for _ in range(10):
+            if market.core.balances:  # stepped in memory ...
+                break
+            await asyncio.sleep(0)
+        assert market.core.balances and not waiting.done() and not market.done and not market.disk.events  # ... and not yet on disk
+        await waiting
+        assert len(market.disk.events) == 1
+        await market.stop()
+
+    run_virtual(main)
+
+
+def test_a_snapshot_comes_after_a_minute_when_a_thousand_events_came() -> None:
+    async def main(clock: VirtualClock) -> None:
+        disk = MemoryDisk()
+        market = await Market(clock, disk).up()
+
+        async def offset_after(events: int, seconds: float) -> int:
+            clock.forward(seconds)
+            for _ in range(events):
+                await market.actor.submit(pay("ada", 1))
+            return disk.snapshot.offset if disk.snapshot is not None else 0
+
+        assert await offset_after(999, 0) == 0
+        assert await offset_after(1, 0) == 1000  # the first is overdue
+        assert await offset_after(1500, 59) == 1000
+        assert await offset_after(1, 1) == 2501
+        assert await offset_after(999, 600) == 2501
+        assert await offset_after(1, 0) == 3501
+        await market.crash()
+        again = await Market(clock, disk).up()
+        assert again.core.snapshot() == market.core.snapshot()
+        await again.stop()
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("snapshot_every", [1, 7, 10_000])
+def test_replay_gives_the_same_state(snapshot_every: int) -> None:
+    async def main(clock: VirtualClock) -> None:
+        disk = MemoryDisk()
+        market = await Market(clock, disk, snapshot_every=snapshot_every).up()
+        for index in range(40):
+            await market.actor.submit(pay(f"name {index % 6}", index + 1))
+            await clock.sleep(3)
+            if index % 9 == 8:
+                await market.actor.submit(Closed(f"name {index % 6}"))
+            if index % 5 == 0:
+                with pytest.raises(Refused):
+                    await market.actor.submit(Closed("nobody"))
+        expected, performed = market.core.snapshot(), list(market.done)
+        assert (disk.snapshot is None) == (snapshot_every > 44)
+        await market.crash()
+        again = await Market(VirtualClock(1.0), disk, snapshot_every=snapshot_every).up()
+        assert again.core.snapshot() == expected
+        assert again.done == [] and len(performed) == 42  # two farewells had been said before; what was performed is not performed again
+        # A clock that fell behind does not make events fall behind.
+        await again.actor.submit(pay("late", 1))
+        assert again.core.last_at.value >= int(clock.now()) - 3
+        await again.stop()
+
+    run_virtual(main)
+
+
+def test_a_clock_far_behind_the_journal_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(clock: VirtualClock) -> None:
+        disk = MemoryDisk()
+        market = await Market(clock, disk).up()
+        await market.actor.submit(pay("ada", 5))
+        await market.crash()
+        behind = VirtualClock(clock.now() - 3600)
+        again = await Market(behind, disk).up()
+        for _ in range(3):
+            await again.actor.submit(pay("ada", 1))
+        assert [record.getMessage() for record in caplog.records if "behind the journal" in record.getMessage()] == [
+            "the clock is 3600 s behind the journal: no deadline comes and nothing lapses here until it has caught up"
+        ]
+        assert again.core.last_at.value == int(clock.now())
+        await again.stop()
+
+    run_virtual(main)
+
+
+def test_an_effect_is_performed_again_after_a_crash_before_it_was_marked_done() -> None:
+    async def main(clock: VirtualClock) -> None:
+        disk, seen = MemoryDisk(), list[Effect]()
+
+        async def perform_and_die(effect: Effect) -> None:
+            seen.append(effect)
+            disk.crash()
+
+        market = await Market(clock, disk, perform_and_die).up()
+        await market.actor.submit(pay("ada", 5))
+        await clock.sleep(1)
+        await market.stop()
+        assert seen == [Notify("ada", Amount(5), 1)]
+        again = await Market(clock, disk).up()
+        await clock.sleep(1)
+        assert again.done == seen
+        await again.crash()
+        third = await Market(clock, disk).up()
+        await clock.sleep(1)
+        assert third.done == []
+        await third.stop()
+
+    run_virtual(main)
+
+
+def test_a_key_is_queued_once() -> None:
+    async def main(clock: VirtualClock) -> None:
+        market = await Market(clock, MemoryDisk()).up()
+        for _ in range(2):
+            await market.actor.submit(pay("ada", 5))
+            await market.actor.submit(Closed("ada"))
+        await clock.sleep(1)
+        assert market.done.count(Farewell("ada")) == 1
+        await market.stop()
+
+    run_virtual(main)
+
+
+def test_unavailable_is_retried_more_and_more_slowly_in_lane_order() -> None:
+    async def main(clock: VirtualClock) -> None:
+        attempts: list[tuple[float, str]] = []
+        done: list[Effect] = []
+        start = clock.now()
+
+        async def perform(effect: Effect) -> None:
+            attempts.append((clock.now() - start, effect.lane))
+            if effect.lane == "ada" and clock.now() - start < 200:
+                raise Unavailable("peer away", 0.0)
+            done.append(effect)
+
+        market = await Market(clock, MemoryDisk(), perform).up()
+        for event in (pay("ada", 1), pay("ada", 2), pay("bob", 3)):
+            await market.actor.submit(event)
+        await clock.sleep(1)
+        assert done == [Notify("bob", Amount(3), 3)]  # the other lane did not wait
+        await clock.sleep(300)
+        assert done[1:] == [Notify("ada", Amount(1), 1), Notify("ada", Amount(3), 2)]
+        times = [at for at, lane in attempts if lane == "ada"]
+        gaps = [b - a for a, b in pairwise(times) if b - a > 0]
+        assert gaps == sorted(gaps) and gaps[0] == pytest.approx(0.1) and gaps[-1] == pytest.approx(30.0)
+        await market.stop()
+
+    run_virtual(main)
+
+
+def test_a_refused_effect_is_told_to_the_core_and_not_repeated() -> None:
+    async def main(clock: VirtualClock) -> None:
+        async def perform(effect: Effect) -> None:
+            if isinstance(effect, Notify):
+                raise Refused(Code.EXPIRED, "peer said no")
+
+        async def on_refused(effect: Effect, refusal: Refused) -> None:
+            await market.actor.submit(Closed(effect.lane))
+
+        market = Market(clock, MemoryDisk(), perform, on_refused=on_refused)
+        await market.up()
+        await market.actor.submit(pay("ada", 1))
+        await clock.sleep(100)
+        assert not market.core.balances and all(is_done for _, is_done in market.disk.outbox.values())
+        assert 'quorate_effects_total{effect="Notify",result="refused"} 1' in market.registry.render()
+        await market.stop()
+
+    run_virtual(main)
+
+
+def test_a_failed_append_ends_the_actor_and_acknowledges_nothing() -> None:
+    async def main(clock: VirtualClock) -> None:
+        disk = MemoryDisk(events_max=2)
+        market = await Market(clock, disk).up()
+        waiting = [asyncio.create_task(market.actor.submit(pay("ada", 1))) for _ in range(5)]
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert results[:2] == [1, 2] and all(isinstance(r, JournalFailed) for r in results[2:])
+        assert market.task is not None
+        with pytest.raises(ExceptionGroup) as ended:
+            await market.task
+        assert ended.group_contains(JournalFailed)
+        assert len(market.done) <= 2 and len(disk.events) == 2
+        with pytest.raises(Unavailable):
+            await market.actor.submit(pay("ada", 1))
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("where", ["step", "perform"])
+def test_a_bug_ends_the_actor_and_answers_those_who_wait(where: str) -> None:
+    async def main(clock: VirtualClock) -> None:
+        async def perform(effect: Effect) -> None:
+            raise ZeroDivisionError
+
+        market = await Market(clock, MemoryDisk(), perform if where == "perform" else None).up()
+        event = pay("ada", 1) if where == "perform" else "no event at all"
+        first = asyncio.create_task(market.actor.submit(event))  # type: ignore[arg-type]
+        assert market.task is not None
+        with pytest.raises(ExceptionGroup) as ended:
+            await market.task
+        assert ended.group_contains(ZeroDivisionError if where == "perform" else AssertionError)
+        if where == "step":
+            with pytest.raises(Unavailable):
+                await first
+        else:
+            assert await first == 1
+
+    run_virtual(main)
+
+
+def test_the_inbox_is_bounded() -> None:
+    async def main(clock: VirtualClock) -> None:
+        market = Market(clock, MemoryDisk(), inbox_max=4)
+        await market.actor.start()
+        for index in range(4):
+            market.actor.post(pay("ada", index + 1))
+        with pytest.raises(Unavailable):
+            market.actor.post(pay("ada", 9))
+        late = asyncio.create_task(market.actor.submit(pay("ada", 10)))  # waits for room
+        market.task = asyncio.create_task(market.actor.run())
+        assert await late == 20
+        await market.stop()
+
+    run_virtual(main)
+
+
+def test_a_submitter_that_gives_up_does_not_undo_its_event() -> None:
+    async def main(clock: VirtualClock) -> None:
+        market = await Market(clock, MemoryDisk()).up()
+        given_up = asyncio.create_task(market.actor.submit(pay("ada", 1)))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        assert await market.actor.submit(pay("ada", 1)) == 2
+        await market.stop()
+
+    run_virtual(main)
+
+
+def test_random_values_are_the_sources() -> None:
+    async def main(clock: VirtualClock) -> None:
+        market = await Market(clock, MemoryDisk()).up()
+        await market.actor.submit(pay("ada", 1))
+        assert market.core.last_random.value == sha256(b"0") == market.disk.events[0].random
+        assert isinstance(market.core.last_random.value, bytes) and Hash32(market.core.last_random.value)
+        await market.stop()
+
+    run_virtual(main)

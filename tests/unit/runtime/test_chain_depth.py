@@ -1,0 +1,117 @@
+"""What a block says that may still be taken back is not acted on: deposits, slots and cases wait for `chain_depth` blocks."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from quorate_contracts import deploy
+from quorate_contracts.artifact import artifact
+from quorate_contracts.bindings.events import Allocated
+from quorate_contracts.deploy import Contracts
+from quorate_coordinator.chain.contract_follower import ChainWatch
+from quorate_coordinator.core import events as ev
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.units import ZERO_ADDRESS, Address, BlockNumber, UnixSeconds
+from quorate_runtime.beacon.bls import keygen, public_key
+from quorate_runtime.chain import ChainClient
+from quorate_runtime.process.health import chain_problem
+
+BEACON = BeaconInfo(public_key(keygen(b"a beacon that nobody asks")), DEVNET.beacon_period, 1)
+CONTRACTS = Contracts.of(deploy.plan(ZERO_ADDRESS, 0, 1, BlockNumber(0), DEVNET, BEACON, True).deployment)
+CLIENT, COORDINATOR = Address(b"c" * 20), Address(b"k" * 20)
+IN_BLOCK = 5
+
+
+def word(value: bytes | int) -> str:
+    return (value.to_bytes(32, "big") if isinstance(value, int) else value.rjust(32, b"\0")).hex()
+
+
+class Chain:
+    """A node with `head` blocks; in block 5 a client allocated 70. It answers the watch's questions."""
+
+    def __init__(self, head: int) -> None:
+        self.head, self.asked_at = head, []  # type: tuple[int, list[str]]
+
+    async def read(self, method: str, *params: Any) -> Any:
+        match method:
+            case "eth_getBlockByNumber":
+                number = self.head if params[0] == "latest" else int(params[0], 16)
+                return self._block(number) if number <= self.head else None
+            case "eth_getLogs":
+                return [self._allocated()] if self._names(params[0]) else []
+            case "eth_call":
+                self.asked_at.append(params[1])
+                return "0x" + word(70) + word(0) * 4
+        raise AssertionError(method)
+
+    def _names(self, query: Any) -> bool:
+        if "blockHash" in query:
+            return bool(int(query["blockHash"], 16) == IN_BLOCK + 1)
+        return int(query["fromBlock"], 16) <= IN_BLOCK <= int(query["toBlock"], 16)
+
+    def _block(self, number: int) -> dict[str, str]:
+        form = {"number": hex(number), "hash": "0x" + word(number + 1), "parentHash": "0x" + word(number), "timestamp": hex(number)}
+        return {**form, "baseFeePerGas": "0x1"}
+
+    def _allocated(self) -> dict[str, Any]:
+        topic = next(key for key, kind in artifact("Escrow").events.items() if kind.name == Allocated.__name__)
+        topics = ["0x" + topic.hex(), "0x" + word(CLIENT), "0x" + word(COORDINATOR)]
+        place = {"blockNumber": hex(IN_BLOCK), "blockHash": "0x" + word(IN_BLOCK + 1), "transactionHash": "0x" + word(1), "logIndex": "0x0"}
+        return {"address": "0x" + CONTRACTS.escrow.address.hex(), "topics": topics, "data": "0x" + word(70), **place}
+
+
+class Stopped(Exception):
+    """The watch has nothing to do but wait."""
+
+
+class Waits:
+    """A clock on which nobody waits."""
+
+    async def sleep(self, seconds: float) -> None:
+        raise Stopped
+
+
+async def notes(chain: Chain, depth: int) -> list[ev.ChainNote]:
+    """What a coordinator hears of a chain until it waits for the next block."""
+    heard: list[ev.ChainNote] = []
+
+    async def submit(event: ev.ChainAdvanced) -> None:
+        heard.extend(event.notes)
+
+    rules = SimpleNamespace(limits=replace(DEVNET, chain_depth=depth))
+    core = SimpleNamespace(state=SimpleNamespace(blocks={}), rules=rules)
+    client, actor = ChainClient(chain), SimpleNamespace(submit=submit)  # type: ignore[arg-type]
+    watch = ChainWatch(client, CONTRACTS, COORDINATOR, core, actor, Waits())  # type: ignore[arg-type]
+    with pytest.raises(Stopped):
+        await watch.run()
+    return heard
+
+
+async def test_a_deposit_counts_once_nothing_can_take_its_block_back() -> None:
+    young = Chain(head=IN_BLOCK + 2)
+    assert await notes(young, depth=4) == [] and not young.asked_at
+    old = Chain(head=IN_BLOCK + 3)
+    assert await notes(old, depth=4) == [ev.AllocationChanged(CLIENT, 70, 70, 0, 0)]  # type: ignore[arg-type]
+    assert old.asked_at == [hex(IN_BLOCK)], "and what it is now is asked of a block as old, not of the newest"
+
+
+async def test_after_a_long_absence_the_present_is_asked_for() -> None:
+    """A node keeps what stood in a block for a hundred blocks or so."""
+    chain = Chain(head=3000)
+    assert len(await notes(chain, depth=4)) == 1 and chain.asked_at == [hex(2997)]
+
+
+def test_mainnet_waits_and_its_acks_are_young_enough_all_the_same() -> None:
+    """A block of twelve seconds, the slowest of chains with EIP-2537: slots at that depth are younger than an Ack may rest on."""
+    assert DEVNET.chain_depth == 1 and MAINNET.chain_depth == 32
+    assert MAINNET.chain_depth * 12 < MAINNET.ack_age_max * 2 // 3
+
+
+def test_health_knows_how_long_a_block_is_waited_for() -> None:
+    clock = SimpleNamespace(now=lambda: 1000.0)
+    assert chain_problem(clock, UnixSeconds(1000 - 32 * 12), "", MAINNET.chain_depth) == ""  # type: ignore[arg-type]
+    assert "old" in chain_problem(clock, UnixSeconds(1000 - 32 * 12), "", DEVNET.chain_depth)  # type: ignore[arg-type]
+    assert "old" in chain_problem(clock, UnixSeconds(1), "", MAINNET.chain_depth)  # type: ignore[arg-type]

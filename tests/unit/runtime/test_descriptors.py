@@ -1,0 +1,41 @@
+"""Connections never take all descriptors: files, the chain node and other users need some."""
+
+import resource
+
+import pytest
+
+from quorate_runtime.http.listener import DoorBounds, Doorman
+from quorate_runtime.process import file_descriptors
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised", "fitting"),
+    [
+        ((1024, 1 << 20), 16_384, 8_192),
+        ((1024, 4096), 4096, 3_072),
+        ((1024, 1024), 1024, 512),
+        ((80, 80), 80, 40),
+        ((1 << 16, 1 << 20), 1 << 16, 8_192),
+    ],
+)
+def test_they_are_raised_as_far_as_they_may(limits: tuple[int, int], raised: int, fitting: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = list(limits)
+
+    def put(_: int, asked: tuple[int, int]) -> None:
+        now[:] = asked
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (now[0], now[1]))
+    monkeypatch.setattr(resource, "setrlimit", put)
+    assert file_descriptors.connections_max(8_192) == fitting and now[0] == raised
+
+
+def test_where_they_cannot_be_raised_fewer_are_let_in(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(_: int, asked: tuple[int, int]) -> None:
+        raise OSError("not permitted")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (200, 4096))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    doorman = Doorman(DoorBounds())
+    doorman.connections_max = file_descriptors.connections_max(doorman.bounds.connections_max)
+    assert sum(doorman.lets_in(f"10.0.{number}.0") for number in range(300)) == 100
+    assert "ulimit -n" in caplog.text

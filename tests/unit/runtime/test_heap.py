@@ -1,0 +1,62 @@
+"""The memory of a daemon: what has cycles goes in time although the collector looks away."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from quorate_runtime.clock import VirtualClock
+from quorate_runtime.process import gc_tuning
+
+
+class Knot:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """The collector of the process that runs the tests."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+async def test_what_has_cycles_goes_after_a_while() -> None:
+    gc_tuning.settle()
+    clock, knot = VirtualClock(0.0), Knot()
+    tidying = asyncio.create_task(gc_tuning.tidy_for_ever(clock))
+    await asyncio.sleep(0)
+    gone = weakref.ref(knot)
+    del knot
+    assert gone() is not None, "nobody counts a cycle out"
+    clock.forward(gc_tuning.TIDY_SECONDS)
+    async with asyncio.timeout(10):
+        while gone() is not None:
+            await asyncio.sleep(0.01)
+    assert not tidying.done()
+    tidying.cancel()
+
+
+def test_what_is_loaded_is_never_walked_again() -> None:
+    before = gc.get_freeze_count()
+    gc_tuning.settle()
+    assert gc.get_freeze_count() > before and gc.get_threshold()[0] == gc_tuning.YOUNG_MAX
+
+
+def test_all_objects_are_walked_as_often_as_the_walk_is_cheap() -> None:
+    ticks = iter([0.0, 0.1, 7.0, 7.001])  # begin and end of two walks over everything
+    walks, old = gc_tuning.Walks(), Knot()
+    gc.collect(1)
+    gc.collect(1)  # it is as old as can be now
+    gone = weakref.ref(old)
+    assert walks.collect(100.0, lambda: next(ticks)) == 2
+    del old
+    assert walks.collect(130.0) == 1 and gone() is not None
+    assert walks.collect(149.0) == 1, "a tenth of a second is a five-hundredth of fifty seconds"
+    assert walks.collect(151.0, lambda: next(ticks)) == 2 and gone() is None
