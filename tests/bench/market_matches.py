@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from market_jobs import an_offer
 from market_providers import DOMAIN
 
+from quorate_coordinator.core import lease
 from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers as offers_module
 from quorate_coordinator.core.state import ONLY, Books, Job, Matching, Provider
 from quorate_coordinator.core.step_context import Rules, Turn
@@ -26,9 +28,7 @@ from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Gpu, Hardware, Offer
 from quorate_protocol.messages.signed import Ack, Assignment, Order, Session
-from quorate_protocol.rules import lease
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import (
     ZERO_HASH,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, PostEpoch
+from quorate_coordinator.core.lease import Accepted, Assigned, Closed, Lease
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.state import Job
 from quorate_coordinator.core.step_context import Rules, Turn
@@ -24,7 +25,6 @@ from quorate_protocol.messages.signed import Accept, Commit, Decline, Heartbeat,
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import orders
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.rules.lease import Accepted, Assigned, Closed, Lease
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.step import Input
 from quorate_protocol.units import (

@@ -14,11 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from fuzz.core_world import COORDINATOR, DOMAIN, HOSTS, World
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import queries
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import Accept, Commit, Decline, FreeSlots, Heartbeat, Reveal, Session, Stop, Voucher, Witness
-from quorate_protocol.rules import lease as leases
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     Amount,

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from fuzz.core_world import CODEC, DOMAIN, Owner, World
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import orders
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.providers.frame_handler import Gate
@@ -26,7 +27,6 @@ from quorate_protocol.messages import frames as frames_module
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept, Commit, Stop
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.rules import lease as leases
 from quorate_protocol.units import Hash32, Milliseconds, Round, Seconds, UnixSeconds
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.clock import VirtualClock

@@ -7,6 +7,7 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Effect as CoordinatorEffect
 from quorate_coordinator.core.effects import OpenCase, PostEpoch, Send, StoreReceipt
+from quorate_coordinator.core.lease import Closed, Committed, Lease, Revealed
 from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.state import Job, Running, Trusts
 from quorate_protocol.codec import canonical
@@ -20,7 +21,6 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.beacon_rounds import round_time
 from quorate_protocol.rules.classes import job_class
 from quorate_protocol.rules.eligible import EligibleList
-from quorate_protocol.rules.lease import Closed, Committed, Lease, Revealed
 from quorate_protocol.rules.trust import Trust
 from quorate_protocol.step import Effect, Outcome
 from quorate_protocol.units import Address, Comparator, Hash32, JobKind, Label, VerifyTier

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import OpenCase
+from quorate_coordinator.core.lease import Lapsed, Lease, Revealed, Silent
 from quorate_coordinator.core.state import Decided, Job
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_list, hash_tuple, sha256
@@ -14,7 +15,6 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Accept, CommitSet, Decline
 from quorate_protocol.rules.classes import job_class
-from quorate_protocol.rules.lease import Lapsed, Lease, Revealed, Silent
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
     EXIT_TIMEOUT,

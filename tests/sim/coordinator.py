@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, PostEpoch, Send, StoreReceipt, StoreSpec
@@ -20,7 +21,6 @@ from quorate_protocol.messages.signed import Reveal, Session, Stop, Voucher, Wit
 from quorate_protocol.messages.views import AccountView, JobEvent, RunView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import epoch_tree as trees
-from quorate_protocol.rules import lease as leases
 from quorate_protocol.rules import orders
 from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.rules.classes import job_class

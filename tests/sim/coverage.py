@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from quorate_coordinator.core import state
+from quorate_coordinator.core import lease, state
 from quorate_node.core import jury_duty, phases
 from quorate_protocol import limits
 from quorate_protocol.refusals import Code
-from quorate_protocol.rules import lease
 from quorate_protocol.tables import Table
 
 K = TypeVar("K")
@@ -75,7 +74,7 @@ OUT_OF_REACH = {
     "provider": {"busy", "wrong-chain", "replayed"},
 }
 GATE = ("codec/canonical", "codec/text_writer", "codec/value_reader", "messages/envelope", "messages/frames")  # what frames pass before a core sees them
-RULES = ("messages/offer", "rules/orders", "rules/lease", "crypto/commitment", "messages/job_spec")  # what the coordinator's side asks besides
+RULES = ("messages/offer", "rules/orders", "crypto/commitment", "messages/job_spec")  # what the coordinator's side asks besides
 
 
 def _codes(*sources: Path) -> set[str]:

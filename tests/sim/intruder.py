@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.lease import Lease
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import Hardware, Offer, OfferEnvelope
 from quorate_protocol.messages.signed import Accept, Commit, Heartbeat, Reveal
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules import lease as leases
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.units import (
     ZERO_HASH,
     ExitStatus,

@@ -26,7 +26,7 @@ def _reveals_before_the_set(patch: Patch) -> None:
         return moved, due
 
     patch.setattr(execution, "_enter", eager)
-    patch.setattr("quorate_protocol.rules.lease._reveal", lambda held, reveal, at: (held, ()))
+    patch.setattr("quorate_coordinator.core.lease._reveal", lambda held, reveal, at: (held, ()))
 
 
 def _commit_sets_without(code: Code):  # type: ignore[no-untyped-def]

@@ -4,9 +4,9 @@ from functools import partial
 from hashlib import sha256
 
 from quorate_coordinator.core.coordinator_core import Coordinator
+from quorate_coordinator.core.lease import Revealed
 from quorate_coordinator.core.state import Decided, Ended
 from quorate_protocol.messages.receipt import document, verify
-from quorate_protocol.rules.lease import Revealed
 from quorate_protocol.step import Input
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.keys.crypto import recover

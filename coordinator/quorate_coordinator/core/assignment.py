@@ -1,8 +1,10 @@
 """Placing executions: assignments out, and what comes back of them until the commit."""
 
+from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import decline_rate, draw, verdicts
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import AcceptReceived, CommitReceived, DeclineReceived, StopReceived, WitnessReceived
+from quorate_coordinator.core.lease import Effect, Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.money.ledger import release_reservation
 from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Job, Matching, Place, Running
@@ -12,9 +14,7 @@ from quorate_protocol.crypto.commitment import assignment_id
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import Assignment, CommitReceipt, Witness
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import lease as leases
 from quorate_protocol.rules.audit import StakeSlot
-from quorate_protocol.rules.lease import Effect, Lease
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, UnixSeconds, usd
 
 REMATCH_SECONDS = 1

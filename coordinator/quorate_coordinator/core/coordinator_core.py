@@ -5,6 +5,7 @@ from typing import assert_never
 
 from quorate_coordinator.core import assignment, chain_events, orders
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import draw, verdicts
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.holds import held_pay
@@ -15,7 +16,6 @@ from quorate_coordinator.core.money import epochs, ledger
 from quorate_coordinator.core.records import retirement
 from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Job, Matching, Revealing, Running, State
 from quorate_coordinator.core.step_context import Rules, Turn
-from quorate_protocol.rules import lease as leases
 from quorate_protocol.step import Input, Outcome
 from quorate_protocol.units import Hash32, Round, UnixSeconds
 

@@ -1,5 +1,7 @@
 """Read-only views over the state, for the API. Pure: (state, ...) -> view."""
 
+from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import Client, Decided, Job, Provider, State
@@ -10,9 +12,7 @@ from quorate_protocol.messages.job_spec import GIB, JobSpec
 from quorate_protocol.messages.offer import Offer
 from quorate_protocol.messages.views import AccountView, CaseView, ExecutionView, OfferView, PlanView, ProviderView, RunView, SealedOutput
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import lease as leases
 from quorate_protocol.rules import settlement
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,

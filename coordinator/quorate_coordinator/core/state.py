@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core.effects import Evidence, PaidVoucher
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching.market_index import MarketIndex
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.records.document_cache import WaitingDocuments
@@ -16,7 +17,6 @@ from quorate_protocol.rules.audit import Drawn, StakeSlot
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.eligible import EligibleList
 from quorate_protocol.rules.epoch_tree import Leaf
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.settlement import NOTHING, Split
 from quorate_protocol.rules.trust import Trust

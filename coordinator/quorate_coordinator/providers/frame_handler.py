@@ -11,6 +11,7 @@ from quorate_content.content_limits import Bounds
 from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.providers.frame_limits import Tolerance
@@ -26,7 +27,6 @@ from quorate_protocol.messages.job_spec import Resources
 from quorate_protocol.messages.signed import Commit, Reveal, Statement
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import lease as leases
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.keys.crypto import recover

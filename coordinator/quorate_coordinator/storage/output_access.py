@@ -8,11 +8,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.records.archived_run import ArchivedRun, committed_output
 from quorate_coordinator.core.state import State
 from quorate_coordinator.storage.archive import Readers, RunArchive
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 log = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from quorate_content.store.content_store import ContentStore
 from quorate_content.store.index import Move, Need, Owner
 from quorate_content.transfer.gateway import CAR_TYPE
 from quorate_content.transfer.upload_limits import KEEP_SECONDS, Grant, Line, Places
+from quorate_coordinator.core.lease import Accepted, Closed, Committed, Lease
 from quorate_coordinator.core.state import Client, Decided, Job, State
 from quorate_coordinator.providers.frame_handler import ciphertext_most
 from quorate_coordinator.rate_limits import Rates
@@ -25,7 +26,6 @@ from quorate_protocol.cids import cid_parts
 from quorate_protocol.messages.job_spec import is_image_cid
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.rules.lease import Accepted, Closed, Committed, Lease
 from quorate_protocol.units import Address, Amount, Hash32
 from quorate_runtime.http.client_networks import network_of
 

@@ -82,7 +82,7 @@ class Watch:
             leaf = canonical.parse(await response.read(), ANSWER_BYTES_MAX)["leaf"]
         return int(leaf["final"]) + int(leaf["held"])
 
-    async def _get(self, path: str) -> "codec.Json":
+    async def _get(self, path: str) -> canonical.Json:
         try:
             async with self.session.get(self.url + path) as response:
                 data = await response.content.read(ANSWER_BYTES_MAX)

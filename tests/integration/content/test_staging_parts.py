@@ -17,6 +17,7 @@ from quorate_content.store.index import Owner
 from quorate_content.transfer.gateway import CAR_TYPE
 from quorate_content.transfer.upload_limits import Pace, Place, Places
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.lease import Accepted, Committed
 from quorate_coordinator.core.records.archived_run import committed_output
 from quorate_coordinator.providers.frame_handler import ciphertext_most
 from quorate_coordinator.rate_limits import Rates
@@ -31,7 +32,6 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.lease import Accepted, Committed
 from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Hash32, Seconds, UnixSeconds
 from quorate_runtime.clock import VirtualClock, run_virtual
 from support.markets.archiving_market import ArchivingMarket

@@ -21,6 +21,7 @@ from quorate_coordinator.config import BOOKS, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.lease import Revealed
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.core.state import EpochRecord, State
 from quorate_coordinator.reporting.projection import Projection
@@ -34,7 +35,6 @@ from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.rules.lease import Revealed
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Hash32, Seconds, UnixSeconds
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.beacon import bls

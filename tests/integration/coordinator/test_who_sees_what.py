@@ -20,6 +20,7 @@ from quorate_coordinator.api.operations import OPERATIONS
 from quorate_coordinator.api.routes import Api
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.records.archived_run import archived
 from quorate_coordinator.core.state import Decided, Job
 from quorate_coordinator.rate_limits import Rates
@@ -31,7 +32,6 @@ from quorate_coordinator.storage.run_reader import History
 from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Stop
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.http.error_responses import failures

@@ -111,7 +111,7 @@ def test_signatures_of_others_and_for_another_chain_are_refused() -> None:
 @pytest.mark.parametrize("change", [{"network": True}, {"sealed": True}])
 def test_what_a_jury_could_not_repeat_is_not_caseable(change: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing runs such jobs yet; were they taken one day, an Order may not call them caseable."""
-    monkeypatch.setattr("quorate_protocol.rules.orders.job.validate", lambda spec: None)
+    monkeypatch.setattr("quorate_protocol.rules.orders.job_spec.validate", lambda spec: None)
     spec = replace(a_spec("job-1"), **change)  # type: ignore[arg-type]
     for is_caseable in (True, False):
         made = replace(ordered(spec_hash=spec.digest(), caseable=is_caseable), spec=spec)

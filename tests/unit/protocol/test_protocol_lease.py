@@ -2,13 +2,13 @@
 
 import pytest
 
+from quorate_coordinator.core import lease as machine
+from quorate_coordinator.core.lease import Effect, Lease
 from quorate_protocol.crypto.commitment import commitment, result_digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import lease as machine
-from quorate_protocol.rules.lease import Effect, Lease
 from quorate_protocol.units import (
     Address,
     DeclineReason,

@@ -3,11 +3,11 @@
 Not counted: what keeps its place, and what its offer did not promise, for the draw looks at the host class alone.
 """
 
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.state import Job, Provider, Running
 from quorate_coordinator.core.step_context import Turn
 from quorate_protocol.codec.quick import replace
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.units import DeclineReason
 
 DRAWS_KEPT = 20

@@ -6,6 +6,7 @@ from quorate_coordinator.core import assignment
 from quorate_coordinator.core.audit import verdicts
 from quorate_coordinator.core.events import RoundAppeared
 from quorate_coordinator.core.holds import held_pay
+from quorate_coordinator.core.lease import Declined, Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.orders import trust_of
 from quorate_coordinator.core.state import NEWEST_ROUND, AwaitingRound, BeaconUsed, Job, Place, Running, drawn_place
@@ -13,7 +14,6 @@ from quorate_coordinator.core.step_context import Turn
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN
 from quorate_protocol.rules import audit
-from quorate_protocol.rules.lease import Declined, Lease
 from quorate_protocol.rules.settlement import pay_of
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Amount, Hash32, Label, Milliseconds, Ppm, Price, Round, UnixSeconds
 

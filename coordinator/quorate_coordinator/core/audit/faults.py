@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from quorate_coordinator.core.effects import Evidence, OpenCase
 from quorate_coordinator.core.holds import held_pay
+from quorate_coordinator.core.lease import Lease, Revealed
 from quorate_coordinator.core.orders import trust_class_of, trust_of
 from quorate_coordinator.core.state import Case, Fault, Job, Trusts
 from quorate_coordinator.core.step_context import Turn
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULT_WINDOW_EXECUTIONS, FAULTS_FOR_CASE
 from quorate_protocol.rules import trust as trusts
-from quorate_protocol.rules.lease import Lease, Revealed
 from quorate_protocol.units import KILLED, Address, Comparator, Hash32, UnixSeconds
 
 FAULTS_KEPT = 64

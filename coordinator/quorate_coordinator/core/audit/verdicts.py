@@ -1,10 +1,12 @@
 """Closing a batch, opening its results, deciding (PROTOCOL §5 Batches)."""
 
 from quorate_coordinator.core import assignment
+from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import draw, faults
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import RevealReceived
 from quorate_coordinator.core.holds import held_pay, windows
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.orders import trust_of
 from quorate_coordinator.core.records import receipts
@@ -17,10 +19,8 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Commit, CommitEntry, CommitSet, Verdict
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import lease as leases
 from quorate_protocol.rules import verdict as verdicts
 from quorate_protocol.rules.audit import is_held
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.units import Hash32, Label, Outcome, Round, Sequence, Small, UnixSeconds
 
 RESEND_SECONDS = 600

@@ -7,6 +7,7 @@ held pay, which pays the re-execution; what cannot be re-executed costs nobody s
 
 from collections.abc import Sequence
 
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job
 from quorate_coordinator.core.step_context import Turn
@@ -15,7 +16,6 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.crypto.merkle import credit_entry
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Verdict
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.rules.settlement import Credit
 from quorate_protocol.units import Address, Amount
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
+from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit.verdicts import CLOSINGS_MAX
 from quorate_coordinator.core.matching.columns import Needs
 from quorate_coordinator.core.matching.needs import needs_of
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Matching, Revealing, Running, State
 from quorate_protocol.limits import Limits
-from quorate_protocol.rules import lease as leases
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, UnixSeconds
 
 K = TypeVar("K")

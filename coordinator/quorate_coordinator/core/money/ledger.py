@@ -9,6 +9,7 @@ from itertools import islice
 
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import VoucherReceived
+from quorate_coordinator.core.lease import Closed, Lease, Revealed, Silent
 from quorate_coordinator.core.state import Client, Decided, Job, Provider
 from quorate_coordinator.core.step_context import Turn
 from quorate_protocol.codec.quick import replace
@@ -18,7 +19,6 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Session, Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
-from quorate_protocol.rules.lease import Closed, Lease, Revealed, Silent
 from quorate_protocol.rules.settlement import Credit
 from quorate_protocol.units import Address, Amount, Sequence, UnixSeconds, usd
 

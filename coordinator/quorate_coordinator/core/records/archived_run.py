@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
+from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import queries
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.state import Job, State
 from quorate_protocol.codec.quick import quicken
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack
 from quorate_protocol.messages.views import JobEvent, RunView
-from quorate_protocol.rules import lease as leases
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.units import Address, Hash32
 
 

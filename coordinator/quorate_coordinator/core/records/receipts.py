@@ -6,7 +6,9 @@ two lie milliseconds apart, and what was made waits in memory.
 
 from collections.abc import Callable, Iterator
 
+from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.effects import StoreReceipt, StoreSpec
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.state import Batch, Decided, Job, State
 from quorate_coordinator.core.step_context import Rules, Turn
 from quorate_protocol.cids import RAW, cid_text, document_cid
@@ -15,8 +17,6 @@ from quorate_protocol.messages.receipt import BeaconEvidence, ExecutionEvidence,
 from quorate_protocol.messages.signed import Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import audit
-from quorate_protocol.rules import lease as leases
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.units import Hash32
 
 

@@ -1,12 +1,12 @@
 """Who took an execution and cannot do it says so by a Decline: nobody waits for commitBy, which may be hours away (PROTOCOL §4)."""
 
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.lease import Lapsed, Revealed
 from quorate_coordinator.core.state import Ended
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept, Assignment, Decline, Stop
-from quorate_protocol.rules.lease import Lapsed, Revealed
 from quorate_protocol.units import DeclineReason, Hash32, Seconds, UnixSeconds
 from support.markets.scripted_market import DOMAIN, Market, Party
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.lease import Committed
 from quorate_coordinator.core.state import AwaitingRound, PastKey, Provider
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.lease import Committed
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, UnixSeconds
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import KeySigner, recover

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import lease
 from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import OpenCase, PostEpoch
 from quorate_coordinator.core.state import Decided, Matching
@@ -15,7 +16,6 @@ from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Commit, Decline, Witness
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import lease
 from quorate_protocol.units import (
     ZERO_HASH,
     Amount,

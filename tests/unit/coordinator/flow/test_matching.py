@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quorate_coordinator.core import lease
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import columns, offers
 from quorate_coordinator.core.matching.columns import Bucket, Needs, Row, key_of
 from quorate_coordinator.core.state import HostList, Job, Matching, Provider, State, Trusts
@@ -19,10 +21,8 @@ from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Gpu, Hardware, Offer, SlotOffer
 from quorate_protocol.messages.signed import Ack, Assignment, Order, Session
-from quorate_protocol.rules import lease
 from quorate_protocol.rules.audit import StakeSlot
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.rules.lease import Lease
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.trust import Trust
 from quorate_protocol.units import (

@@ -6,6 +6,7 @@ import pytest
 
 from quorate.trust.charge_verification import Known, judge
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.lease import Lease, Revealed
 from quorate_coordinator.core.state import Decided, Job, Median
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import MAINNET
@@ -14,7 +15,6 @@ from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.messages.signed import Assignment, Stop
 from quorate_protocol.rules import settlement
-from quorate_protocol.rules.lease import Lease, Revealed
 from quorate_protocol.units import Label, Milliseconds, Outcome, Price, UnixSeconds
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover

@@ -8,13 +8,13 @@ from quorate.errors import EvidenceError
 from quorate.trust.charge_verification import Known, check_ordered, judge
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import orders
+from quorate_coordinator.core.lease import Accepted, Committed
 from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Matching, Running
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.messages.signed import Stop, Voucher, Witness
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.lease import Accepted, Committed
 from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Nonce, Outcome, Small, UnixSeconds
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import KeySigner, recover
