@@ -63,8 +63,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     class Together(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
         def _split_scope(self, nodeid: str) -> str:
-            turn = turn_of(nodeid)
-            return turn if turn in LONGEST_FIRST[:2] else nodeid.partition("::")[0]
+            context = turn_of(nodeid)
+            return context if context in LONGEST_FIRST[:2] else nodeid.partition("::")[0]
 
     return Together(config, log)
 

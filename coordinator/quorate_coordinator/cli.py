@@ -16,7 +16,7 @@ from quorate_contracts import deploy
 from quorate_coordinator import coordinator_keys
 from quorate_coordinator.config import ARCHIVE_DAYS, ARCHIVE_GIB, BOOKS, DOCUMENTS_DAYS, DOCUMENTS_GIB, FEE_CAP_GWEI, GIB, Config
 from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
-from quorate_coordinator.storage.staging_quota import STORE_BYTES, Shares
+from quorate_coordinator.storage.staging_quota import STORE_BYTES, StagingQuota
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -198,7 +198,7 @@ def up(
         port=settings.port if port is None else port, public_url=settings.public_url, fee_bps=settings.fee_bps,
         fee_cap_gwei=settings.fee_cap_gwei,
         archive=Keeping(archive_gib * GIB, archive_days * DAY_SECONDS),
-        staging=Shares(store_gib * GIB), documents=Keeping(documents_gib * GIB, documents_days * DAY_SECONDS), ready_file=ready_file,
+        staging=StagingQuota(store_gib * GIB), documents=Keeping(documents_gib * GIB, documents_days * DAY_SECONDS), ready_file=ready_file,
         proxies=_proxies(settings.trusted_proxies, settings.proxy_header), begin_anew=anew, is_newest=journal_is_newest,
     )  # fmt: skip
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from quorate_contracts.deploy import Deployment
 from quorate_coordinator.request_limits import Bounds
 from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
-from quorate_coordinator.storage.staging_quota import Shares
+from quorate_coordinator.storage.staging_quota import StagingQuota
 from quorate_protocol.units import Bps
 from quorate_runtime.http.client_networks import Proxies
 
@@ -31,7 +31,7 @@ class Config:
     port: int = 7700
     public_url: str = ""  # how others reach it; empty = http://host:port as bound
     fee_bps: Bps = Bps(200)
-    staging: Shares = Shares()  # what clients and providers may store
+    staging: StagingQuota = StagingQuota()  # what clients and providers may store
     archive: Keeping = Keeping(ARCHIVE_GIB * GIB, ARCHIVE_DAYS * DAY_SECONDS)  # finished runs; none goes while it may be demanded
     documents: Keeping = Keeping(DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS)  # own specs and receipts, beside the staging store
     fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction pays per gas

@@ -30,7 +30,7 @@ RECONNECT_LOOK_SECONDS = 0.25
 
 
 @dataclass(slots=True)
-class Performer:
+class EffectPerformer:
     """One method an effect; Unavailable is retried by the outbox, Refused ends the effect."""
 
     coordinator: Address
@@ -41,7 +41,7 @@ class Performer:
     documents: Documents
     sender: Sender
     clock: Clock
-    archivist: Callable[[ArchiveRuns], Awaitable[None]]
+    archive_writer: Callable[[ArchiveRuns], Awaitable[None]]
     submit: Callable[[ev.Event], Awaitable[object]]
     state: State
 
@@ -57,7 +57,7 @@ class Performer:
             case OpenCase():
                 await self._open_case(effect)
             case ArchiveRuns():
-                await self.archivist(effect)
+                await self.archive_writer(effect)
 
     async def _send(self, effect: Send) -> None:
         # A provider that comes back within the retry's growing pause is served at once, not at the end of the pause.

@@ -6,13 +6,13 @@ costs money, and the same account behind many addresses is still one.
 
 from dataclasses import dataclass
 
-from quorate_runtime.http.listener import DoorBounds
+from quorate_runtime.http.listener import ListenerLimits
 
 MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds(DoorBounds):
+class Bounds(ListenerLimits):
     """Rates are token buckets: `..._per_second` in the long run, `..._burst` at once."""
 
     address_per_second: float = 100.0

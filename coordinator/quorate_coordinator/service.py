@@ -24,10 +24,10 @@ from quorate_coordinator.api.routes import BODY_BYTES_MAX, VERSION, Api
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.api.while_starting import refuse_early
 from quorate_coordinator.api.while_stopping import refuse_new
-from quorate_coordinator.chain.batch_claims import Paymaster
+from quorate_coordinator.chain.batch_claims import BatchClaims
 from quorate_coordinator.chain.beacon_poller import Rounds
-from quorate_coordinator.chain.contract_follower import ChainWatch
-from quorate_coordinator.chain.court_driver import CourtKeeper
+from quorate_coordinator.chain.contract_follower import ContractFollower
+from quorate_coordinator.chain.court_driver import CourtDriver
 from quorate_coordinator.chain.queries import newest_epoch
 from quorate_coordinator.chain.registration import ensure_registered
 from quorate_coordinator.config import ARCHIVE, DOCUMENTS, TRANSACTIONS, Config
@@ -38,21 +38,21 @@ from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.core.records.retirement import ARCHIVED
 from quorate_coordinator.core.step_context import Rules
-from quorate_coordinator.effect_performer import Performer, purpose_of
-from quorate_coordinator.providers.frame_handler import Gate
-from quorate_coordinator.providers.frame_limits import Tolerance
+from quorate_coordinator.effect_performer import EffectPerformer, purpose_of
+from quorate_coordinator.providers.frame_handler import FrameHandler
+from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.rate_limits import Rates
 from quorate_coordinator.reporting.projection import Projection, is_damage
 from quorate_coordinator.request_limits import BOUNDS
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive_file import FileArchive
-from quorate_coordinator.storage.archive_writer import Archivist
+from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.documents import Documents
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.retention import Retention, demanded_seconds
-from quorate_coordinator.storage.run_logs import LogBook
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.run_logs import RunLogs
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging, refresh_for_ever
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.messages.views import BeaconView, InfoView
@@ -67,10 +67,10 @@ from quorate_runtime.chain.client import GWEI
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.error_responses import failures, mark_started
-from quorate_runtime.http.listener import Door, Doorman, closed
+from quorate_runtime.http.listener import Listener, ListenerProtocol, closed
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import SecretStream
-from quorate_runtime.peers.websocket_peers import WsPeers
+from quorate_runtime.peers.websocket_peers import WebSocketPeers
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.health import Board, Problem, chain_problem, disk_problem
 from quorate_runtime.process.metrics import CONTENT_TYPE, Registry
@@ -129,7 +129,7 @@ class Service:
         app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
         app.on_response_prepare.append(mark_started)
         self.app, self.rates = app, rates
-        core, registry, logs = Coordinator(self._rules()), Registry(), LogBook()
+        core, registry, logs = Coordinator(self._rules()), Registry(), RunLogs()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
         has_worked = journal.last_offset > 0
         archive = FileArchive(config.path(ARCHIVE), startup_checks.gone(ARCHIVE, has_worked, config.begin_anew))
@@ -141,7 +141,7 @@ class Service:
         registry.gauge("quorate_documents_bytes_max", "What they may take.", lambda: config.documents.bytes_max)
         registry.gauge("quorate_archive_bytes", "Finished runs on the disk.", partial(_known, archive.used_bytes))
         registry.gauge("quorate_archive_bytes_max", "From where on the oldest go before their time.", lambda: config.archive.bytes_max)
-        history, outputs = History(core.state, archive), Outputs(core.state, archive)
+        history, outputs = RunReader(core.state, archive), Outputs(core.state, archive)
         max_hold = core.rules.limits.max_hold
         staging = Staging(config.path("store"), config.staging, core.state, outputs, rates, self.clock, max_hold)
         stack.push_async_callback(staging.close)
@@ -192,11 +192,11 @@ class _Parts:
     documents: Documents
     core: Coordinator
     registry: Registry
-    logs: LogBook
+    logs: RunLogs
     beacon: Beacon
     rates: Rates
     outputs: Outputs
-    history: History
+    history: RunReader
     journal: Journal
     shown: asyncio.Queue[str] = field(default_factory=asyncio.Queue)  # of what we signed and do not know
     found: startup_checks.Found = startup_checks.Found()
@@ -205,12 +205,12 @@ class _Parts:
         """Replays the journal, listens, and runs all tasks."""
         service, core = self.service, self.core
         codec: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
-        gates: list[Gate] = []
+        gates: list[FrameHandler] = []
 
         async def handle(sender: str, data: bytes) -> bytes:
             return await gates[0](sender, data)
 
-        peers = WsPeers(core.rules.coordinator, handle, self._authorize)
+        peers = WebSocketPeers(core.rules.coordinator, handle, self._authorize)
         stack.push_async_callback(peers.close)
         limits = core.rules.limits
         actors: list[Actor[ev.Event, Effect]] = []
@@ -218,9 +218,9 @@ class _Parts:
         async def submit(event: ev.Event) -> object:
             return await actors[0].submit(event)
 
-        archivist = Archivist(self.history, self.outputs, submit, self.documents.keep)
-        performer = Performer(
-            core.rules.coordinator, self.contracts, self.client, limits, peers, self.documents, self.sender, service.clock, archivist,
+        archive_writer = ArchiveWriter(self.history, self.outputs, submit, self.documents.keep)
+        performer = EffectPerformer(
+            core.rules.coordinator, self.contracts, self.client, limits, peers, self.documents, self.sender, service.clock, archive_writer,
             submit, core.state,
         )  # fmt: skip
 
@@ -232,9 +232,9 @@ class _Parts:
         actor = Actor(core, self.journal, service.clock, codec, performer, SecretStream(), on_refused=refused, registry=self.registry)
         actors.append(actor)
         service.is_settled = actor.is_settled
-        tolerance = Tolerance(self.rates.bounds, service.clock.now)
+        tolerance = FrameLimits(self.rates.bounds, service.clock.now)
         gates.append(
-            Gate(
+            FrameHandler(
                 core.rules.domain, limits, core, actor, self.staging.outputs, service.clock, self.logs, self.outputs, tolerance, self._show
             )
         )  # fmt: skip
@@ -312,7 +312,7 @@ class _Parts:
         add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)
         app.router.add_get("/metrics", self._metrics)
         await runner.setup()
-        site = Door(runner, config.host, config.port, Doorman(self.rates.bounds, config.proxies))
+        site = Listener(runner, config.host, config.port, ListenerProtocol(self.rates.bounds, config.proxies))
         try:
             await site.start()
         except OSError as error:
@@ -353,14 +353,14 @@ class _Parts:
 
     async def _tasks(self, actor: Actor[ev.Event, Effect]) -> None:
         service, clock = self.service, self.service.clock
-        watch = ChainWatch(self.client, self.contracts, self.core.rules.coordinator, self.core, actor, clock)
+        watch = ContractFollower(self.client, self.contracts, self.core.rules.coordinator, self.core, actor, clock)
         if isinstance(clock, SystemClock):
             watch.witness = clock.witness
-        keeper = CourtKeeper(self.client, self.contracts, self.core, self.sender, self.beacon, clock)
+        keeper = CourtDriver(self.client, self.contracts, self.core, self.sender, self.beacon, clock)
         submit = partial(self._until_taken, actor)
         rounds = Rounds(self.core.rounds_wanted, submit, self.beacon, service.config.beacon_url, service.board, clock)
         rules = self.core.rules
-        paymaster = Paymaster(self.client, self.contracts, rules.coordinator, self.core.state, self.sender, rules.limits, clock)
+        batch_claims = BatchClaims(self.client, self.contracts, rules.coordinator, self.core.state, self.sender, rules.limits, clock)
         compared = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
@@ -369,7 +369,7 @@ class _Parts:
                 group.create_task(watch.run(), name="chain")
                 group.create_task(keeper.run(), name="court")
                 if service.config.claims_for_all:
-                    group.create_task(paymaster.run(), name="claims")
+                    group.create_task(batch_claims.run(), name="claims")
                 group.create_task(self._compare(compared), name="books")
                 group.create_task(self._end_when_shown(), name="shown")
                 group.create_task(self._ticks(actor, compared), name="ticks")

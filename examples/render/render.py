@@ -113,8 +113,8 @@ def surface(scene, points, which):
 
 def scatter(directions, normals, mirror, random):
     """New directions: reflected for a share `mirror` of the rays, else cosine-distributed around the normal."""
-    choice, height, turn = random.random((3, len(directions)))
-    radius, angle = np.sqrt(np.maximum(0.0, 1 - (2 * height - 1) ** 2)), 2 * np.pi * turn
+    choice, height, context = random.random((3, len(directions)))
+    radius, angle = np.sqrt(np.maximum(0.0, 1 - (2 * height - 1) ** 2)), 2 * np.pi * context
     ball = np.stack([radius * np.cos(angle), radius * np.sin(angle), 2 * height - 1], axis=1)
     diffuse = normals + ball * (1 - 1e-6)
     reflected = directions - 2 * dot(directions, normals)[:, None] * normals

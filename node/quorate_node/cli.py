@@ -16,7 +16,7 @@ from quorate_node import settings as stored
 from quorate_node.config import FEE_CAP_GWEI, STORE_GIB, Config, ExecutorKind
 from quorate_node.keys import provider_keys
 from quorate_node.keys.operator_keys import FILE as KEYRING_FILE
-from quorate_node.keys.operator_keys import Keyring
+from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.ops.node_gateway import TOKEN_HEADER, control_token
 from quorate_node.ops.status import read_status
@@ -347,7 +347,7 @@ def rotate(home: Home = None, password_file: PasswordFile = None, as_json: AsJso
         settings = stored.read(folder)
         keystore = _keystore(folder, settings, password_file)
         keys = provider_keys.load(keystore, _or_none(settings.owner), _or_none(settings.payout))
-        waiting = Keyring(keys, folder / KEYRING_FILE).is_changing
+        waiting = OperatorKeys(keys, folder / KEYRING_FILE).is_changing
         new = keys.operator if waiting else provider_keys.add_operator(keystore)
     except (Refused, KeystoreError) as error:
         fail(error, as_json)

@@ -19,10 +19,10 @@ import aiohttp
 from quorate_content.store.content_store import ContentStore
 from quorate_contracts.deploy import Contracts
 from quorate_node import periodic
-from quorate_node.chain.court_follower import DocketFollower
-from quorate_node.chain.jury_and_claims import Courtroom
+from quorate_node.chain.court_follower import CourtFollower
+from quorate_node.chain.jury_and_claims import JuryService
 from quorate_node.chain.key_rotation import Rotation
-from quorate_node.chain.operator_sender import Purse
+from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.chain.registration import check_coordinator, missing, stand, standing
 from quorate_node.config import Config
 from quorate_node.core import effects, events
@@ -30,17 +30,17 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile, unwanted_pins
 from quorate_node.core.terms import Policy, Room, Terms
 from quorate_node.executors.host_class_probe import detect_cpu_class, detect_hardware
-from quorate_node.jobs.effect_performer import Performer
-from quorate_node.jobs.job_runner import Workbench
+from quorate_node.jobs.effect_performer import EffectPerformer
+from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.keys.operator_keys import FILE as KEYRING_FILE
-from quorate_node.keys.operator_keys import Keyring, Speaker
+from quorate_node.keys.operator_keys import OperatorKeys, Speaker
 from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.announcements import Advert, Herald
+from quorate_node.messaging.announcements import Advert, Announcements
 from quorate_node.messaging.coordinator_client import Coordinator, deployment_of, discover, kept_path
-from quorate_node.messaging.frame_handler import Inbox
-from quorate_node.messaging.statement_echo import Showing
+from quorate_node.messaging.frame_handler import FrameHandler
+from quorate_node.messaging.statement_echo import StatementEcho
 from quorate_node.ops.drain import Leaving
-from quorate_node.ops.health_monitor import Lookout
+from quorate_node.ops.health_monitor import HealthMonitor
 from quorate_node.ops.node_gateway import Gateway
 from quorate_node.ops.status import Status, status_of, write_status
 from quorate_protocol.messages.offer import Hardware, SlotOffer
@@ -56,7 +56,7 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import SecretStream, recover
-from quorate_runtime.peers.websocket_peers import WsDialer
+from quorate_runtime.peers.websocket_peers import WebSocketDialer
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.health import Board
 from quorate_runtime.process.systemd_notify import NOBODY, Notifier
@@ -140,13 +140,13 @@ class _Parts:
     contracts: Contracts
     client: ChainClient
     coordinators: dict[Address, Coordinator]
-    workbench: Workbench
+    job_runner: JobRunner
     gateway: Gateway
     actor: Actor[events.Event, effects.Effect]
-    herald: Herald
-    courtroom: Courtroom
-    dialers: dict[Address, WsDialer]
-    ring: Keyring
+    announcements: Announcements
+    jury_service: JuryService
+    dialers: dict[Address, WebSocketDialer]
+    ring: OperatorKeys
     told: Terms  # of today's configuration; the state may still hold earlier ones
 
     @classmethod
@@ -160,9 +160,9 @@ class _Parts:
         terms = terms_of(config, keys, daemon.executor, infos, hardware)
         core, contracts = ProviderCore(terms), Contracts.of(deployment_of(infos[0]))
         client = ChainClient(Rpc(config.chain_url or infos[0].chain_url, session), config.fee_cap_gwei * GWEI)
-        ring = Keyring(keys, config.path(KEYRING_FILE))
-        purse = Purse(ring, client, config.path("operator.sqlite"), clock)
-        stack.callback(purse.close)
+        ring = OperatorKeys(keys, config.path(KEYRING_FILE))
+        operator_sender = OperatorSender(ring, client, config.path("operator.sqlite"), clock)
+        stack.callback(operator_sender.close)
         store = ContentStore(config.path("store"), config.store_quota_bytes)
         stack.push_async_callback(store.close)
         coordinators = {
@@ -170,30 +170,30 @@ class _Parts:
             for url, info in zip(config.coordinators, infos, strict=True)
         }
         classes, gpus = {slot.host.id(): slot.host for slot in terms.slots}, tuple(gpu.uuid for gpu in hardware.gpus)
-        workbench = Workbench(daemon.executor, store, config.home, clock, classes, gpus)
-        dialers: dict[Address, WsDialer] = {}
+        job_runner = JobRunner(daemon.executor, store, config.home, clock, classes, gpus)
+        dialers: dict[Address, WebSocketDialer] = {}
         peers: Mapping[Address, Peers] = dialers  # filled below: dialer, inbox and actor need each other
 
         def advert() -> Advert:
             return Advert(hardware, config.region, keys.peer_public, keys.box_public, (config.public_url or daemon.url,))
 
-        herald = Herald(terms, advert, peers, ring, clock)
-        courtroom = Courtroom(core, workbench, coordinators, contracts, client, purse, ring, clock)
-        performer = Performer(core, workbench, coordinators, peers, ring, herald, courtroom, clock)
+        announcements = Announcements(terms, advert, peers, ring, clock)
+        jury_service = JuryService(core, job_runner, coordinators, contracts, client, operator_sender, ring, clock)
+        performer = EffectPerformer(core, job_runner, coordinators, peers, ring, announcements, jury_service, clock)
         codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
         actor = Actor(core, journal, clock, codec, performer.perform, SecretStream(), on_refused=performer.refused)
         performer.attach(actor)
         for address, item in coordinators.items():
-            inbox = Inbox(actor, address, terms.domain, recover, partial(ring.may_take_work, address), store.room_bytes)
+            inbox = FrameHandler(actor, address, terms.domain, recover, partial(ring.may_take_work, address), store.room_bytes)
             url = item.url.replace("http", "ws", 1) + "/v1/peers"
-            dialers[address] = WsDialer(
+            dialers[address] = WebSocketDialer(
                 url, address, keys.account, Speaker(ring, address), inbox.handle, clock, retry_max=terms.limits.heartbeat_every
             )
         parts = cls(
-            daemon, core, contracts, client, coordinators, workbench, None, actor, herald, courtroom, dialers, ring, terms  # type: ignore[arg-type]
+            daemon, core, contracts, client, coordinators, job_runner, None, actor, announcements, jury_service, dialers, ring, terms  # type: ignore[arg-type]
         )  # fmt: skip
         parts.gateway = Gateway(store, config.home, parts.status, parts.drain)
-        daemon.leaving = Leaving(core, actor, herald, clock, config.path("stopping"))
+        daemon.leaving = Leaving(core, actor, announcements, clock, config.path("stopping"))
         stack.push_async_callback(parts.gateway.close)
         return parts
 
@@ -206,12 +206,12 @@ class _Parts:
         daemon.core = self.core
         if config.stop_on_exit:
             stack.push_async_callback(self._stop_all)
-        docket = DocketFollower(self.client, self.contracts, self.actor, clock, config.path("court.json"))
-        cashier = periodic.Cashier(
-            self.core, self.actor, self.coordinators, self.courtroom, self.client, self.contracts, config.claim_least, clock
+        court_follower = CourtFollower(self.client, self.contracts, self.actor, clock, config.path("court.json"))
+        claim_sender = periodic.ClaimSender(
+            self.core, self.actor, self.coordinators, self.jury_service, self.client, self.contracts, config.claim_least, clock
         )
         chain_url = config.chain_url or next(iter(self.coordinators.values())).info.chain_url
-        lookout = Lookout(daemon.board, daemon.executor, self.client, chain_url, self.coordinators, self.dialers, config.home, clock)
+        health_monitor = HealthMonitor(daemon.board, daemon.executor, self.client, chain_url, self.coordinators, self.dialers, config.home, clock)
         _logger.info("provider 0x%s serves at %s", daemon.keys.account.hex(), daemon.url)
         async with asyncio.TaskGroup() as group:
             group.create_task(self.actor.run(), name="actor")
@@ -225,9 +225,9 @@ class _Parts:
             group.create_task(periodic.tick(self.core, self.actor, clock), name="ticks")
             group.create_task(periodic.write_status(self._write_status, clock), name="status")
             group.create_task(self._stand_and_serve(group), name="standing")
-            group.create_task(docket.run(), name="court")
-            group.create_task(cashier.run(), name="money")
-            group.create_task(lookout.run(), name="lookout")
+            group.create_task(court_follower.run(), name="court")
+            group.create_task(claim_sender.run(), name="money")
+            group.create_task(health_monitor.run(), name="lookout")
             group.create_task(daemon.notifier.watch(clock), name="watchdog")
             group.create_task(gc_tuning.tidy_for_ever(clock), name="memory")
 
@@ -239,8 +239,8 @@ class _Parts:
         for lease in found.strays:
             _logger.warning("removing %s, which no lease wants any more", lease)
             await executor.remove(lease)
-        for lease in unwanted_pins(self.core.live(), self.core.jury.values(), await self.workbench.pinned()):
-            await self.workbench.remove(lease)
+        for lease in unwanted_pins(self.core.live(), self.core.jury.values(), await self.job_runner.pinned()):
+            await self.job_runner.remove(lease)
         return found.happened
 
     async def _stand_and_serve(self, group: asyncio.TaskGroup) -> None:
@@ -252,7 +252,7 @@ class _Parts:
         stood = bool(_read(self.daemon.config.path("standing")))
         if not stood:
             await self._stand()
-        group.create_task(Showing(self.core.statements.get, self.dialers, clock).run(), name="statements")
+        group.create_task(StatementEcho(self.core.statements.get, self.dialers, clock).run(), name="statements")
         while unchecked:
             for address, item in list(unchecked.items()):
                 try:
@@ -270,10 +270,10 @@ class _Parts:
         self.daemon.is_standing.set()
         self.daemon.notifier.status("on offer")
         _logger.info("on offer: waiting for jobs")
-        group.create_task(periodic.beat(self.core, self.herald, clock, self.daemon.board), name="heartbeats")
+        group.create_task(periodic.beat(self.core, self.announcements, clock, self.daemon.board), name="heartbeats")
         group.create_task(periodic.advertise(self.core, self.actor, clock), name="offers")
         rotation = Rotation(
-            self.core, self.ring, self.daemon.keys, self.client, self.contracts, self.herald, self.coordinators, self.daemon.board,
+            self.core, self.ring, self.daemon.keys, self.client, self.contracts, self.announcements, self.coordinators, self.daemon.board,
             self.daemon.config, clock,
         )  # fmt: skip
         group.create_task(rotation.run(), name="rotation")
@@ -334,7 +334,7 @@ class _Parts:
         await self.actor.submit(events.DrainRequested(is_on))
         if is_on or self.daemon.is_standing.is_set():
             await self.actor.submit(events.OfferDue())
-        await self.herald.send_heartbeat(self.core.offered(has_room=not self.daemon.board.has("disk")))
+        await self.announcements.send_heartbeat(self.core.offered(has_room=not self.daemon.board.has("disk")))
 
     def status(self) -> Status:
         """As it stands."""

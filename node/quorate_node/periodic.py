@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from quorate_contracts.deploy import Contracts
 from quorate_node.chain.calls import ask
-from quorate_node.chain.jury_and_claims import Courtroom
+from quorate_node.chain.jury_and_claims import JuryService
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.messaging.announcements import Herald
+from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.coordinator_client import Coordinator
 from quorate_node.messaging.frame_handler import Submits
 from quorate_protocol.ports import Clock
@@ -17,7 +17,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Sequence
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.process.health import Board
-from quorate_runtime.process.log_throttle import Trouble
+from quorate_runtime.process.log_throttle import LogThrottle
 
 TICK_SECONDS = 0.25
 STATUS_SECONDS = 2.0
@@ -34,10 +34,10 @@ async def tick(core: ProviderCore, actor: Submits, clock: Clock) -> None:
         await clock.sleep(TICK_SECONDS)
 
 
-async def beat(core: ProviderCore, herald: Herald, clock: Clock, board: Board | None = None) -> None:
+async def beat(core: ProviderCore, announcements: Announcements, clock: Clock, board: Board | None = None) -> None:
     """Heartbeats with the free run slots: none while the disk is full."""
     while True:
-        await herald.send_heartbeat(core.offered(has_room=board is None or not board.has("disk")))
+        await announcements.send_heartbeat(core.offered(has_room=board is None or not board.has("disk")))
         await clock.sleep(core.terms.limits.heartbeat_every)
 
 
@@ -50,7 +50,7 @@ async def advertise(core: ProviderCore, actor: Submits, clock: Clock) -> None:
 
 async def write_status(write: Callable[[], None], clock: Clock) -> None:
     """The status file, for people and scripts that read it while the daemon is busy."""
-    trouble = Trouble(_logger, clock)
+    trouble = LogThrottle(_logger, clock)
     while True:
         try:
             write()
@@ -61,14 +61,14 @@ async def write_status(write: Callable[[], None], clock: Clock) -> None:
         await clock.sleep(STATUS_SECONDS)
 
 
-class Cashier:
+class ClaimSender:
     """Looks for final epochs that credit more than was claimed."""
 
     def __init__(
-        self, core: ProviderCore, actor: Submits, coordinators: Mapping[Address, Coordinator], courtroom: Courtroom,
+        self, core: ProviderCore, actor: Submits, coordinators: Mapping[Address, Coordinator], jury_service: JuryService,
         client: ChainClient, contracts: Contracts, claim_least: Amount, clock: Clock,
     ) -> None:  # fmt: skip
-        self._core, self._actor, self._coordinators, self._courtroom = core, actor, coordinators, courtroom
+        self._core, self._actor, self._coordinators, self._jury_service = core, actor, coordinators, jury_service
         self._client, self._contracts, self._least, self._clock = client, contracts, claim_least, clock
         self._seen: dict[Address, int] = {}
         self._final: dict[Address, Amount] = {}  # credit in the newest final epoch
@@ -94,8 +94,8 @@ class Cashier:
         address, provider = coordinator.address, self._core.terms.provider
         paid = await ask(self._client, self._contracts.epochs.claimed(address, provider))
         if paid > (self._core.claimed.get(address) or 0):
-            await self._actor.submit(events.ClaimStood(address, paid))
-        view = await self._courtroom.newest_proof(coordinator, self._seen.get(address, 0))
+            await self._actor.submit(events.ClaimConfirmed(address, paid))
+        view = await self._jury_service.newest_proof(coordinator, self._seen.get(address, 0))
         if view is not None:
             self._check_statement(address, view.epoch, view.leaf.final)
             self._seen[address], self._final[address] = view.epoch, view.leaf.final

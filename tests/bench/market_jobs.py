@@ -23,9 +23,9 @@ from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.state import Trusts
 from quorate_coordinator.core.step_context import Rules
 from quorate_coordinator.storage.archive_file import FileArchive
-from quorate_coordinator.storage.archive_writer import Archivist
+from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical, value_reader
 from quorate_protocol.crypto.hashing import hash_tuple, sha256
 from quorate_protocol.limits import MAINNET
@@ -143,7 +143,7 @@ class Market:
     sessions: list[Party]
     providers: dict[Address, Party]
     actor: Actor[ev.Event, Effect] = field(init=False)
-    archivist: Archivist = field(init=False)
+    archive_writer: ArchiveWriter = field(init=False)
     apart: Providers = field(init=False)
     verdicts: dict[Hash32, "asyncio.Future[None]"] = field(default_factory=dict)
     executions: int = 0
@@ -171,7 +171,7 @@ class Market:
     # ------------------------------------------------------------------------------------------------------ the gate
 
     def signer_of(self, envelope: AnyEnvelope, party: Party) -> Address:
-        """Checked as `Gate` does it, or believed."""
+        """Checked as `FrameHandler` does it, or believed."""
         return signer(DOMAIN, envelope, self.crypto.recover) if self.setup.is_signed else party.address
 
     async def frame(self, peer: Address, data: bytes) -> None:
@@ -202,7 +202,7 @@ class Market:
             case StoreSpec() | StoreReceipt():
                 receipts.document(self.core.state, self.core.rules, effect)
             case ArchiveRuns():
-                await self.archivist(effect)
+                await self.archive_writer(effect)
             case _:
                 pass
 
@@ -340,8 +340,8 @@ async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | Non
     """Plays `setup.jobs` jobs, `setup.outstanding` at a time."""
     market, journal = Market.of(setup), Journal.open(folder)
     market.actor = Actor(market.core, journal, SystemClock(), CODEC, market.perform, SecretStream())
-    history = History(market.core.state, FileArchive(folder / "archive.sqlite"))
-    market.archivist = Archivist(history, Outputs(market.core.state, history.archive), market.actor.submit, market.keep)
+    history = RunReader(market.core.state, FileArchive(folder / "archive.sqlite"))
+    market.archive_writer = ArchiveWriter(history, Outputs(market.core.state, history.archive), market.actor.submit, market.keep)
     await market.actor.start()
     orders = iter(market.orders())
     market.apart = await Providers.start(setup.providers, setup.is_signed)

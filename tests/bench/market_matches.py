@@ -21,7 +21,7 @@ from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers as offers_module
 from quorate_coordinator.core.state import ONLY, Books, Job, Matching, Provider
-from quorate_coordinator.core.step_context import Rules, Turn
+from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import job_spec
@@ -116,10 +116,10 @@ class Market:
         )
         return _waiting_job(spec, self.hosts[kind].id(), Price(price), number)
 
-    def turn(self) -> Turn:
+    def context(self) -> StepContext:
         """A step's context."""
         self.steps += 1
-        return Turn(self.core.state, self.core.rules, NOW, hash_tuple("bench", self.steps))
+        return StepContext(self.core.state, self.core.rules, NOW, hash_tuple("bench", self.steps))
 
     def repriced(self) -> Offer:
         """Somebody's next offer, at another price."""
@@ -135,7 +135,7 @@ class Market:
             state.providers[offer.provider] = replace(state.providers[offer.provider], offer=offer)
             state.market.refresh()
         with state.transaction():
-            found = offers_module.choose(self.turn(), wanted)
+            found = offers_module.choose(self.context(), wanted)
             if found:
                 self._claim(found[0].provider.owner, wanted)
         if len(self.claims) > CLAIMS_HELD:

@@ -11,7 +11,7 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Evidence as Shown
 from quorate_coordinator.core.effects import OpenCase
 from quorate_coordinator.core.state import State
-from quorate_coordinator.effect_performer import Performer
+from quorate_coordinator.effect_performer import EffectPerformer
 from quorate_coordinator.storage.documents import Documents
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import Clock, Peers
@@ -34,12 +34,12 @@ def accused(world: Market) -> tuple[OpenCase, Amount]:
     return OpenCase("case-1", ACCUSED, shown[0].assignment.message.host_class, executions), case_bond(shown, DEVNET)
 
 
-def performer_of(world: Market) -> Performer:
+def performer_of(world: Market) -> EffectPerformer:
     async def submit(event: ev.Event) -> object:
         return None
 
     node, nothing = EvmNode(world.evm, POSTER.address), None
-    return Performer(
+    return EffectPerformer(
         COORDINATOR.address, world.contracts, cast(ChainClient, node), DEVNET, cast(Peers, nothing), cast(Documents, nothing),
         cast(Sender, node), cast(Clock, nothing), submit, submit, State(),  # type: ignore[arg-type]
     )  # fmt: skip

@@ -12,7 +12,7 @@ from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, Post
 from quorate_coordinator.core.lease import Accepted, Assigned, Closed, Lease
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.state import Job
-from quorate_coordinator.core.step_context import Rules, Turn
+from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.commitment import commitment, result_digest
 from quorate_protocol.crypto.hashing import hash_tuple, sha256
@@ -60,12 +60,12 @@ CODEC: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
 IMAGE = document_cid(b"image")
 
 
-def check(turn: Turn) -> None:
+def check(context: StepContext) -> None:
     """The ledger's check; a client that announced the release of more than it still has free is the one thing it may find."""
     try:
-        ledger.check(turn)
+        ledger.check(context)
     except AssertionError:
-        if all(client.charged <= client.allocation for client in turn.state.clients.values()):
+        if all(client.charged <= client.allocation for client in context.state.clients.values()):
             raise
 
 
@@ -247,7 +247,7 @@ class World:
     def market_goes_on(self, lies: list[int], usage: int, turns: int) -> None:
         """What everybody does on an ordinary day, so that what nobody ought to do meets jobs in every phase."""
         self.notes()
-        for turn in range(turns):
+        for context in range(turns):
             self.beat(2)
             for owner in self.owners:
                 known = self.core.state.providers[owner.address].offer
@@ -256,8 +256,8 @@ class World:
                     self.offer(owner, seq, (100_000, 90_000, 80_000), (2, 1, 1), HOSTS[:3])
             for number, lease in enumerate(self.leases()[-16:]):
                 if isinstance(lease.phase, Assigned | Accepted) and lease.provider not in self.deaf:
-                    self.work(lease, lies[(number + turn) % len(lies)], usage)
-            self.rounds(turn)
+                    self.work(lease, lies[(number + context) % len(lies)], usage)
+            self.rounds(context)
             for lease in self.leases()[-16:]:
                 if isinstance(lease.phase, Closed) and lease.provider not in self.mute:
                     for lie in set(lies):

@@ -22,7 +22,7 @@ from quorate_protocol.rules.epoch_tree import Leaf, Node, Proof, root_of
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
 from quorate_runtime.keys.crypto import recover
 from sim.court import Court
-from sim.keyring import Keyring
+from sim.operator_keys import OperatorKeys
 from sim.parties import DOMAIN, HOST, key
 from sim.process import Again, Finish
 from sim.schedule import Schedule
@@ -63,7 +63,7 @@ class Chain:
         self.claimed: dict[Address, int] = {}
         self.epochs: list[Posted] = []
         self.left: set[Address] = set()
-        self.keys: dict[Address, Keyring] = {}  # operator keys of every owner
+        self.keys: dict[Address, OperatorKeys] = {}  # operator keys of every owner
         self._places: dict[Address, list[int]] = {}
         self.burned = 0
         self.tokens_in = 0
@@ -78,7 +78,7 @@ class Chain:
 
     # -------------------------------------------------------------------------------------------------- genesis
 
-    def register(self, keys: dict[Address, Keyring], slots: list[int], clients: list[Address], money: int) -> None:
+    def register(self, keys: dict[Address, OperatorKeys], slots: list[int], clients: list[Address], money: int) -> None:
         """Everybody who is there from the beginning."""
         notes = self.blocks[0].notes
         notes.append(ev.AccountIndexed(key("coordinator").address, 1))

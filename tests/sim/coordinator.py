@@ -165,7 +165,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     # --------------------------------------------------------------------------------------------------------- gate
 
     def handle(self, data: bytes) -> object:
-        """One frame of a provider, as `Gate`."""
+        """One frame of a provider, as `FrameHandler`."""
         if not self.is_up:
             raise Silence
         frame = frames.decode(data)
@@ -290,7 +290,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     # ------------------------------------------------------------------------------------------------------ effects
 
     def perform(self, effect: Effect, finish: Finish) -> None:
-        """As `Performer` of the daemon."""
+        """As `EffectPerformer` of the daemon."""
         match effect:
             case Send():
                 self._send(effect, finish)

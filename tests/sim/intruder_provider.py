@@ -159,7 +159,7 @@ def _stop(world: World, provider: Provider, random: Random) -> Attack:
     stop = seal(DOMAIN, Stop(SOME, provider.now), STRANGER.sign)
     if not live:
         return _send(provider, frames.StopSent(ZERO_HASH, stop)), "unknown"
-    return lambda: provider.submit(events.StopArrived(live[0].hash, stop, STRANGER.address)), "not-yours"
+    return lambda: provider.submit(events.StopReceived(live[0].hash, stop, STRANGER.address)), "not-yours"
 
 
 ATTACKS: tuple[Callable[[World, Provider, Random], Attack], ...] = (

@@ -10,7 +10,7 @@ from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.money import epoch_cap, epochs
 from quorate_coordinator.core.state import Case, Client, Fault, Provider
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.views import SealedOutput
 from quorate_protocol.refusals import Refused
@@ -29,7 +29,7 @@ CASES = only(lambda plan: Behaviour.LIAR in plan.behaviours and len(plan.jobs) >
 
 
 def _anybody_may_sign(patch: Patch) -> None:
-    patch.setattr(offers, "registered", lambda turn, owner, key: turn.state.providers[owner])
+    patch.setattr(offers, "registered", lambda context, owner, key: context.state.providers[owner])
 
 
 def _nonces_may_be_used_again(patch: Patch) -> None:
@@ -41,7 +41,7 @@ def _orders_without_money(patch: Patch) -> None:
 
 
 def _orders_on_an_old_block(patch: Patch) -> None:
-    patch.setattr(orders, "_check_block", lambda turn: None)
+    patch.setattr(orders, "_check_block", lambda context: None)
 
 
 def _without_a_chain(plan: Plan) -> Plan | None:
@@ -51,7 +51,7 @@ def _without_a_chain(plan: Plan) -> Plan | None:
 
 
 def _declined_draws_do_not_count(patch: Patch) -> None:
-    patch.setattr(decline_rate, "declined", lambda turn, lease, reason: None)
+    patch.setattr(decline_rate, "declined", lambda context, lease, reason: None)
 
 
 def _one_declines(plan: Plan) -> Plan | None:
@@ -74,16 +74,16 @@ def _too_few_owners_are_enough(patch: Patch) -> None:
 
 
 def _known_rounds_draw(patch: Patch) -> None:
-    patch.setattr(draw_module, "first_usable_round", lambda turn, named: draw_module.newest_round(turn))
+    patch.setattr(draw_module, "first_usable_round", lambda context, named: draw_module.newest_round(context))
 
 
 def _any_named_round_draws(patch: Patch) -> None:
-    patch.setattr(draw_module, "first_usable_round", lambda turn, named: max(Round(1), Round(named - 4)))
+    patch.setattr(draw_module, "first_usable_round", lambda context, named: max(Round(1), Round(named - 4)))
 
 
 def _only_the_clock_tells_rounds(patch: Patch) -> None:
-    def by_clock(turn):  # type: ignore[no-untyped-def]
-        return Round(max(0, turn.at - turn.rules.beacon_genesis) // turn.rules.limits.beacon_period + 1)
+    def by_clock(context):  # type: ignore[no-untyped-def]
+        return Round(max(0, context.at - context.rules.beacon_genesis) // context.rules.limits.beacon_period + 1)
 
     patch.setattr(draw_module, "newest_round", by_clock)
 
@@ -106,15 +106,15 @@ def _receipts_show_todays_key(patch: Patch) -> None:
 def _releases_are_not_heard(patch: Patch) -> None:
     allocate = chain_events._allocate
 
-    def deaf(turn, note):  # type: ignore[no-untyped-def]
-        allocate(turn, replace(note, allocation=note.escrowed or note.allocation))
+    def deaf(context, note):  # type: ignore[no-untyped-def]
+        allocate(context, replace(note, allocation=note.escrowed or note.allocation))
 
     patch.setattr(chain_events, "_allocate", deaf)
 
 
 def _releases_take_what_is_owed(patch: Patch) -> None:
     allocate = chain_events._allocate
-    patch.setattr(chain_events, "_allocate", lambda turn, note: allocate(turn, replace(note, escrowed=note.allocation)))
+    patch.setattr(chain_events, "_allocate", lambda context, note: allocate(context, replace(note, escrowed=note.allocation)))
 
 
 def _vouchers_reach_what_leaves(patch: Patch) -> None:
@@ -122,7 +122,7 @@ def _vouchers_reach_what_leaves(patch: Patch) -> None:
 
 
 def _epochs_show_what_nobody_paid(patch: Patch) -> None:
-    patch.setattr(epoch_cap, "backed", lambda turn, leaves, vouchers: leaves)
+    patch.setattr(epoch_cap, "backed", lambda context, leaves, vouchers: leaves)
 
 
 def _late_hand_in(plan: Plan) -> Plan | None:
@@ -141,10 +141,10 @@ def _overtaken(plan: Plan) -> Plan | None:
 def _later_batches_use_known_rounds(patch: Patch) -> None:
     escalate = verdicts._escalate
 
-    def early(turn, job, count):  # type: ignore[no-untyped-def]
-        escalate(turn, job, count)
-        now = turn.state.jobs[job.id]
-        turn.put(now, phase=replace(now.phase, round=Round(draw_module.newest_round(turn) - 1)))
+    def early(context, job, count):  # type: ignore[no-untyped-def]
+        escalate(context, job, count)
+        now = context.state.jobs[job.id]
+        context.put(now, phase=replace(now.phase, round=Round(draw_module.newest_round(context) - 1)))
 
     patch.setattr(verdicts, "_escalate", early)
 
@@ -152,10 +152,10 @@ def _later_batches_use_known_rounds(patch: Patch) -> None:
 def _disputes_go_on_at_once(patch: Patch) -> None:
     escalate = verdicts._escalate
 
-    def soon(turn, job, count):  # type: ignore[no-untyped-def]
-        escalate(turn, job, count)
-        now = turn.state.jobs[job.id]
-        turn.put(now, phase=replace(now.phase, round=Round(draw_module.newest_round(turn) + 2)))
+    def soon(context, job, count):  # type: ignore[no-untyped-def]
+        escalate(context, job, count)
+        now = context.state.jobs[job.id]
+        context.put(now, phase=replace(now.phase, round=Round(draw_module.newest_round(context) + 2)))
 
     patch.setattr(verdicts, "_escalate", soon)
 
@@ -163,14 +163,14 @@ def _disputes_go_on_at_once(patch: Patch) -> None:
 def _empty_draws_are_drawn_anew(patch: Patch) -> None:
     draw = draw_module._draw
 
-    def anew(turn, job, phase, beacon, rate):  # type: ignore[no-untyped-def]
-        draw(turn, turn.put(job, beacons=(*job.beacons[:-1], beacon)) if phase.is_again else job, phase, beacon, rate)
+    def anew(context, job, phase, beacon, rate):  # type: ignore[no-untyped-def]
+        draw(context, context.put(job, beacons=(*job.beacons[:-1], beacon)) if phase.is_again else job, phase, beacon, rate)
 
     patch.setattr(draw_module, "_draw", anew)
 
 
 def _sets_are_dated_by_the_clock(patch: Patch) -> None:
-    patch.setattr(draw_module, "known_moment", lambda turn: turn.at)
+    patch.setattr(draw_module, "known_moment", lambda context: context.at)
 
 
 def _held_jobs_are_looked_at_when_it_suits(patch: Patch) -> None:
@@ -178,26 +178,26 @@ def _held_jobs_are_looked_at_when_it_suits(patch: Patch) -> None:
 
 
 def _blinds_are_zero(patch: Patch) -> None:
-    derive = Turn.derive
-    patch.setattr(Turn, "derive", lambda turn, label: ZERO_HASH if label == "blind" else derive(turn, label))
+    derive = StepContext.derive
+    patch.setattr(StepContext, "derive", lambda context, label: ZERO_HASH if label == "blind" else derive(context, label))
 
 
 def _auditors_have_more_time(patch: Patch) -> None:
     assign_place = draw_module.assign_place
 
-    def longer(turn, job, place):  # type: ignore[no-untyped-def]
-        rules = turn.rules
-        turn.rules = replace(rules, limits=replace(rules.limits, accept_within=rules.limits.accept_within + 3))
+    def longer(context, job, place):  # type: ignore[no-untyped-def]
+        rules = context.rules
+        context.rules = replace(rules, limits=replace(rules.limits, accept_within=rules.limits.accept_within + 3))
         try:
-            return assign_place(turn, job, place)
+            return assign_place(context, job, place)
         finally:
-            turn.rules = rules
+            context.rules = rules
 
     patch.setattr(draw_module, "assign_place", longer)
 
 
 def _chance_is_not_in_the_journal(patch: Patch) -> None:
-    patch.setattr(Turn, "derive", lambda turn, label: hash_tuple(os.urandom(32), label))
+    patch.setattr(StepContext, "derive", lambda context, label: hash_tuple(os.urandom(32), label))
 
 
 def _free_slots_are_not_counted(patch: Patch) -> None:
@@ -207,33 +207,33 @@ def _free_slots_are_not_counted(patch: Patch) -> None:
 
 
 def _batches_close_early(patch: Patch) -> None:
-    def close(turn, job):  # type: ignore[no-untyped-def]
+    def close(context, job):  # type: ignore[no-untyped-def]
         phase = job.phase
-        members = [turn.state.leases[place.lease] for place in phase.places if place.lease]
+        members = [context.state.leases[place.lease] for place in phase.places if place.lease]
         members = [lease for lease in members if type(lease.phase).__name__ == "Committed"]
         if members and phase.beacon is not None:
-            verdicts._sign_set(turn, job, phase, members)
+            verdicts._sign_set(context, job, phase, members)
 
     patch.setattr(verdicts, "close_if_complete", close)
 
 
 def _stopped_jobs_are_compared(patch: Patch) -> None:
     after = assignment._after_commit
-    patch.setattr(assignment, "_after_commit", lambda turn, job, lease: after(turn, replace(job, stop=None), lease))
+    patch.setattr(assignment, "_after_commit", lambda context, job, lease: after(context, replace(job, stop=None), lease))
 
 
 def _jobs_wait_for_ever(patch: Patch) -> None:
-    patch.setattr(verdicts, "decide_if_open", lambda turn, job: None)
+    patch.setattr(verdicts, "decide_if_open", lambda context, job: None)
 
 
 def _lapsed_places_stay_empty(patch: Patch) -> None:
-    patch.setattr(assignment, "reopen", lambda turn, job, lease, retry_at: None)
+    patch.setattr(assignment, "reopen", lambda context, job, lease, retry_at: None)
 
 
 def _cases_told_again_are_new(patch: Patch) -> None:
-    def opened(turn, note):  # type: ignore[no-untyped-def]
-        key = f"foreign-{note.case_id}-{turn.at}"
-        turn.state.cases[key] = Case(key, note.accused, (), ())
+    def opened(context, note):  # type: ignore[no-untyped-def]
+        key = f"foreign-{note.case_id}-{context.at}"
+        context.state.cases[key] = Case(key, note.accused, (), ())
 
     patch.setattr(chain_events, "_case_opened", opened)
 
@@ -241,12 +241,12 @@ def _cases_told_again_are_new(patch: Patch) -> None:
 def _the_accused_go_on(patch: Patch) -> None:
     open_case = faults.open_case_if_due
 
-    def without_freeze(turn, accused):  # type: ignore[no-untyped-def]
-        open_case(turn, accused)
-        turn.state.providers[accused] = replace(turn.state.providers[accused], is_frozen=False)
+    def without_freeze(context, accused):  # type: ignore[no-untyped-def]
+        open_case(context, accused)
+        context.state.providers[accused] = replace(context.state.providers[accused], is_frozen=False)
 
     patch.setattr(faults, "open_case_if_due", without_freeze)
-    patch.setattr(chain_events, "_freeze", lambda turn, owner, is_frozen: None)
+    patch.setattr(chain_events, "_freeze", lambda context, owner, is_frozen: None)
 
 
 def _one_fault_is_named_twice(patch: Patch) -> None:
@@ -264,11 +264,11 @@ def _killed_runs_are_faults(patch: Patch) -> None:
 def _lapses_are_faults(patch: Patch) -> None:
     reopen = assignment.reopen
 
-    def struck(turn, job, lease, retry_at):  # type: ignore[no-untyped-def]
-        known = turn.state.faults.get(lease.provider) or ()
-        fault = Fault(lease.hash, job.id, job.submission.order.message.client, turn.at, is_case_used=True)
-        turn.state.faults[lease.provider] = (*known, fault)
-        reopen(turn, job, lease, retry_at)
+    def struck(context, job, lease, retry_at):  # type: ignore[no-untyped-def]
+        known = context.state.faults.get(lease.provider) or ()
+        fault = Fault(lease.hash, job.id, job.submission.order.message.client, context.at, is_case_used=True)
+        context.state.faults[lease.provider] = (*known, fault)
+        reopen(context, job, lease, retry_at)
 
     patch.setattr(assignment, "reopen", struck)
 
@@ -294,13 +294,13 @@ def _outputs_before_the_verdict(patch: Patch) -> None:
 def _late_witnesses(patch: Patch) -> None:
     on_witness = assignment.on_witness
 
-    def taken(turn, event):  # type: ignore[no-untyped-def]
+    def taken(context, event):  # type: ignore[no-untyped-def]
         try:
-            on_witness(turn, event)
+            on_witness(context, event)
         except Refused as refused:
             if refused.code.value != "too-late":
                 raise
-            turn.put(assignment._job_of_commit(turn, event.witness.message.commit_hash), witness=event.witness)
+            context.put(assignment._job_of_commit(context, event.witness.message.commit_hash), witness=event.witness)
 
     patch.setattr(assignment, "on_witness", taken)
 
@@ -308,19 +308,19 @@ def _late_witnesses(patch: Patch) -> None:
 def _anybody_may_stop(patch: Patch) -> None:
     on_stop = assignment.on_stop
 
-    def stopped(turn, event):  # type: ignore[no-untyped-def]
-        job = turn.state.jobs.get(event.stop.message.job_id)
-        on_stop(turn, event if job is None else replace(event, key=job.submission.session.message.session_key))
+    def stopped(context, event):  # type: ignore[no-untyped-def]
+        job = context.state.jobs.get(event.stop.message.job_id)
+        on_stop(context, event if job is None else replace(event, key=job.submission.session.message.session_key))
 
     patch.setattr(assignment, "on_stop", stopped)
 
 
 def _refused_epochs_are_forgotten(patch: Patch) -> None:
-    patch.setattr(epochs, "on_refused", lambda turn, purpose: None)
+    patch.setattr(epochs, "on_refused", lambda context, purpose: None)
 
 
 def _held_jobs_are_not_looked_at(patch: Patch) -> None:
-    patch.setattr(held_pay, "at_limit", lambda turn, job: None)
+    patch.setattr(held_pay, "at_limit", lambda context, job: None)
 
 
 def _with_reorganisations(plan: Plan) -> Plan | None:

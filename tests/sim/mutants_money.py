@@ -39,9 +39,9 @@ def _the_fund_pays_for_the_absent(patch: Patch) -> None:
 def _credits_count_twice(patch: Patch) -> None:
     credit = ledger.credit
 
-    def twice(turn, lease, amount):  # type: ignore[no-untyped-def]
-        credit(turn, lease, amount)
-        credit(turn, lease, amount)
+    def twice(context, lease, amount):  # type: ignore[no-untyped-def]
+        credit(context, lease, amount)
+        credit(context, lease, amount)
 
     patch.setattr(ledger, "credit", twice)
 
@@ -49,21 +49,21 @@ def _credits_count_twice(patch: Patch) -> None:
 def _silence_is_paid(patch: Patch) -> None:
     settle = ledger.settle
 
-    def everybody(turn, job, paid):  # type: ignore[no-untyped-def]
-        settle(turn, job, verdicts.committed_leases(turn, job) if paid else paid)
+    def everybody(context, job, paid):  # type: ignore[no-untyped-def]
+        settle(context, job, verdicts.committed_leases(context, job) if paid else paid)
 
     patch.setattr(ledger, "settle", everybody)
 
 
 def _two_results_are_the_clients_doing(patch: Patch) -> None:
     unresolved = verdicts._unresolved
-    patch.setattr(verdicts, "_unresolved", lambda turn, job, members, is_clients_doing: unresolved(turn, job, members, True))
+    patch.setattr(verdicts, "_unresolved", lambda context, job, members, is_clients_doing: unresolved(context, job, members, True))
 
 
 def _charges_beyond_the_reservation(patch: Patch) -> None:
     # It takes a poor client and a program that answers differently each time.
     patch.setattr("sim.workload.KINDS", ("random", "random", "times-out"))
-    patch.setattr(ledger, "_room", lambda turn, job: job.submission.order.message.budget)
+    patch.setattr(ledger, "_room", lambda context, job: job.submission.order.message.budget)
 
 
 def _poor(plan: Plan) -> Plan | None:
@@ -86,21 +86,21 @@ def _held_pay_is_final_early(patch: Patch) -> None:
     patch.setattr(held_pay, "at_limit", _release_at_once)
 
 
-def _release_at_once(turn, job):  # type: ignore[no-untyped-def]
-    del turn.state.held[job.id]
-    held_pay._finish(turn, turn.put(job, phase=replace(job.phase, is_final=True)))
+def _release_at_once(context, job):  # type: ignore[no-untyped-def]
+    del context.state.held[job.id]
+    held_pay._finish(context, context.put(job, phase=replace(job.phase, is_final=True)))
 
 
 def _holds_are_short(patch: Patch) -> None:
     accept = verdicts._accept
 
-    def shorter(turn, job, group, faulted):  # type: ignore[no-untyped-def]
-        rules = turn.rules
-        turn.rules = replace(rules, limits=replace(rules.limits, max_hold=0))
+    def shorter(context, job, group, faulted):  # type: ignore[no-untyped-def]
+        rules = context.rules
+        context.rules = replace(rules, limits=replace(rules.limits, max_hold=0))
         try:
-            accept(turn, job, group, faulted)
+            accept(context, job, group, faulted)
         finally:
-            turn.rules = rules
+            context.rules = rules
 
     patch.setattr(verdicts, "_accept", shorter)
     patch.setattr(held_pay, "at_limit", _release_at_once)
@@ -109,13 +109,13 @@ def _holds_are_short(patch: Patch) -> None:
 def _refunds_are_not_given(patch: Patch) -> None:
     gone = held_pay.gone
 
-    def kept(turn, job, verdict):  # type: ignore[no-untyped-def]
-        before = turn.state.clients[job.submission.order.message.client]
-        gone(turn, job, verdict)
-        after = turn.state.clients[before.account]
+    def kept(context, job, verdict):  # type: ignore[no-untyped-def]
+        before = context.state.clients[job.submission.order.message.client]
+        gone(context, job, verdict)
+        after = context.state.clients[before.account]
         taken = after.refund + after.refund_held - before.refund - before.refund_held
-        turn.state.clients[before.account] = replace(after, refund=before.refund, refund_held=before.refund_held)
-        turn.books(fund=Amount(turn.state.own.fund + taken))
+        context.state.clients[before.account] = replace(after, refund=before.refund, refund_held=before.refund_held)
+        context.books(fund=Amount(context.state.own.fund + taken))
 
     patch.setattr(held_pay, "gone", kept)
 
@@ -129,17 +129,17 @@ def crowded(plan: Plan) -> Plan | None:
 
 
 def _liars_keep_held_pay(patch: Patch) -> None:
-    patch.setattr(held_pay, "_forfeit", lambda turn, job, primary, helpers: list(helpers))
+    patch.setattr(held_pay, "_forfeit", lambda context, job, primary, helpers: list(helpers))
 
 
 def _final_before_covered(patch: Patch) -> None:
     release = ledger.release
-    patch.setattr(ledger, "release", lambda turn, job: release(turn, replace(job, is_covered=True)))
+    patch.setattr(ledger, "release", lambda context, job: release(context, replace(job, is_covered=True)))
     settle = ledger.settle
 
-    def settled(turn, job, paid):  # type: ignore[no-untyped-def]
-        settle(turn, job, paid)
-        ledger.release(turn, turn.state.jobs[job.id])
+    def settled(context, job, paid):  # type: ignore[no-untyped-def]
+        settle(context, job, paid)
+        ledger.release(context, context.state.jobs[job.id])
 
     patch.setattr(ledger, "settle", settled)
 
@@ -148,17 +148,17 @@ def _without(code: Code):  # type: ignore[no-untyped-def]
     def mutate(patch: Patch) -> None:
         on_voucher = ledger.on_voucher
 
-        def taken(turn, event):  # type: ignore[no-untyped-def]
+        def taken(context, event):  # type: ignore[no-untyped-def]
             try:
-                on_voucher(turn, event)
+                on_voucher(context, event)
             except Refused as refused:
                 if refused.code is not code:
                     raise
                 message = event.voucher.message
-                client = turn.state.clients[message.client]
+                client = context.state.clients[message.client]
                 signed = next((item for item in client.sessions if item.message.session_key == event.key), None)
                 changed = replace(client, vouched=message.cumulative, voucher=event.voucher, voucher_session=signed)
-                turn.state.clients[client.account] = changed
+                context.state.clients[client.account] = changed
 
         patch.setattr(ledger, "on_voucher", taken)
 
@@ -166,14 +166,14 @@ def _without(code: Code):  # type: ignore[no-untyped-def]
 
 
 def _epochs_overtake_each_other(patch: Patch) -> None:
-    patch.setattr(epochs, "_in_flight", lambda turn: False)
+    patch.setattr(epochs, "_in_flight", lambda context: False)
 
 
 def _epochs_show_more(patch: Patch) -> None:
     leaves_of = epochs.leaves_of
 
-    def more(turn):  # type: ignore[no-untyped-def]
-        return tuple(replace(leaf, final=Amount(leaf.final + leaf.held)) for leaf in leaves_of(turn))
+    def more(context):  # type: ignore[no-untyped-def]
+        return tuple(replace(leaf, final=Amount(leaf.final + leaf.held)) for leaf in leaves_of(context))
 
     patch.setattr(epochs, "leaves_of", more)
 
@@ -181,10 +181,10 @@ def _epochs_show_more(patch: Patch) -> None:
 def _statements_forget(patch: Patch) -> None:
     state = ledger._state
 
-    def less(turn, provider):  # type: ignore[no-untyped-def]
-        state(turn, replace(provider, final=Amount(provider.final // 2)))
-        kept = turn.state.providers[provider.owner]
-        turn.state.providers[provider.owner] = replace(kept, final=provider.final)
+    def less(context, provider):  # type: ignore[no-untyped-def]
+        state(context, replace(provider, final=Amount(provider.final // 2)))
+        kept = context.state.providers[provider.owner]
+        context.state.providers[provider.owner] = replace(kept, final=provider.final)
 
     patch.setattr(ledger, "_state", less)
 
@@ -192,8 +192,8 @@ def _statements_forget(patch: Patch) -> None:
 def _statements_are_numbered_by_time(patch: Patch) -> None:
     state = ledger._state
 
-    def numbered(turn, provider):  # type: ignore[no-untyped-def]
-        state(turn, replace(provider, statement_seq=UnixSeconds(turn.at // 20)))
+    def numbered(context, provider):  # type: ignore[no-untyped-def]
+        state(context, replace(provider, statement_seq=UnixSeconds(context.at // 20)))
 
     patch.setattr(ledger, "_state", numbered)
 

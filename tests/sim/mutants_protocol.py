@@ -137,7 +137,7 @@ def _another_draw(patch: Patch) -> None:
 
 
 def _same_owner_audits(patch: Patch) -> None:
-    patch.setattr("quorate_coordinator.core.audit.draw.used_slots", lambda turn, job: [])
+    patch.setattr("quorate_coordinator.core.audit.draw.used_slots", lambda context, job: [])
     patch.setattr(audit, "_same_party", lambda one, other: False)
 
 

@@ -24,8 +24,8 @@ from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from sim import workload
 from sim.chain import Chain
-from sim.keyring import Keyring
 from sim.network import Answer, Network, Silence
+from sim.operator_keys import OperatorKeys
 from sim.parties import BEACON, DOMAIN, HOST, key
 from sim.plan import LYING, Behaviour, Plan
 from sim.process import Again, Finish, Process, Watcher
@@ -52,7 +52,7 @@ class Provider(Process[events.Event, effects.Effect]):
         name = f"provider-{number}"
         super().__init__(name, plan, schedule, watcher, CODEC)
         self.number, self.network, self.chain = number, network, chain
-        self.owner, self.keys = key("owner", number).address, Keyring(number)
+        self.owner, self.keys = key("owner", number).address, OperatorKeys(number)
         self.coordinator = key("coordinator").address
         self.planned = self.behaviour = plan.behaviours[number]
         self.is_leaving = self.is_rotating = False
@@ -217,7 +217,7 @@ class Provider(Process[events.Event, effects.Effect]):
                 else:
                     finish(None)
             case effects.SendClaim():
-                self.chain.claim(effect, self.owner, self._then(events.ClaimStood(effect.coordinator, effect.final), finish))
+                self.chain.claim(effect, self.owner, self._then(events.ClaimConfirmed(effect.coordinator, effect.final), finish))
             case effects.StopTask():
                 self._stop(effect.lease.hex())
                 finish(None)
@@ -469,7 +469,7 @@ class Provider(Process[events.Event, effects.Effect]):
                 self._reexecute(effect, finish)
             case effects.SendVote():
                 vote = JuryVote(effect.case_id, self.owner, effect.ballot)
-                then = self._then(events.VoteStood(effect.case_id), finish)
+                then = self._then(events.VoteConfirmed(effect.case_id), finish)
                 self.chain.vote(effect.key, seal(DOMAIN, vote, self.operator.sign), then)
             case effects.SendJuryReveal():
                 opened = JuryReveal(effect.case_id, self.owner, effect.digests, effect.salt)

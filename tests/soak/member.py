@@ -16,8 +16,8 @@ import aiohttp
 from quorate_content.store.content_store import ContentStore
 from quorate_contracts.deploy import Contracts
 from quorate_node import periodic
-from quorate_node.chain.jury_and_claims import Courtroom
-from quorate_node.chain.operator_sender import Purse
+from quorate_node.chain.jury_and_claims import JuryService
+from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.config import Config, ExecutorKind
 from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
@@ -25,11 +25,11 @@ from quorate_node.core.reconcile import reconcile
 from quorate_node.daemon import ProviderDaemon, terms_of
 from quorate_node.executors.host_class_probe import detect_hardware
 from quorate_node.executors.noop import NoopExecutor
-from quorate_node.jobs.effect_performer import Performer
-from quorate_node.jobs.job_runner import Workbench
-from quorate_node.keys.operator_keys import Keyring
+from quorate_node.jobs.effect_performer import EffectPerformer
+from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.announcements import Advert, Herald
+from quorate_node.messaging.announcements import Advert, Announcements
 from quorate_node.messaging.coordinator_client import Coordinator, deployment_of, discover
 from quorate_node.messaging.frame_handler import Inbox
 from quorate_protocol.ports import Peers
@@ -40,7 +40,7 @@ from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import new_secret, recover
-from quorate_runtime.peers.websocket_peers import WsDialer
+from quorate_runtime.peers.websocket_peers import WebSocketDialer
 from soak.plan import NOOP_MILLISECONDS, PRICE, SLOTS, WHOLE, listen_host
 
 CODEC: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
@@ -85,8 +85,8 @@ class _Member:
     core: ProviderCore
     actor: Actor[events.Event, effects.Effect]
     executor: NoopExecutor
-    dialer: WsDialer
-    herald: Herald
+    dialer: WebSocketDialer
+    announcements: Announcements
     clock: SystemClock
 
     @classmethod
@@ -101,28 +101,28 @@ class _Member:
         hardware, contracts = detect_hardware(config.home), Contracts.of(deployment_of(info))
         terms = terms_of(config, keys, executor, [info], hardware)
         core, client = ProviderCore(terms), ChainClient(Rpc(config.chain_url, session))
-        ring = Keyring(keys)
-        purse = Purse(ring, client, config.path("operator.sqlite"), clock)
-        stack.callback(purse.close)
+        ring = OperatorKeys(keys)
+        operator_sender = OperatorSender(ring, client, config.path("operator.sqlite"), clock)
+        stack.callback(operator_sender.close)
         store = ContentStore(config.path("store"), config.store_quota_bytes)
         stack.push_async_callback(store.close)
         coordinators = {info.coordinator: Coordinator(url, info, session, keys.account, ring, clock)}
-        workbench = Workbench(executor, store, config.home, clock, {slot.host.id(): slot.host for slot in terms.slots})
-        dialers: dict[Address, WsDialer] = {}
+        job_runner = JobRunner(executor, store, config.home, clock, {slot.host.id(): slot.host for slot in terms.slots})
+        dialers: dict[Address, WebSocketDialer] = {}
         peers: Mapping[Address, Peers] = dialers
         advert = Advert(hardware, "", keys.peer_public, keys.box_public, (f"http://{config.listen_host}:{config.listen_port}",))
-        herald = Herald(terms, lambda: advert, peers, ring, clock)
-        courtroom = Courtroom(core, workbench, coordinators, contracts, client, purse, ring, clock)
-        performer = Performer(core, workbench, coordinators, peers, ring, herald, courtroom, clock)
+        announcements = Announcements(terms, lambda: advert, peers, ring, clock)
+        jury_service = JuryService(core, job_runner, coordinators, contracts, client, operator_sender, ring, clock)
+        performer = EffectPerformer(core, job_runner, coordinators, peers, ring, announcements, jury_service, clock)
         journal = Journal.open(config.path("journal"))
         stack.push_async_callback(journal.close)
         actor = Actor(core, journal, clock, CODEC, performer.perform, new_secret, on_refused=performer.refused)
         performer.attach(actor)
         inbox = Inbox(actor, info.coordinator, terms.domain, recover)
         address = url.replace("http", "ws", 1) + "/v1/peers"
-        dialer = WsDialer(address, info.coordinator, keys.account, keys.operator, inbox.handle, clock)
+        dialer = WebSocketDialer(address, info.coordinator, keys.account, keys.operator, inbox.handle, clock)
         dialers[info.coordinator] = dialer
-        return cls(core, actor, executor, dialer, herald, clock)
+        return cls(core, actor, executor, dialer, announcements, clock)
 
     async def serve(self, connected: Callable[[], None]) -> None:
         """Replays, attaches to what has run meanwhile, and works."""
@@ -141,6 +141,6 @@ class _Member:
             group.create_task(self.dialer.run(), name="peer")
             while not self.dialer.connected():
                 await self.clock.sleep(0.1)
-            group.create_task(periodic.beat(self.core, self.herald, self.clock), name="heartbeats")
+            group.create_task(periodic.beat(self.core, self.announcements, self.clock), name="heartbeats")
             group.create_task(periodic.advertise(self.core, self.actor, self.clock), name="offers")
             connected()

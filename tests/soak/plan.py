@@ -50,7 +50,7 @@ class Plan:
 
     def coordinator_dies_at(self) -> list[float]:
         """Seconds after the start: all in the first third, so that the rest shows how one process grows."""
-        return [self.seconds / 3 * (turn + 1) / (self.coordinator_kills + 1) for turn in range(self.coordinator_kills)]
+        return [self.seconds / 3 * (context + 1) / (self.coordinator_kills + 1) for context in range(self.coordinator_kills)]
 
 
 def provider_keys(seed: bytes, index: int) -> ProviderKeys:

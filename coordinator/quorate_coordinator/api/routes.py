@@ -15,7 +15,7 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import Limits
@@ -52,7 +52,7 @@ class Api:
     limits: Limits
     clock: Clock
     receipt: Callable[[str], Awaitable[bytes | None]]  # receipt body by CID, from the store; None when it is not there
-    history: History
+    history: RunReader
     problems: Callable[[], tuple[Problem, ...]]
 
     def add_routes(self, app: web.Application) -> None:

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.routes import job_id_of
-from quorate_coordinator.storage.run_logs import LogBook
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.run_logs import RunLogs
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.ports import Clock
@@ -28,10 +28,10 @@ RETRY_SECONDS = 5.0
 class Streams:
     """Handlers; bounded in number. Events are read from state and archive, which are durable."""
 
-    history: History
+    history: RunReader
     auth: Auth
     clock: Clock
-    logs: LogBook
+    logs: RunLogs
     is_stopping: Callable[[], bool]
     open_streams: Counter[Address] = field(default_factory=Counter)
 

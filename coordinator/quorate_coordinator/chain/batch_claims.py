@@ -27,7 +27,7 @@ OF_ALL = ("amount", "early", "stale", "proof", "sums", "pool")  # reasons of our
 
 
 @dataclass(slots=True)
-class Paymaster:
+class BatchClaims:
     """One task."""
 
     client: ChainClient

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class ChainWatch:
+class ContractFollower:
     """One task: follows from where the core's state stands."""
 
     client: ChainClient

@@ -25,7 +25,7 @@ SEND_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class CourtKeeper:
+class CourtDriver:
     """One task."""
 
     client: ChainClient

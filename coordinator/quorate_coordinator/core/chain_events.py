@@ -26,7 +26,7 @@ from quorate_coordinator.core.events import (
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_coordinator.core.state import Case, Client, HostList, PastKey, Provider
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.rules.audit import FOREVER, StakeSlot
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Hash32, Nonce, UnixSeconds
@@ -41,130 +41,130 @@ TOO_LATE = "late"  # ... of which an execution is too old
 PLACES_MAX = 1 << 20  # of one host class's list: a node that names a later one is out of order
 
 
-def on_block(turn: Turn, event: ChainAdvanced) -> None:
+def on_block(context: StepContext, event: ChainAdvanced) -> None:
     """Takes a confirmed block; an older one changes nothing."""
-    if event.block <= turn.state.own.block:
+    if event.block <= context.state.own.block:
         return
-    turn.books(block_time=event.block_time)
+    context.books(block_time=event.block_time)
     for note in event.notes:
-        _apply(turn, note)
-    turn.books(block=event.block)
-    turn.state.blocks[event.block] = event.block_hash
-    for old in [block for block in turn.state.blocks if block <= event.block - BLOCKS_KEPT]:
-        del turn.state.blocks[old]
+        _apply(context, note)
+    context.books(block=event.block)
+    context.state.blocks[event.block] = event.block_hash
+    for old in [block for block in context.state.blocks if block <= event.block - BLOCKS_KEPT]:
+        del context.state.blocks[old]
 
 
-def on_reorganised(turn: Turn, event: ChainReorganised) -> None:
+def on_reorganised(context: StepContext, event: ChainReorganised) -> None:
     """Goes back, so that the new history's notes are taken."""
-    for block in [block for block in turn.state.blocks if block > event.kept]:
-        del turn.state.blocks[block]
-    turn.books(block=event.kept)
+    for block in [block for block in context.state.blocks if block > event.kept]:
+        del context.state.blocks[block]
+    context.books(block=event.kept)
 
 
-def on_asked(turn: Turn, event: ChainAsked) -> None:
+def on_asked(context: StepContext, event: ChainAsked) -> None:
     """Takes what stands now; the block up to which logs were read stays."""
     for note in event.notes:
-        _apply(turn, note)
+        _apply(context, note)
 
 
-def _apply(turn: Turn, note: ChainNote) -> None:
+def _apply(context: StepContext, note: ChainNote) -> None:
     match note:
         case ProviderRegistered():
-            _register(turn, note)
+            _register(context, note)
         case SlotOpened():
-            _open_slot(turn, note)
+            _open_slot(context, note)
         case SlotClosed():
-            _close_slot(turn, note)
+            _close_slot(context, note)
         case KeyRotated():
-            _rotate(turn, note)
+            _rotate(context, note)
         case PayoutChanged(owner, payout):
-            _change_provider(turn, owner, payout=payout)
+            _change_provider(context, owner, payout=payout)
         case ProviderSlashed():
-            _slashed(turn, note)
+            _slashed(context, note)
         case AccountIndexed(account, index):
-            turn.state.indices[account] = index
+            context.state.indices[account] = index
         case AllocationChanged():
-            _allocate(turn, note)
+            _allocate(context, note)
         case EpochPosted(number, root):
-            epochs.on_posted(turn, number, root)
+            epochs.on_posted(context, number, root)
         case NewestEpoch(number, root):
-            epochs.on_newest(turn, number, root)
+            epochs.on_newest(context, number, root)
         case CaseOpened():
-            _case_opened(turn, note)
+            _case_opened(context, note)
         case JuryDrawn(case_id, jurors):
-            _change_case(turn, case_id, jurors=jurors, phase="voting")
+            _change_case(context, case_id, jurors=jurors, phase="voting")
         case CaseDecided():
-            _case_decided(turn, note)
+            _case_decided(context, note)
         case _:
             assert_never(note)
 
 
-def _allocate(turn: Turn, note: AllocationChanged) -> None:
+def _allocate(context: StepContext, note: AllocationChanged) -> None:
     """Who took everything back without ever having ordered leaves: else one deposit, handed on, would fill the table."""
     account, escrowed = note.client, note.allocation if note.escrowed is None else note.escrowed
-    client = turn.state.clients.get(account) or Client(account)
+    client = context.state.clients.get(account) or Client(account)
     posted = client.posted if note.posted is None else note.posted
     fresh = replace(client, allocation=note.allocation, escrowed=escrowed, release_at=note.release_at, posted=posted)
-    turn.state.clients[account] = fresh
-    ledger.reconsider(turn, account)
-    if not escrowed and not client.charged and account not in turn.state.nonces:
-        del turn.state.clients[account]
+    context.state.clients[account] = fresh
+    ledger.reconsider(context, account)
+    if not escrowed and not client.charged and account not in context.state.nonces:
+        del context.state.clients[account]
 
 
-def _register(turn: Turn, note: ProviderRegistered) -> None:
-    known = turn.state.providers.get(note.owner)
+def _register(context: StepContext, note: ProviderRegistered) -> None:
+    known = context.state.providers.get(note.owner)
     fresh = Provider(note.owner, note.index, note.operator_key, note.payout, note.network)
     if known is not None:
         key = known.operator_key if known.past_keys else note.operator_key  # told again, it says the first one
         fresh = replace(known, index=note.index, operator_key=key, payout=note.payout, network=note.network)
-    turn.state.providers[note.owner] = fresh
-    turn.state.indices[note.owner] = note.index
+    context.state.providers[note.owner] = fresh
+    context.state.indices[note.owner] = note.index
 
 
-def _rotate(turn: Turn, note: KeyRotated) -> None:
+def _rotate(context: StepContext, note: KeyRotated) -> None:
     """Told again after a reorganisation, it is known already."""
-    provider = turn.state.providers.get(note.owner)
+    provider = context.state.providers.get(note.owner)
     if provider is None or provider.operator_key == note.operator_key or any(past.until >= note.since for past in provider.past_keys):
         return
     past = (*provider.past_keys, PastKey(provider.operator_key, note.since))[-PAST_KEYS_KEPT:]
-    turn.state.providers[note.owner] = replace(provider, past_keys=past)
-    _change_provider(turn, note.owner, operator_key=note.operator_key)
+    context.state.providers[note.owner] = replace(provider, past_keys=past)
+    _change_provider(context, note.owner, operator_key=note.operator_key)
 
 
-def _change_provider(turn: Turn, owner: Address, **changes: object) -> None:
+def _change_provider(context: StepContext, owner: Address, **changes: object) -> None:
     """Keys and payout stand in the provider and in each of its slots."""
-    provider = turn.state.providers.get(owner)
+    provider = context.state.providers.get(owner)
     if provider is None:
         return  # a coordinator's key: not ours to follow here
-    turn.state.providers[owner] = replace(provider, **changes)  # type: ignore[arg-type]
-    _change_slots(turn, owner, **changes)
+    context.state.providers[owner] = replace(provider, **changes)  # type: ignore[arg-type]
+    _change_slots(context, owner, **changes)
 
 
-def _change_slots(turn: Turn, owner: Address, **changes: object) -> None:
-    for host_class, hosts in list(turn.state.hosts.items()):
+def _change_slots(context: StepContext, owner: Address, **changes: object) -> None:
+    for host_class, hosts in list(context.state.hosts.items()):
         if any(slot.owner == owner for slot in hosts.slots):
             slots = tuple(replace(slot, **changes) if slot.owner == owner else slot for slot in hosts.slots)  # type: ignore[arg-type]
-            turn.state.hosts[host_class] = _listed(hosts, slots, turn.state.own.block_time)
+            context.state.hosts[host_class] = _listed(hosts, slots, context.state.own.block_time)
 
 
-def _slashed(turn: Turn, note: ProviderSlashed) -> None:
-    if note.owner in turn.state.providers:
-        _change_slots(turn, note.owner, active_until=note.out_block)
-        _freeze(turn, note.owner, is_frozen=True)
+def _slashed(context: StepContext, note: ProviderSlashed) -> None:
+    if note.owner in context.state.providers:
+        _change_slots(context, note.owner, active_until=note.out_block)
+        _freeze(context, note.owner, is_frozen=True)
 
 
-def _open_slot(turn: Turn, note: SlotOpened) -> None:
-    provider = turn.state.providers.get(note.owner)
+def _open_slot(context: StepContext, note: SlotOpened) -> None:
+    provider = context.state.providers.get(note.owner)
     if provider is None or note.index >= PLACES_MAX:
         return  # a slot without a registration cannot be; Stakes refuses it
-    before = turn.state.hosts.get(note.host_class) or HostList()
+    before = context.state.hosts.get(note.host_class) or HostList()
     slots = list(before.slots)
     while len(slots) <= note.index:
         slots.append(StakeSlot(len(slots), ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH, FOREVER, BlockNumber(0)))
     slots[note.index] = StakeSlot(note.index, note.owner, provider.operator_key, provider.payout, provider.network, note.active_from)
     if provider.is_frozen:
-        _thaw(turn, note.owner)  # it staked anew
-    turn.state.hosts[note.host_class] = _listed(before, tuple(slots), turn.state.own.block_time)
+        _thaw(context, note.owner)  # it staked anew
+    context.state.hosts[note.host_class] = _listed(before, tuple(slots), context.state.own.block_time)
 
 
 def _listed(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> HostList:
@@ -173,108 +173,108 @@ def _listed(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> 
     return HostList(slots, {owner: before.since.get(owner, at) for owner in sorted(owners)})
 
 
-def _close_slot(turn: Turn, note: SlotClosed) -> None:
+def _close_slot(context: StepContext, note: SlotClosed) -> None:
     """A place whose opening the chain node has not told is open to nobody here."""
-    before = turn.state.hosts.get(note.host_class) or HostList()
+    before = context.state.hosts.get(note.host_class) or HostList()
     slots = list(before.slots)
     if note.index < len(slots):
         slots[note.index] = replace(slots[note.index], active_until=note.active_until)
-        turn.state.hosts[note.host_class] = _listed(before, tuple(slots), turn.state.own.block_time)
-        _audit_if_leaving(turn, slots[note.index].owner)
+        context.state.hosts[note.host_class] = _listed(before, tuple(slots), context.state.own.block_time)
+        _audit_if_leaving(context, slots[note.index].owner)
 
 
-def _audit_if_leaving(turn: Turn, owner: Address) -> None:
+def _audit_if_leaving(context: StepContext, owner: Address) -> None:
     """Who closes its last slot exits: what is held of it is audited now, not when it is gone."""
-    slots = (slot for hosts in turn.state.hosts.values() for slot in hosts.slots)
+    slots = (slot for hosts in context.state.hosts.values() for slot in hosts.slots)
     if all(slot.active_until != FOREVER for slot in slots if slot.owner == owner):
-        for job in held_pay.held_by(turn, owner):
-            held_pay.at_exit(turn, job)
+        for job in held_pay.held_by(context, owner):
+            held_pay.at_exit(context, job)
 
 
-def _case_opened(turn: Turn, note: CaseOpened) -> None:
+def _case_opened(context: StepContext, note: CaseOpened) -> None:
     """Ours is recognised by its executions; a stranger's case freezes the accused all the same. Executions that we know are opened by us
     too: an accomplice of the accused could name them, and let the case end unopened after the days in which they can be named.
     """
-    if any(case.case_id == note.case_id for case in turn.state.cases.values()):
+    if any(case.case_id == note.case_id for case in context.state.cases.values()):
         return  # told again after a reorganisation
-    waiting = (case for case in turn.state.cases.values() if case.accused == note.accused and case.case_id is None)
-    ours = next((case for case in waiting if set(_named(turn, case)) == set(note.assignments)), None)
+    waiting = (case for case in context.state.cases.values() if case.accused == note.accused and case.case_id is None)
+    ours = next((case for case in waiting if set(_named(context, case)) == set(note.assignments)), None)
     if ours is None:
-        known = faults.shown_here(turn, note.assignments)
-        jobs = tuple(turn.state.leases[digest].job_id for digest in note.assignments) if known else ()
+        known = faults.shown_here(context, note.assignments)
+        jobs = tuple(context.state.leases[digest].job_id for digest in note.assignments) if known else ()
         ours = Case(f"foreign-{note.case_id}", note.accused, jobs, known)
-    turn.state.cases[ours.key] = replace(ours, case_id=note.case_id, phase="drawing", is_convicted=None)
-    _freeze(turn, note.accused, is_frozen=True)
+    context.state.cases[ours.key] = replace(ours, case_id=note.case_id, phase="drawing", is_convicted=None)
+    _freeze(context, note.accused, is_frozen=True)
 
 
-def _named(turn: Turn, case: Case) -> list[Hash32]:
-    return [turn.digest(item.assignment.message) for item in case.executions]
+def _named(context: StepContext, case: Case) -> list[Hash32]:
+    return [context.digest(item.assignment.message) for item in case.executions]
 
 
-def _case_decided(turn: Turn, note: CaseDecided) -> None:
-    case = _change_case(turn, note.case_id, is_convicted=note.is_convicted, slashed=note.slashed, phase="decided")
+def _case_decided(context: StepContext, note: CaseDecided) -> None:
+    case = _change_case(context, note.case_id, is_convicted=note.is_convicted, slashed=note.slashed, phase="decided")
     if case is None:
         return
     if note.is_convicted:
-        faults.use_up(turn, case)
+        faults.use_up(context, case)
     else:
-        _thaw(turn, case.accused)
+        _thaw(context, case.accused)
     for job_id in case.jobs:
         result = f"convicted, {note.slashed} micro-USD slashed" if note.is_convicted else "not convicted"
-        job = turn.state.jobs.get(job_id)
+        job = context.state.jobs.get(job_id)
         if job is not None:  # told again after a reorganisation, it may be archived
-            turn.note(job, "judged", f"case {note.case_id}: {result}")
-    faults.forget_old_cases(turn)
-    if case.accused in turn.state.providers:
-        faults.open_case_if_due(turn, case.accused)
+            context.note(job, "judged", f"case {note.case_id}: {result}")
+    faults.forget_old_cases(context)
+    if case.accused in context.state.providers:
+        faults.open_case_if_due(context, case.accused)
 
 
-def _change_case(turn: Turn, case_id: Nonce, **changes: object) -> Case | None:
-    case = next((item for item in turn.state.cases.values() if item.case_id == case_id), None)
+def _change_case(context: StepContext, case_id: Nonce, **changes: object) -> Case | None:
+    case = next((item for item in context.state.cases.values() if item.case_id == case_id), None)
     if case is None:
         return None
     changed: Case = replace(case, **changes)  # type: ignore[arg-type]
-    turn.state.cases[case.key] = changed
+    context.state.cases[case.key] = changed
     return changed
 
 
-def _freeze(turn: Turn, owner: Address, is_frozen: bool) -> None:
-    provider = turn.state.providers.get(owner)
+def _freeze(context: StepContext, owner: Address, is_frozen: bool) -> None:
+    provider = context.state.providers.get(owner)
     if provider is not None:
-        turn.state.providers[provider.owner] = replace(provider, is_frozen=is_frozen)
+        context.state.providers[provider.owner] = replace(provider, is_frozen=is_frozen)
 
 
-def _thaw(turn: Turn, owner: Address) -> None:
+def _thaw(context: StepContext, owner: Address) -> None:
     """Unless another case against it is open, or it is barred."""
-    provider = turn.state.providers.get(owner)
-    if provider is not None and turn.at < provider.barred_until:
+    provider = context.state.providers.get(owner)
+    if provider is not None and context.at < provider.barred_until:
         return
-    if all(case.is_convicted is not None for case in turn.state.cases.values() if case.accused == owner):
-        _freeze(turn, owner, is_frozen=False)
+    if all(case.is_convicted is not None for case in context.state.cases.values() if case.accused == owner):
+        _freeze(context, owner, is_frozen=False)
 
 
-def on_refused(turn: Turn, event: TransactionRefused) -> None:
+def on_refused(context: StepContext, event: TransactionRefused) -> None:
     """A transaction will never go through: an epoch is built anew, a case is given up and its provider stays struck."""
     if event.purpose.startswith("epoch-"):
-        epochs.on_refused(turn, event.purpose)
-    case = turn.state.cases.get(event.purpose)
+        epochs.on_refused(context, event.purpose)
+    case = context.state.cases.get(event.purpose)
     if case is not None and case.case_id is None and case.is_convicted is None:  # told once: a newer case may be open by now
-        turn.state.cases[case.key] = replace(case, phase=f"refused: {event.reason[:200]}", is_convicted=False)
+        context.state.cases[case.key] = replace(case, phase=f"refused: {event.reason[:200]}", is_convicted=False)
         if NO_JURY in event.reason or TOO_LATE in event.reason.split():
-            faults.bar(turn, case.accused)
-        _thaw(turn, case.accused)
+            faults.bar(context, case.accused)
+        _thaw(context, case.accused)
         is_young = TOO_YOUNG in event.reason and len(case.executions) == CASE_PAIR
         if is_young or ELSEWHERE in event.reason:
-            _try_otherwise(turn, case, is_young)
+            _try_otherwise(context, case, is_young)
 
 
-def _try_otherwise(turn: Turn, case: Case, is_young: bool) -> None:
+def _try_otherwise(context: StepContext, case: Case, is_young: bool) -> None:
     """How long a client had allocated was settled when the execution was assigned, so waiting would not help: a third fault does. What
     another case names is free again, or judged, when that one ends.
     """
-    faults.give_back(turn, case, is_young)
+    faults.give_back(context, case, is_young)
     if is_young:
         why = "the court hears no two so soon after a client's first allocation: it takes a third fault"
-        for job in filter(None, map(turn.state.jobs.get, case.jobs)):
-            turn.note(job, "case", why)
-        faults.open_case_if_due(turn, case.accused)
+        for job in filter(None, map(context.state.jobs.get, case.jobs)):
+            context.note(job, "case", why)
+        faults.open_case_if_due(context, case.accused)

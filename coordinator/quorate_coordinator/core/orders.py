@@ -5,7 +5,7 @@ from quorate_coordinator.core.effects import StoreSpec
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import Client, Job, Matching
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.crypto.commitment import secret_hash
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
@@ -26,62 +26,62 @@ OPEN_CHARGES_MAX = 4096  # finished jobs of a client that its voucher does not c
 SESSIONS_KEPT = 4
 
 
-def on_order(turn: Turn, submission: Submission) -> Job:
+def on_order(context: StepContext, submission: Submission) -> Job:
     """Takes an order or refuses it; the same order again gives the same job."""
     order = submission.order.message
-    job_id = turn.digest(order)
-    known = turn.state.jobs.get(job_id)
+    job_id = context.digest(order)
+    known = context.state.jobs.get(job_id)
     if known is not None:
         return known
-    client = _client(turn, order)
-    nonces = turn.state.nonces.get(order.client) or UsedNonces()
+    client = _client(context, order)
+    nonces = context.state.nonces.get(order.client) or UsedNonces()
     if nonces.is_used(order.nonce) or (client.voucher and order.nonce < client.voucher.message.nonce_floor):
         raise Refused(Code.REPLAYED, f"order: nonce {order.nonce} was used, or lies below those used last")
-    _check_room(turn, client)
-    _check_block(turn)
-    if rate_fee(turn) > order.max_fee_bps:
-        raise Refused(Code.PRICE_TOO_HIGH, f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(turn)}")
-    host_class, rule = choose_class(turn, submission)
-    worst = settlement.worst_charge(order, rule, submission.spec.max_duration, turn.rules.fee_bps)
-    _check_funds(turn, submission, client, worst)
-    job = _new_job(turn, submission, job_id, host_class, rule, worst)
-    turn.put(job)
-    turn.state.live[job_id] = True
-    turn.state.nonces[order.client] = nonces.using(order.nonce)
-    turn.state.clients[order.client] = replace(
+    _check_room(context, client)
+    _check_block(context)
+    if rate_fee(context) > order.max_fee_bps:
+        raise Refused(Code.PRICE_TOO_HIGH, f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(context)}")
+    host_class, rule = choose_class(context, submission)
+    worst = settlement.worst_charge(order, rule, submission.spec.max_duration, context.rules.fee_bps)
+    _check_funds(context, submission, client, worst)
+    job = _new_job(context, submission, job_id, host_class, rule, worst)
+    context.put(job)
+    context.state.live[job_id] = True
+    context.state.nonces[order.client] = nonces.using(order.nonce)
+    context.state.clients[order.client] = replace(
         client,
         reserved=Amount(client.reserved + worst),
         sessions=_with_session(client, submission.session),
         under_way=client.under_way + 1,
     )
-    turn.emit(StoreSpec(f"spec-{job_id.hex()}", job_id))
-    turn.note(job, "acked", f"rule {rule.name.lower().replace('_', '-')}, at most {usd(worst)} USD is charged")
+    context.emit(StoreSpec(f"spec-{job_id.hex()}", job_id))
+    context.note(job, "acked", f"rule {rule.name.lower().replace('_', '-')}, at most {usd(worst)} USD is charged")
     return job
 
 
-def on_session(turn: Turn, session: Envelope[Session]) -> None:
+def on_session(context: StepContext, session: Envelope[Session]) -> None:
     """Keeps a funded client's session, so that its key may upload before the first order."""
-    client = turn.state.clients.get(session.message.client)
+    client = context.state.clients.get(session.message.client)
     if client is None:
         raise Refused(Code.OVER_ALLOCATION, f"client 0x{session.message.client.hex()} has allocated nothing to this coordinator")
-    turn.state.clients[client.account] = replace(client, sessions=_with_session(client, session))
+    context.state.clients[client.account] = replace(client, sessions=_with_session(client, session))
 
 
-def rate_fee(turn: Turn) -> int:
+def rate_fee(context: StepContext) -> int:
     """The fee on chain, in bps."""
-    return turn.rules.fee_bps
+    return context.rules.fee_bps
 
 
-def _client(turn: Turn, order: Order) -> Client:
-    client = turn.state.clients.get(order.client)
+def _client(context: StepContext, order: Order) -> Client:
+    client = context.state.clients.get(order.client)
     if client is None:
         raise Refused(Code.OVER_ALLOCATION, f"client 0x{order.client.hex()} has allocated nothing to this coordinator")
     return client
 
 
-def _check_room(turn: Turn, client: Client) -> None:
+def _check_room(context: StepContext, client: Client) -> None:
     """Everything that a client can make this coordinator keep is bounded."""
-    if len(turn.state.live) >= LIVE_JOBS_MAX or len(turn.state.jobs) >= JOBS_MAX:
+    if len(context.state.live) >= LIVE_JOBS_MAX or len(context.state.jobs) >= JOBS_MAX:
         raise Refused(Code.BUSY, "order: too many jobs are under way here")
     if client.under_way >= JOBS_PER_CLIENT_MAX:
         raise Refused(Code.BUSY, f"order: {JOBS_PER_CLIENT_MAX} of this client's jobs are under way; wait for one of them")
@@ -89,14 +89,14 @@ def _check_room(turn: Turn, client: Client) -> None:
         raise Refused(Code.BUSY, f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a voucher first")
 
 
-def _check_block(turn: Turn) -> None:
+def _check_block(context: StepContext) -> None:
     """The Ack's slotBlock is at most so old (PROTOCOL §3): a list that strangers cannot compare any more is no list to draw from."""
-    age, most = turn.at - turn.state.own.block_time, turn.rules.limits.ack_age_max
+    age, most = context.at - context.state.own.block_time, context.rules.limits.ack_age_max
     if age > most:
         raise Refused(Code.BUSY, f"order: the newest block known here is {age} s old, at most {most}: the coordinator's chain node is away")
 
 
-def _check_funds(turn: Turn, submission: Submission, client: Client, worst: int) -> None:
+def _check_funds(context: StepContext, submission: Submission, client: Client, worst: int) -> None:
     order, session = submission.order.message, submission.session.message
     if worst > order.budget:
         raise Refused(
@@ -105,7 +105,7 @@ def _check_funds(turn: Turn, submission: Submission, client: Client, worst: int)
     committed = client.charged + client.reserved + worst
     if committed > client.allocation:
         free = max(0, client.allocation - client.charged - client.reserved)
-        depth = turn.rules.limits.chain_depth
+        depth = context.rules.limits.chain_depth
         young = f"; an allocation counts once it is {depth} blocks deep" if depth > 1 else ""
         raise Refused(Code.OVER_ALLOCATION, f"order: needs {worst}, free allocation is {free}{young}")
     up_to = settlement.signable(session)
@@ -113,15 +113,15 @@ def _check_funds(turn: Turn, submission: Submission, client: Client, worst: int)
         raise Refused(Code.OVER_ALLOCATION, f"session: upTo {up_to} is below the cumulative debt {committed}; sign a new session")
 
 
-def choose_class(turn: Turn, submission: Submission) -> tuple[Hash32, Label]:
+def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, Label]:
     """Host class and rule: the class with most owners among those with a fitting offer; too few owners are refused."""
     order, spec = submission.order.message, submission.spec
-    host_class = offers.class_for(turn, order.host_class, spec, order.max_price_per_hour)
+    host_class = offers.class_for(context, order.host_class, spec, order.max_price_per_hour)
     if host_class is None:
-        _refuse_thin(turn, submission)
+        _refuse_thin(context, submission)
         raise Refused(Code.NO_OFFER, "order: no live offer has the resources at this maxPricePerHour and hostClass")
-    owners = len(offers.owners_of(turn, host_class))
-    if owners >= OWNERS_MIN_ADAPTIVE and turn.rules.limits.name == "mainnet":
+    owners = len(offers.owners_of(context, host_class))
+    if owners >= OWNERS_MIN_ADAPTIVE and context.rules.limits.name == "mainnet":
         return host_class, Label.ADAPTIVE
     if owners >= OWNERS_MIN_QUORUM:
         if order.max_executions < 2:
@@ -132,43 +132,43 @@ def choose_class(turn: Turn, submission: Submission) -> tuple[Hash32, Label]:
     return host_class, Label.UNVERIFIED
 
 
-def _refuse_thin(turn: Turn, submission: Submission) -> None:
+def _refuse_thin(context: StepContext, submission: Submission) -> None:
     """Says which class would fit, with its owners, when the order names none."""
     order = submission.order.message
-    thin = offers.class_for(turn, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True)
+    thin = offers.class_for(context, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True)
     if thin is not None:
-        limits, owners = turn.rules.limits, len(offers.owners_of(turn, thin))
+        limits, owners = context.rules.limits, len(offers.owners_of(context, thin))
         wanted = f"hostClass any needs {limits.class_owners_min_any} owners of {limits.class_owner_age // 86_400} days"
         raise Refused(Code.TOO_FEW_OWNERS, f"order: {wanted}; 0x{thin.hex()} has {owners} in all: name it if these will do")
 
 
-def _new_job(turn: Turn, submission: Submission, job_id: Hash32, host_class: Hash32, rule: Label, worst: int) -> Job:
-    eligible = turn.state.market.eligible(host_class, turn.at)
-    host = offers.host_of(turn, host_class)
+def _new_job(context: StepContext, submission: Submission, job_id: Hash32, host_class: Hash32, rule: Label, worst: int) -> Job:
+    eligible = context.state.market.eligible(host_class, context.at)
+    host = offers.host_of(context, host_class)
     trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, host_class)
-    secret = turn.derive("x")
+    secret = context.derive("x")
     ack = Ack(
         job_id=job_id,
         host_class=host_class,
-        ack_time=turn.at,
-        slot_block=turn.state.own.block,
+        ack_time=context.at,
+        slot_block=context.state.own.block,
         eligible_root=eligible.root,
-        state_root=turn.state.market.trust_root(trust_class),
+        state_root=context.state.market.trust_root(trust_class),
         secret_hash=secret_hash(secret),
         rule=rule,
-        fee_bps=turn.rules.fee_bps,
-        epoch=Sequence(turn.state.own.epoch),
+        fee_bps=context.rules.fee_bps,
+        epoch=Sequence(context.state.own.epoch),
     )
     spec = submission.spec
     class_id = determinism_class(host_class, image_digest(spec.image), host.environment())
-    eligible_snapshots.hold(turn, host_class, eligible)
-    return Job(job_id, submission, turn.at, turn.seal(ack), secret, host, class_id, eligible.length, Amount(worst), Matching(turn.at))
+    eligible_snapshots.hold(context, host_class, eligible)
+    return Job(job_id, submission, context.at, context.seal(ack), secret, host, class_id, eligible.length, Amount(worst), Matching(context.at))
 
 
-def trust_of(turn: Turn, job: Job, owner: Address) -> Trust:
+def trust_of(context: StepContext, job: Job, owner: Address) -> Trust:
     """A provider's trust in the job's class, as it counts now."""
-    trusts = turn.state.trust.get(owner)
-    return ((trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()).at(turn.at)
+    trusts = context.state.trust.get(owner)
+    return ((trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()).at(context.at)
 
 
 def trust_class_of(job: Job) -> Hash32:

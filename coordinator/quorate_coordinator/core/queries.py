@@ -5,7 +5,7 @@ from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.state import Client, Decided, Job, Provider, State
-from quorate_coordinator.core.step_context import Rules, Turn
+from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
 from quorate_protocol.messages.job_spec import GIB, JobSpec
@@ -154,16 +154,16 @@ def plan_view(
     state: State, rules: Rules, now: UnixSeconds, spec: JobSpec, price_max: Price, accepts_unverified: bool, named: Hash32 = ZERO_HASH
 ) -> PlanView:
     """What an order for this spec and host class would meet now; `nearest` says which limit to relax when nothing fits."""
-    turn = Turn(state, rules, now, ZERO_HASH)
-    host_class = offers.class_for(turn, named, spec, price_max)
+    context = StepContext(state, rules, now, ZERO_HASH)
+    host_class = offers.class_for(context, named, spec, price_max)
     is_thin, limits = host_class is None and named == ZERO_HASH, rules.limits
     if is_thin:
-        host_class = offers.class_for(turn, ZERO_HASH, spec, price_max, is_thin_too=True)
+        host_class = offers.class_for(context, ZERO_HASH, spec, price_max, is_thin_too=True)
     if host_class is None:
-        nearest = _nearest(turn, spec, price_max) if named == ZERO_HASH else f"no live offer of host class 0x{named.hex()} fits"
+        nearest = _nearest(context, spec, price_max) if named == ZERO_HASH else f"no live offer of host class 0x{named.hex()} fits"
         return PlanView(named, Label.NONE, 0, 0, None, 0, Amount(0), rules.fee_bps, nearest)
-    owners = len(offers.owners_of(turn, host_class))
-    found, lowest = offers.offers_for(turn, host_class, spec, price_max)
+    owners = len(offers.owners_of(context, host_class))
+    found, lowest = offers.offers_for(context, host_class, spec, price_max)
     rule = Label.ADAPTIVE if owners >= OWNERS_MIN_ADAPTIVE and rules.limits.name == "mainnet" else Label.QUORUM_2
     nearest = ""
     if owners < OWNERS_MIN_QUORUM:
@@ -177,8 +177,8 @@ def plan_view(
     return PlanView(host_class, rule, owners, found, lowest, priced, worst, rules.fee_bps, nearest)
 
 
-def _nearest(turn: Turn, spec: JobSpec, price_max: Price) -> str:
-    live = [provider.offer for provider in turn.state.providers.values() if provider.is_alive(turn.at) and provider.offer]
+def _nearest(context: StepContext, spec: JobSpec, price_max: Price) -> str:
+    live = [provider.offer for provider in context.state.providers.values() if provider.is_alive(context.at) and provider.offer]
     if not live:
         return "no provider is alive"
     is_gpu = spec.resources.gpu is not None

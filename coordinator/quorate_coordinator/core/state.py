@@ -7,7 +7,7 @@ from quorate_coordinator.core.effects import Evidence, PaidVoucher
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching.market_index import MarketIndex
 from quorate_coordinator.core.nonces import UsedNonces
-from quorate_coordinator.core.records.document_cache import WaitingDocuments
+from quorate_coordinator.core.records.document_cache import DocumentCache
 from quorate_protocol.crypto.merkle import Log
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Offer
@@ -393,7 +393,7 @@ class State(Tables):
         self.books: Table[str, Books] = Table(str, Books)
         self.counters: Table[str, int] = Table(str, int)  # apart from the books: one of them moves with every line of history
         self.market = MarketIndex(self)  # derived
-        self.receipts = WaitingDocuments()  # derived
+        self.receipts = DocumentCache()  # derived
 
     @property
     def event_seq(self) -> Sequence:

@@ -52,7 +52,7 @@ def _secret(_: Address, sign: Sign) -> Hash32:
 
 
 @dataclass(slots=True)
-class Turn:
+class StepContext:
     """What the functions of one step share. Only this step writes to it."""
 
     state: State

@@ -14,9 +14,9 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.providers.frame_limits import Tolerance
+from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.run_logs import LogBook
+from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.crypto.commitment import check_opens
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import Limits
@@ -42,7 +42,7 @@ def ciphertext_most(resources: Resources) -> int:
 
 
 @dataclass(slots=True)
-class Gate:
+class FrameHandler:
     """Handler of provider frames (`ports.Handler`)."""
 
     domain: Domain
@@ -51,9 +51,9 @@ class Gate:
     actor: Actor[ev.Event, Effect]
     store: ContentStore
     clock: Clock
-    logs: LogBook
+    logs: RunLogs
     outputs: Outputs
-    tolerance: Tolerance
+    tolerance: FrameLimits
     on_older: Callable[[str], None] = lambda what: None  # hears that we have signed what is not in our state
 
     async def __call__(self, sender: str, data: bytes) -> bytes:

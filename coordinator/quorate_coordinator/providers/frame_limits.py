@@ -13,7 +13,7 @@ from quorate_protocol.refusals import Unavailable
 
 
 @dataclass(slots=True, init=False)
-class Tolerance:
+class FrameLimits:
     """Buckets by the sender's account."""
 
     offences: Buckets[str]

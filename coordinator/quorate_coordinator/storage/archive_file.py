@@ -14,7 +14,7 @@ from quorate_coordinator.storage.archive import RUNS_PER_LOOK, Place, Readers, R
 from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.sqlite.optional import LargeFile
+from quorate_runtime.sqlite.optional import OptionalFile
 
 WRITING = "does not take finished runs"
 TABLES = """
@@ -42,8 +42,8 @@ class FileArchive:
     """`RunArchive` in a file."""
 
     def __init__(self, path: Path, gone: str = "") -> None:
-        """Opens or makes it, at once or as soon as that can be; `gone` as in `LargeFile`. `FileNewer` when it is a newer program's."""
-        self.file = LargeFile(path, (TABLES, TABLES_2), gone)
+        """Opens or makes it, at once or as soon as that can be; `gone` as in `OptionalFile`. `FileNewer` when it is a newer program's."""
+        self.file = OptionalFile(path, (TABLES, TABLES_2), gone)
 
     @property
     def problem(self) -> str:

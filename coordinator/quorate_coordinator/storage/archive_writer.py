@@ -8,15 +8,15 @@ from quorate_coordinator.core.effects import ArchiveRuns
 from quorate_coordinator.core.events import RunsArchived
 from quorate_coordinator.core.records.archived_run import archived
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.units import Hash32
 
 
 @dataclass(frozen=True, slots=True)
-class Archivist:
+class ArchiveWriter:
     """Harmless to repeat: what has left the state is in the archive, what has not is written once more, the same."""
 
-    history: History
+    history: RunReader
     outputs: Outputs
     submit: Callable[[RunsArchived], Awaitable[object]]
     keep: Callable[[Hash32], Awaitable[None]]  # a job's documents, which nobody can write any more once it has left the state

@@ -21,7 +21,7 @@ from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
 from quorate_runtime.sqlite.durable import used_bytes
-from quorate_runtime.sqlite.optional import LargeFile
+from quorate_runtime.sqlite.optional import OptionalFile
 
 log = logging.getLogger(__name__)
 DAY_SECONDS = 86_400
@@ -58,13 +58,13 @@ class DocumentFile:
     """Documents by their sha2-256. Look-ups are short and come from the event loop; writing is in a thread, many in one transaction."""
 
     def __init__(self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time, gone: str = "") -> None:
-        """Opens or makes it, at once or as soon as that can be; `gone` as in `LargeFile`. `FileNewer` when it is a newer program's."""
+        """Opens or makes it, at once or as soon as that can be; `gone` as in `OptionalFile`. `FileNewer` when it is a newer program's."""
         self._path, self.keeping, self._now = path, keeping, now
         self._turn = asyncio.Lock()
         self._waiting: list[_Waiting] = []
         self._told_at = float("-inf")
         self._refused = ""  # why the last writing failed
-        self.file = LargeFile(path, (TABLES,), gone)
+        self.file = OptionalFile(path, (TABLES,), gone)
 
     @property
     def problem(self) -> str:

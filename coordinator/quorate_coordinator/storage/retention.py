@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.storage.archive import START, readers_of
 from quorate_coordinator.storage.document_file import Keeping
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.limits import Limits
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Unavailable
@@ -47,7 +47,7 @@ def demanded_seconds(limits: Limits) -> int:
 class Retention:
     """One task of the service."""
 
-    history: History
+    history: RunReader
     keeping: Keeping
     is_stored: IsStored
     hide: Callable[[Sequence[ArchivedRun]], Awaitable[None]]  # from the tables that people query

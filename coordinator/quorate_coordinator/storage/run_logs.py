@@ -40,7 +40,7 @@ class _Long:
 
 
 @dataclass(slots=True)
-class LogBook:
+class RunLogs:
     """The oldest text goes first: a client's own when it has too much, anybody's when all have."""
 
     texts_of: dict[Address, dict[Hash32, bytes | _Long]] = field(default_factory=dict)  # a client's, the oldest first

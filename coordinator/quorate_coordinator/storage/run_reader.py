@@ -24,7 +24,7 @@ ACCOUNTS_REMEMBERED = 8192  # that asked for their lines: more than there are st
 
 
 @dataclass(slots=True, init=False)
-class History:
+class RunReader:
     """One coordinator's runs. Which client has which in the state is derived from its tables."""
 
     state: State

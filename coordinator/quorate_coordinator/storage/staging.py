@@ -21,7 +21,7 @@ from quorate_coordinator.core.state import Client, Decided, Job, State
 from quorate_coordinator.providers.frame_handler import ciphertext_most
 from quorate_coordinator.rate_limits import Rates
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.staging_quota import Shares
+from quorate_coordinator.storage.staging_quota import StagingQuota
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.messages.job_spec import is_image_cid
 from quorate_protocol.ports import Clock
@@ -96,7 +96,7 @@ class Staging:
     """Three stores in one folder, and who may put what into which."""
 
     def __init__(
-        self, folder: Path, shares: Shares, state: State, claims: Outputs, rates: Rates, clock: Clock, hold_seconds: float
+        self, folder: Path, shares: StagingQuota, state: State, claims: Outputs, rates: Rates, clock: Clock, hold_seconds: float
     ) -> None:  # fmt: skip
         """`hold_seconds`: from a commit until its run is final, at most."""
         self._shares, self._state, self._claims, self._rates, self._clock = shares, state, claims, rates, clock

@@ -11,7 +11,7 @@ FLOOR_BYTES = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class StagingQuota:
     """Half of the store is for outputs of executions, a twenty-fifth for clients with next to no money, the rest for clients' uploads.
 
     A client may keep `bytes_per_usd` for each USD that it has allocated and not spent, at most `account_bytes`. Who has less than

@@ -15,7 +15,7 @@ from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, BlockNumber, Nonce
 from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower
-from quorate_runtime.process.log_throttle import Trouble
+from quorate_runtime.process.log_throttle import LogThrottle
 
 LOOK_BACK_BLOCKS = 10_000  # without a cursor: older cases cannot have drawn slots that were opened since
 SAVE_EVERY_SECONDS = 10.0
@@ -40,12 +40,12 @@ def translate(event: chain_events.Event | None) -> events.Event | None:
             return None
 
 
-class DocketFollower:
+class CourtFollower:
     """Delivers the court's events to the actor, for as long as it runs."""
 
     def __init__(self, client: ChainClient, contracts: Contracts, actor: Submits, clock: Clock, cursor_file: Path) -> None:
         self._client, self._contracts, self._actor, self._clock, self._file = client, contracts, actor, clock, cursor_file
-        self._trouble = Trouble(_logger, clock)
+        self._trouble = LogThrottle(_logger, clock)
 
     async def run(self) -> None:
         """Until cancelled; a chain node that is away, or a disk that is full, is waited for."""

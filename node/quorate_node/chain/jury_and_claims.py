@@ -12,13 +12,13 @@ from quorate_contracts.bindings.court import CaseId
 from quorate_contracts.bindings.epochs import Epoch
 from quorate_contracts.deploy import Contracts
 from quorate_node.chain.calls import ask
-from quorate_node.chain.operator_sender import Purse
+from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.core import effects, events, jury_duty
 from quorate_node.core.jury_duty import Duty
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id
-from quorate_node.jobs.job_runner import Workbench
-from quorate_node.keys.operator_keys import Keyring
+from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.messaging.coordinator_client import Coordinator, ProofView
 from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.messages.envelope import seal
@@ -37,15 +37,15 @@ Submit = Callable[[events.Event], Awaitable[None]]
 _logger = logging.getLogger(__name__)
 
 
-class Courtroom:
+class JuryService:
     """Effects that end on chain."""
 
     def __init__(
-        self, core: ProviderCore, workbench: Workbench, coordinators: Mapping[Address, Coordinator], contracts: Contracts,
-        client: ChainClient, purse: Purse, ring: Keyring, clock: Clock,
+        self, core: ProviderCore, job_runner: JobRunner, coordinators: Mapping[Address, Coordinator], contracts: Contracts,
+        client: ChainClient, operator_sender: OperatorSender, ring: OperatorKeys, clock: Clock,
     ) -> None:  # fmt: skip
-        self._core, self._bench, self._coordinators, self._contracts = core, workbench, coordinators, contracts
-        self._client, self._purse, self._ring, self._clock = client, purse, ring, clock
+        self._core, self._bench, self._coordinators, self._contracts = core, job_runner, coordinators, contracts
+        self._client, self._operator_sender, self._ring, self._clock = client, operator_sender, ring, clock
 
     async def perform(self, effect: effects.CourtEffect | effects.SendClaim | effects.WithdrawCredit, submit: Submit) -> None:
         """Does one effect; what is overtaken is dropped."""
@@ -59,7 +59,7 @@ class Courtroom:
             case effects.SendVote():
                 if self._has_duty(effect):
                     await self._vote(effect)
-                    await submit(events.VoteStood(effect.case_id))
+                    await submit(events.VoteConfirmed(effect.case_id))
             case effects.SendJuryReveal():
                 if self._has_duty(effect):
                     reveal = JuryReveal(effect.case_id, self._core.terms.provider, effect.digests, effect.salt)
@@ -70,7 +70,7 @@ class Courtroom:
         return duty is not None and any(due.key == effect.key for due in jury_duty.duties(duty))
 
     async def _send(self, purpose: str, call: Call) -> None:
-        await self._purse.send(purpose, call, SEND_SECONDS)
+        await self._operator_sender.send(purpose, call, SEND_SECONDS)
 
     # -------------------------------------------------------------------------------------------------------------- jury
 
@@ -161,4 +161,4 @@ class Courtroom:
             # Not re-raised when the money is there: the coordinator claims for everybody, and may have been faster.
             if await ask(self._client, self._contracts.epochs.claimed(effect.coordinator, view.leaf.account)) < view.leaf.final:
                 raise
-        await submit(events.ClaimStood(effect.coordinator, view.leaf.final))
+        await submit(events.ClaimConfirmed(effect.coordinator, view.leaf.final))

@@ -18,9 +18,9 @@ from quorate_node.core import jury_duty
 from quorate_node.core.jury_duty import Duty
 from quorate_node.core.phases import Execution
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.keys.operator_keys import Keyring, Validity
+from quorate_node.keys.operator_keys import OperatorKeys, Validity
 from quorate_node.keys.provider_keys import ProviderKeys, retire_operator
-from quorate_node.messaging.announcements import Herald
+from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.coordinator_client import Coordinator
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
@@ -39,11 +39,11 @@ class Rotation:
     """One task of the daemon, over when there is one operator key left."""
 
     def __init__(
-        self, core: ProviderCore, ring: Keyring, keys: ProviderKeys, client: ChainClient, contracts: Contracts, herald: Herald,
+        self, core: ProviderCore, ring: OperatorKeys, keys: ProviderKeys, client: ChainClient, contracts: Contracts, announcements: Announcements,
         coordinators: Mapping[Address, Coordinator], board: Board, config: Config, clock: Clock,
     ) -> None:  # fmt: skip
         self._core, self._ring, self._keys, self._client, self._contracts = core, ring, keys, client, contracts
-        self._herald, self._coordinators, self._board, self._config, self._clock = herald, coordinators, board, config, clock
+        self._announcements, self._coordinators, self._board, self._config, self._clock = announcements, coordinators, board, config, clock
         self._told = ""
 
     async def run(self) -> None:
@@ -66,7 +66,7 @@ class Rotation:
         if self._ring.is_changing:
             await self._change()
         if not all(self._ring.may_take_work(address) for address in self._coordinators):
-            await self._herald.send_heartbeat(self._core.free_slots())  # under the new key: who takes it has heard of it
+            await self._announcements.send_heartbeat(self._core.free_slots())  # under the new key: who takes it has heard of it
         head = await self._client.head()
         moment = UnixSeconds(min(head.time, int(self._clock.now())))
         for key in unneeded(self._ring, self._core.live(), self._core.jury.values(), moment, self._core.terms.limits.offer_ttl):
@@ -113,7 +113,7 @@ class Rotation:
 
 
 def unneeded(
-    ring: Keyring, live: Iterable[Execution], duties: Iterable[Duty], moment: UnixSeconds, offer_ttl: Seconds
+    ring: OperatorKeys, live: Iterable[Execution], duties: Iterable[Duty], moment: UnixSeconds, offer_ttl: Seconds
 ) -> tuple[Address, ...]:  # fmt: skip
     """Older keys that nothing can ask for: no execution that has not ended, no ballot to be cast, no offer that has not expired. Pure."""
     today = ring.validity(ring.current.address)

@@ -4,16 +4,16 @@ from pathlib import Path
 
 from quorate_contracts.bindings.calls import Call
 from quorate_node.chain.calls import transact
-from quorate_node.keys.operator_keys import Keyring
+from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_protocol.ports import Clock
 from quorate_protocol.units import Address
 from quorate_runtime.chain import ChainClient, Receipt, Sender
 
 
-class Purse:
+class OperatorSender:
     """One `Sender` for each operator key, with one file for all of them."""
 
-    def __init__(self, ring: Keyring, client: ChainClient, path: Path, clock: Clock) -> None:
+    def __init__(self, ring: OperatorKeys, client: ChainClient, path: Path, clock: Clock) -> None:
         self._ring, self._client, self._path, self._clock = ring, client, path, clock
         self._senders: dict[Address, Sender] = {}
 

@@ -26,7 +26,7 @@ STORE_ROOM_UNKNOWN = 1 << 62  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class AssignmentArrived:
+class AssignmentReceived:
     """Run this. `is_rotating`: the operator key is being changed, so a new one could not be answered under one key to the end.
 
     `store_room`: bytes that the content store can take in and keep.
@@ -41,7 +41,7 @@ class AssignmentArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiptArrived:
+class CommitReceiptReceived:
     """Commit and ciphertext are stored."""
 
     receipt: Envelope[CommitReceipt]
@@ -49,7 +49,7 @@ class ReceiptArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class CommitSetArrived:
+class CommitSetReceived:
     """Its batch is closed."""
 
     lease: Hash32
@@ -58,7 +58,7 @@ class CommitSetArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictArrived:
+class VerdictReceived:
     """Its job has ended."""
 
     lease: Hash32
@@ -67,7 +67,7 @@ class VerdictArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class StopArrived:
+class StopReceived:
     """The client ended it; the coordinator vouches for the session by passing it on."""
 
     lease: Hash32
@@ -76,7 +76,7 @@ class StopArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class StatementArrived:
+class StatementReceived:
     """A coordinator's cumulative debt."""
 
     coordinator: Address
@@ -212,7 +212,7 @@ class Reexecuted:
 
 
 @dataclass(frozen=True, slots=True)
-class VoteStood:
+class VoteConfirmed:
     """The vote is on chain."""
 
     case_id: Nonce
@@ -243,7 +243,7 @@ class EpochFinal:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimStood:
+class ClaimConfirmed:
     """The chain has paid up to `amount` cumulative."""
 
     coordinator: Address
@@ -251,18 +251,18 @@ class ClaimStood:
 
 
 LeaseEvent = (
-    AcceptDelivered | Fetched | Started | Failed | Exited | Collected | Sealed | Uploaded | CommitSetArrived | VerdictArrived | StopArrived
+    AcceptDelivered | Fetched | Started | Failed | Exited | Collected | Sealed | Uploaded | CommitSetReceived | VerdictReceived | StopReceived
 )
-ExecutionEvent = LeaseEvent | ReceiptArrived | Tick
-OwnEvent = OfferDue | DrainRequested | Configured | EpochFinal | ClaimStood
-JuryEvent = Reexecuted | VoteStood | VotingEnded | CaseDecided
+ExecutionEvent = LeaseEvent | CommitReceiptReceived | Tick
+OwnEvent = OfferDue | DrainRequested | Configured | EpochFinal | ClaimConfirmed
+JuryEvent = Reexecuted | VoteConfirmed | VotingEnded | CaseDecided
 Event = (
-    AssignmentArrived
-    | ReceiptArrived
-    | CommitSetArrived
-    | VerdictArrived
-    | StopArrived
-    | StatementArrived
+    AssignmentReceived
+    | CommitReceiptReceived
+    | CommitSetReceived
+    | VerdictReceived
+    | StopReceived
+    | StatementReceived
     | AcceptDelivered
     | Fetched
     | Started
@@ -278,9 +278,9 @@ Event = (
     | CaseOpened
     | JuryDrawn
     | Reexecuted
-    | VoteStood
+    | VoteConfirmed
     | VotingEnded
     | CaseDecided
     | EpochFinal
-    | ClaimStood
+    | ClaimConfirmed
 )

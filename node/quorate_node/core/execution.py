@@ -53,7 +53,7 @@ Stepped = tuple[Execution, tuple[LeaseEffect, ...]]
 
 
 def begin(
-    event: events.AssignmentArrived, at: UnixSeconds, no: bidding.No | None, start_by: UnixSeconds, quoted_run: int, terms: Terms
+    event: events.AssignmentReceived, at: UnixSeconds, no: bidding.No | None, start_by: UnixSeconds, quoted_run: int, terms: Terms
 ) -> Stepped:
     """Accepts, or declines for the reason given; `start_by` > 0 is when a taken run slot will be free."""
     assignment, lease = event.assignment.message, digest(terms.domain, event.assignment.message)
@@ -154,13 +154,13 @@ def step(execution: Execution, event: events.ExecutionEvent, at: UnixSeconds, ra
             return _uploaded(execution, at, terms)
         case events.Failed():
             return _failed(execution, event.why, at)
-        case events.ReceiptArrived():
+        case events.CommitReceiptReceived():
             return _receipt(execution, event, terms)
-        case events.CommitSetArrived():
+        case events.CommitSetReceived():
             return _commit_set(execution, event, at, terms)
-        case events.VerdictArrived():
+        case events.VerdictReceived():
             return _verdict(execution, event, at, terms)
-        case events.StopArrived():
+        case events.StopReceived():
             return _stop(execution, at)
         case events.Tick():
             return _tick(execution, at)
@@ -246,7 +246,7 @@ def _lapse(execution: Execution, why: str, at: UnixSeconds, decline: Decline | N
     return _enter(execution, Lapsed(why[:200], execution.commit(), UnixSeconds(at + KEEP_SECONDS), decline))
 
 
-def _receipt(execution: Execution, event: events.ReceiptArrived, terms: Terms) -> Stepped:
+def _receipt(execution: Execution, event: events.CommitReceiptReceived, terms: Terms) -> Stepped:
     phase = execution.phase
     _check_signer(execution, event.signer, terms)
     commit = execution.commit()
@@ -257,7 +257,7 @@ def _receipt(execution: Execution, event: events.ReceiptArrived, terms: Terms) -
     return _enter(execution, Receipted(phase.commit, phase.reveal, event.receipt))
 
 
-def _commit_set(execution: Execution, event: events.CommitSetArrived, at: UnixSeconds, terms: Terms) -> Stepped:
+def _commit_set(execution: Execution, event: events.CommitSetReceived, at: UnixSeconds, terms: Terms) -> Stepped:
     """The one door to a reveal."""
     phase, closed = execution.phase, event.commit_set.message
     if not isinstance(phase, Committed | Receipted | Revealed):
@@ -286,7 +286,7 @@ def _check_signer(execution: Execution, signer: bytes, terms: Terms) -> None:
         raise Refused(Code.WRONG_SIGNER, "not signed by the statement key of the coordinator that assigned it")
 
 
-def _verdict(execution: Execution, event: events.VerdictArrived, at: UnixSeconds, terms: Terms) -> Stepped:
+def _verdict(execution: Execution, event: events.VerdictReceived, at: UnixSeconds, terms: Terms) -> Stepped:
     phase = execution.phase
     _check_signer(execution, event.signer, terms)
     match phase:

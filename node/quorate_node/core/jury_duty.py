@@ -152,7 +152,7 @@ def step(duty: Duty, event: events.JuryEvent | events.Tick, at: UnixSeconds, ran
     match event:
         case events.Reexecuted():
             return _reexecuted(duty, event, random)
-        case events.VoteStood():
+        case events.VoteConfirmed():
             return _enter(duty, Voted(duty.phase.digests, duty.phase.salt)) if isinstance(duty.phase, Voting) else (duty, ())
         case events.VotingEnded():
             return _open(duty, event.reveal_by, at)

@@ -120,14 +120,14 @@ class ProviderCore(Tables):
     def _step(self, item: Input[Event]) -> tuple[Effect, ...]:
         event, at = item.event, item.at
         match event:
-            case events.AssignmentArrived():
+            case events.AssignmentReceived():
                 return self._assigned(event, at)
-            case events.ReceiptArrived():
+            case events.CommitReceiptReceived():
                 lease = self.commits.get(event.receipt.message.commit_hash)
                 if lease is None:
                     raise Refused(Code.UNKNOWN, "receipt: of a Commit that was not signed here")
                 return self._on_execution(lease, event, item)
-            case events.CommitSetArrived() | events.VerdictArrived() | events.StopArrived():
+            case events.CommitSetReceived() | events.VerdictReceived() | events.StopReceived():
                 self._check_known(event)
                 return self._on_execution(event.lease, event, item)
             case (
@@ -145,14 +145,14 @@ class ProviderCore(Tables):
                 return self._tick(item)
             case events.CaseOpened() | events.JuryDrawn():
                 return self._court(event)
-            case events.CaseDecided() | events.Reexecuted() | events.VoteStood() | events.VotingEnded():
+            case events.CaseDecided() | events.Reexecuted() | events.VoteConfirmed() | events.VotingEnded():
                 return self._on_duty(event.case_id, event, item)
             case _:
                 return self._own(event, at)
 
-    def _own(self, event: "events.StatementArrived | events.OwnEvent", at: UnixSeconds) -> tuple[Effect, ...]:
+    def _own(self, event: "events.StatementReceived | events.OwnEvent", at: UnixSeconds) -> tuple[Effect, ...]:
         match event:
-            case events.StatementArrived():
+            case events.StatementReceived():
                 return self._statement(event)
             case events.OfferDue():
                 seq = self.facts.offer_seq + 1
@@ -170,7 +170,7 @@ class ProviderCore(Tables):
                 if event.final <= (self.claimed.get(event.coordinator) or 0):
                     return ()
                 return (effects.SendClaim(event.coordinator, event.epoch, event.final),)
-            case events.ClaimStood():
+            case events.ClaimConfirmed():
                 before = self.claimed.get(event.coordinator) or 0
                 self.claimed[event.coordinator] = Amount(max(event.amount, before))
                 return ()
@@ -193,7 +193,7 @@ class ProviderCore(Tables):
 
     # ------------------------------------------------------------------------------------------------------- executions
 
-    def _assigned(self, event: events.AssignmentArrived, at: UnixSeconds) -> tuple[Effect, ...]:
+    def _assigned(self, event: events.AssignmentReceived, at: UnixSeconds) -> tuple[Effect, ...]:
         assignment, terms = event.assignment.message, self.terms
         if terms.statement_keys.get(assignment.coordinator) != event.signer:
             raise Refused(Code.WRONG_SIGNER, "assignment: not signed by the statement key of a coordinator served here")
@@ -220,7 +220,7 @@ class ProviderCore(Tables):
         assert not begun.occupies_slot or used <= terms.count(assignment.host_class), "I2: more running leases than slots"
         return (*due, *self._forget(self.declined, surplus))
 
-    def _answer(self, event: events.AssignmentArrived, at: UnixSeconds, quoted_run: int) -> tuple[bidding.No | None, UnixSeconds]:
+    def _answer(self, event: events.AssignmentReceived, at: UnixSeconds, quoted_run: int) -> tuple[bidding.No | None, UnixSeconds]:
         assignment, never = event.assignment.message, UnixSeconds(0)
         if self.facts.is_draining:
             return bidding.No(DeclineReason.DRAINING, "the owner wants no new work"), never
@@ -235,14 +235,14 @@ class ProviderCore(Tables):
         start_by = capacity.slot_frees_at(self.terms, assignment.host_class, live, quoted_run, at)
         return bidding.No(DeclineReason.BUSY, f"every run slot is taken until about {start_by}"), start_by
 
-    def _check_known(self, event: events.CommitSetArrived | events.VerdictArrived | events.StopArrived) -> None:
+    def _check_known(self, event: events.CommitSetReceived | events.VerdictReceived | events.StopReceived) -> None:
         found = self.executions.get(event.lease)
         if found is None:
-            is_late = event.lease in self.settled and not isinstance(event, events.CommitSetArrived)
-            if is_late and (isinstance(event, events.StopArrived) or event.signer in self.terms.statement_keys.values()):
+            is_late = event.lease in self.settled and not isinstance(event, events.CommitSetReceived)
+            if is_late and (isinstance(event, events.StopReceived) or event.signer in self.terms.statement_keys.values()):
                 return  # a final verdict after a provisional one, or a Stop of what is over: nothing is left to change
             raise Refused(Code.UNKNOWN, "no such assignment here")
-        if isinstance(event, events.StopArrived) and found.coordinator != event.coordinator:
+        if isinstance(event, events.StopReceived) and found.coordinator != event.coordinator:
             raise Refused(Code.NOT_YOURS, "stop: of another coordinator's assignment")
 
     def _on_execution(self, lease: Hash32, event: events.ExecutionEvent, item: Input[Event]) -> tuple[Effect, ...]:
@@ -345,7 +345,7 @@ class ProviderCore(Tables):
 
     # ------------------------------------------------------------------------------------------------------------ money
 
-    def _statement(self, event: events.StatementArrived) -> tuple[Effect, ...]:
+    def _statement(self, event: events.StatementReceived) -> tuple[Effect, ...]:
         message, before = event.statement.message, self.statements.get(event.coordinator)
         if self.terms.statement_keys.get(event.coordinator) != event.signer:
             raise Refused(Code.WRONG_SIGNER, "statement: not signed by the coordinator's statement key")
@@ -363,7 +363,7 @@ class ProviderCore(Tables):
         return ()
 
 
-def _no_room(event: events.AssignmentArrived, live: tuple[Execution, ...]) -> bidding.No | None:
+def _no_room(event: events.AssignmentReceived, live: tuple[Execution, ...]) -> bidding.No | None:
     asked = capacity.store_bytes(event.spec, live)
     if asked <= event.store_room:
         return None

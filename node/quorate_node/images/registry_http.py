@@ -2,7 +2,7 @@
 
 The engine is not asked to pull. It would send the logins of the owner, follow a registry into the owner's own network, unpack whatever
 comes, and go on for as long as the registry drips; none of that can be bounded from outside. Here the address that was checked is the
-one that is connected to, at every redirect anew, and each receive looks at the clock (`PacedSocket`).
+one that is connected to, at every redirect anew, and each receive looks at the clock (`DeadlineSocket`).
 The registry's HTTP API, version 2 (https://distribution.github.io/distribution/spec/api/), with the anonymous token of public ones
 (https://distribution.github.io/distribution/spec/auth/token/).
 """
@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 from quorate_content.content_limits import Cut
 from quorate_content.threads import Stop
-from quorate_content.transfer.deadline_socket import PacedSocket
+from quorate_content.transfer.deadline_socket import DeadlineSocket
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.http.client_networks import address_of, is_public
@@ -126,7 +126,7 @@ class RegistryHttp:
             headers["Authorization"] = f"Bearer {self._token}"
         target = (place.path or "/") + (f"?{place.query}" if place.query else "")
         connection = http.client.HTTPConnection(place.hostname or "", place.port)  # only writes and reads: the socket is ours
-        connection.sock = paced = PacedSocket(self._connected(place), self._stop, self._pace.silence_seconds, may_drip=False)
+        connection.sock = paced = DeadlineSocket(self._connected(place), self._stop, self._pace.silence_seconds, may_drip=False)
         try:
             connection.request("GET", target, headers={**headers, "Host": place.netloc})
             with connection.getresponse() as response:

@@ -10,12 +10,12 @@ from contextlib import suppress
 from subprocess import SubprocessError
 from typing import assert_never
 
-from quorate_node.chain.jury_and_claims import Courtroom
+from quorate_node.chain.jury_and_claims import JuryService
 from quorate_node.core import effects, events, execution
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.jobs.job_runner import Workbench
-from quorate_node.keys.operator_keys import Keyring, under_any
-from quorate_node.messaging.announcements import Herald
+from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.keys.operator_keys import OperatorKeys, under_any
+from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.coordinator_client import Coordinator
 from quorate_node.messaging.frame_handler import Submits
 from quorate_protocol.messages import frames
@@ -35,15 +35,15 @@ LOG_CHUNK_BYTES = frames.LOG_TEXT_MAX // 4
 _logger = logging.getLogger(__name__)
 
 
-class Performer:
+class EffectPerformer:
     """Carries out effects of the provider's core."""
 
     def __init__(
-        self, core: ProviderCore, workbench: Workbench, coordinators: Mapping[Address, Coordinator], peers: Mapping[Address, Peers],
-        ring: Keyring, herald: Herald, courtroom: Courtroom, clock: Clock,
+        self, core: ProviderCore, job_runner: JobRunner, coordinators: Mapping[Address, Coordinator], peers: Mapping[Address, Peers],
+        ring: OperatorKeys, announcements: Announcements, jury_service: JuryService, clock: Clock,
     ) -> None:  # fmt: skip
-        self._core, self._bench, self._coordinators, self._peers = core, workbench, coordinators, peers
-        self._ring, self._herald, self._courtroom, self._clock = ring, herald, courtroom, clock
+        self._core, self._bench, self._coordinators, self._peers = core, job_runner, coordinators, peers
+        self._ring, self._announcements, self._jury_service, self._clock = ring, announcements, jury_service, clock
         self._actor: Submits | None = None
 
     def attach(self, actor: Submits) -> None:
@@ -66,9 +66,9 @@ class Performer:
     async def _perform(self, effect: effects.Effect) -> None:
         match effect:
             case effects.SendOffer():
-                await self._herald.send_offer(effect.seq, effect.expires, self._core.facts.offer_seq)
+                await self._announcements.send_offer(effect.seq, effect.expires, self._core.facts.offer_seq)
             case effects.SendVote() | effects.SendJuryReveal() | effects.SendClaim() | effects.Reexecute() | effects.WithdrawCredit():
-                await self._courtroom.perform(effect, self.submit)
+                await self._jury_service.perform(effect, self.submit)
             case effects.StopTask():
                 await self._bench.executor.stop(effect.lease.hex())
             case effects.RemoveTask():

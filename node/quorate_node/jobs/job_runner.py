@@ -36,7 +36,7 @@ class Output:
     note: str
 
 
-class Workbench:
+class JobRunner:
     """One machine's hands. `classes`: the host classes offered, for their determinism environments."""
 
     def __init__(

@@ -40,7 +40,7 @@ class Validities:
     keys: tuple[Validity, ...] = ()
 
 
-class Keyring:
+class OperatorKeys:
     """The operator keys of one provider. One task of the daemon tells it what the chain says; everybody who signs asks it."""
 
     def __init__(self, keys: ProviderKeys, file: Path | None = None) -> None:
@@ -145,7 +145,7 @@ class Keyring:
 class Speaker:
     """`ports.Signer` of the hellos to one coordinator: `address` is the key that signed last."""
 
-    def __init__(self, ring: Keyring, coordinator: Address) -> None:
+    def __init__(self, ring: OperatorKeys, coordinator: Address) -> None:
         self._ring, self._coordinator = ring, coordinator
         self.address = ring.current.address
 

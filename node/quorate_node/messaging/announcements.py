@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from quorate_node.core.terms import Terms
-from quorate_node.keys.operator_keys import Keyring, under_any
+from quorate_node.keys.operator_keys import OperatorKeys, under_any
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, Hardware, Offer, OfferEnvelope
@@ -31,10 +31,10 @@ class Advert:
     addresses: tuple[str, ...]
 
 
-class Herald:
+class Announcements:
     """Signs and sends offers and heartbeats."""
 
-    def __init__(self, terms: Terms, advert: Callable[[], Advert], peers: Mapping[Address, Peers], ring: Keyring, clock: Clock) -> None:
+    def __init__(self, terms: Terms, advert: Callable[[], Advert], peers: Mapping[Address, Peers], ring: OperatorKeys, clock: Clock) -> None:
         self._terms, self._advert, self._peers, self._ring, self._clock = terms, advert, peers, ring, clock
         self._beat = 0
 

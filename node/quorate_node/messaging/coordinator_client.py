@@ -16,7 +16,7 @@ from quorate_content.transfer.fetch import Source
 from quorate_content.transfer.staging_routes import upload_file
 from quorate_contracts import trusted_deployment
 from quorate_contracts.deploy import Deployment
-from quorate_node.keys.operator_keys import Keyring, under_any
+from quorate_node.keys.operator_keys import OperatorKeys, under_any
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.bearer import Bearer, make_token
 from quorate_protocol.limits import BY_NAME, DEVNET
@@ -131,7 +131,7 @@ async def get_json(session: aiohttp.ClientSession, url: str, headers: dict[str, 
 class Coordinator:
     """HTTP to one coordinator, as one provider."""
 
-    def __init__(self, url: str, info: InfoView, session: aiohttp.ClientSession, provider: Address, ring: Keyring, clock: Clock) -> None:
+    def __init__(self, url: str, info: InfoView, session: aiohttp.ClientSession, provider: Address, ring: OperatorKeys, clock: Clock) -> None:
         self.url, self.info = url.rstrip("/"), info
         self._session, self._provider, self._ring, self._clock = session, provider, ring, clock
 

@@ -27,7 +27,7 @@ class Submits(Protocol):
         """Durable when it returns."""
 
 
-class Inbox:
+class FrameHandler:
     """Handler of one coordinator's frames. Every answer means: taken note of durably."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Inbox:
     async def handle(self, sender: str, data: bytes) -> bytes:
         """`ports.Handler`: raises Refused as the rules do. The connection is this coordinator's, so `sender` adds nothing."""
         event = self.event(frames.decode(data))
-        if isinstance(event, events.AssignmentArrived) and self._store_room is not None:
+        if isinstance(event, events.AssignmentReceived) and self._store_room is not None:
             event = replace(event, store_room=await self._store_room())
         try:
             await self._actor.submit(event)
@@ -53,7 +53,7 @@ class Inbox:
                 who, signed = f"coordinator 0x{self._coordinator.hex()}", data[:TOLD_BYTES].decode(errors="backslashreplace")
                 _logger.error("%s has signed otherwise before: %s. Keep this line, it is evidence: %s", who, refused.detail, signed)
             raise
-        if isinstance(event, events.VerdictArrived) and event.lease in event.verdict.message.faulted:
+        if isinstance(event, events.VerdictReceived) and event.lease in event.verdict.message.faulted:
             # Said here, because a held job may be found wrong long after its lease was forgotten.
             _logger.warning("lease %s: %s; look at `quorate node check`, and at this machine's memory", event.lease.hex(), FAULTED)
         return frames.encode(frames.Ok())
@@ -63,17 +63,17 @@ class Inbox:
         match frame:
             case frames.AssignmentSent():
                 signer, is_rotating = self._signer(frame.assignment), not self._may_take_work()
-                return events.AssignmentArrived(frame.assignment, frame.spec, frame.sources, signer, is_rotating)
+                return events.AssignmentReceived(frame.assignment, frame.spec, frame.sources, signer, is_rotating)
             case frames.ReceiptSent():
-                return events.ReceiptArrived(frame.receipt, self._signer(frame.receipt))
+                return events.CommitReceiptReceived(frame.receipt, self._signer(frame.receipt))
             case frames.CommitSetSent():
-                return events.CommitSetArrived(frame.assignment_hash, frame.commit_set, self._signer(frame.commit_set))
+                return events.CommitSetReceived(frame.assignment_hash, frame.commit_set, self._signer(frame.commit_set))
             case frames.VerdictSent():
-                return events.VerdictArrived(frame.assignment_hash, frame.verdict, self._signer(frame.verdict))
+                return events.VerdictReceived(frame.assignment_hash, frame.verdict, self._signer(frame.verdict))
             case frames.StatementSent():
-                return events.StatementArrived(self._coordinator, frame.statement, self._signer(frame.statement))
+                return events.StatementReceived(self._coordinator, frame.statement, self._signer(frame.statement))
             case frames.StopSent():
-                return events.StopArrived(frame.assignment_hash, frame.stop, self._coordinator)
+                return events.StopReceived(frame.assignment_hash, frame.stop, self._coordinator)
             case _:
                 raise Refused(Code.UNSUPPORTED, f"{type(frame).__name__} is not for a provider")
 

@@ -14,7 +14,7 @@ from quorate_protocol.messages.signed import Statement
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Seconds
-from quorate_runtime.peers.websocket_peers import WsDialer
+from quorate_runtime.peers.websocket_peers import WebSocketDialer
 
 POLL_SECONDS = 0.5
 SEND_SECONDS = Seconds(10)
@@ -23,11 +23,11 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Showing:
+class StatementEcho:
     """One task."""
 
     newest: Callable[[Address], Envelope[Statement] | None]  # of a coordinator
-    dialers: Mapping[Address, WsDialer]
+    dialers: Mapping[Address, WebSocketDialer]
     clock: Clock
     _shown: dict[Address, int] = field(default_factory=dict)  # at which connection
 
@@ -39,7 +39,7 @@ class Showing:
                     await self._show(address, dialer)
             await self.clock.sleep(POLL_SECONDS)
 
-    async def _show(self, coordinator: Address, dialer: WsDialer) -> None:
+    async def _show(self, coordinator: Address, dialer: WebSocketDialer) -> None:
         connection, newest = dialer.connections, self.newest(coordinator)
         if newest is not None:
             try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.messaging.announcements import Herald
+from quorate_node.messaging.announcements import Announcements
 from quorate_node.messaging.frame_handler import Submits
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.ports import Clock
@@ -24,8 +24,8 @@ _logger = logging.getLogger(__name__)
 class Leaving:
     """Drains, and remembers on disk that it was not the owner who asked for it: the next start takes work again."""
 
-    def __init__(self, core: ProviderCore, actor: Submits, herald: Herald, clock: Clock, marker: Path) -> None:
-        self._core, self._actor, self._herald, self._clock, self._marker = core, actor, herald, clock, marker
+    def __init__(self, core: ProviderCore, actor: Submits, announcements: Announcements, clock: Clock, marker: Path) -> None:
+        self._core, self._actor, self._announcements, self._clock, self._marker = core, actor, announcements, clock, marker
         self._has_begun = False  # before, the journal is replayed: nobody was told anything, and what the owner asked for is unknown
 
     async def announce(self) -> None:
@@ -39,11 +39,11 @@ class Leaving:
         newest = self._core.facts.offer_seq
         try:
             # Beside the outbox, which nobody waits for: the daemon ends when this returns.
-            await self._herald.send_offer(Sequence(newest), WITHDRAWN, newest)
+            await self._announcements.send_offer(Sequence(newest), WITHDRAWN, newest)
         except Unavailable as error:
             # Not re-raised: one that is away hears no heartbeats either, and forgets this provider by itself.
             _logger.info("not every coordinator knows that this provider leaves: %s", error)
-        await self._herald.send_heartbeat(self._core.free_slots())
+        await self._announcements.send_heartbeat(self._core.free_slots())
 
     async def drain(self) -> None:
         """Until nothing runs here. Whoever waits sets the bound."""

@@ -14,7 +14,7 @@ from quorate_runtime.process.health import Board, chain_problem, disk_problem
 LOOK_SECONDS = 5.0
 
 
-class Lookout:
+class HealthMonitor:
     """One task of the daemon. `chain_url` is for the sentence only."""
 
     def __init__(

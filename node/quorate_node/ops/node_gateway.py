@@ -16,12 +16,12 @@ from quorate_node.ops.status import Status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.http.error_responses import failures, mark_started
-from quorate_runtime.http.listener import Door, DoorBounds, Doorman, closed
+from quorate_runtime.http.listener import Listener, ListenerLimits, ListenerProtocol, closed
 
 TOKEN_HEADER = "X-Quorate-Token"
 TOKEN_FILE = "control-token"
 TOKEN_CHARACTERS = 64
-DOOR = DoorBounds(connections_max=1_024, address_connections_max=128)
+DOOR = ListenerLimits(connections_max=1_024, address_connections_max=128)
 
 
 class Gateway:
@@ -42,7 +42,7 @@ class Gateway:
         """Binds; Unavailable when the port is taken."""
         await self._runner.setup()
         try:
-            await Door(self._runner, host, port, Doorman(DOOR)).start()
+            await Listener(self._runner, host, port, ListenerProtocol(DOOR)).start()
         except OSError as error:
             raise closed(host, port, error) from error
         self.url = f"http://{host}:{self._runner.addresses[0][1]}"

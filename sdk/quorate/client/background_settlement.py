@@ -7,7 +7,7 @@ voucher is signed at the next contact.
 import asyncio
 
 from quorate.client.client_ledger import Entry
-from quorate.client.session import Desk
+from quorate.client.session import ClientSession
 from quorate.errors import EvidenceError, QuorateError, RefusedError, UnavailableError
 from quorate.trust.charge_verification import Agreement
 from quorate.trust.witnessing import consider
@@ -37,11 +37,11 @@ def is_over(view: RunView) -> bool:
     return view.verdict is not None or view.phase.lower() == ENDED_PHASE
 
 
-class Attendance:
+class BackgroundSettlement:
     """The task and what it knows. `changed(job_id)` lets a run wait for news instead of asking."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, client_session: ClientSession) -> None:
+        self._client_session = client_session
         self._after = Sequence(0)
         self._agreements: dict[Hash32, Agreement] = {}
         self._news: dict[Hash32, asyncio.Event] = {}
@@ -50,7 +50,7 @@ class Attendance:
 
     async def run(self) -> None:
         """Works for ever, until cancelled: follows events, and settles what has ended beside it, so that a witness is never late."""
-        for job_id in self._desk.ledger.open_jobs(self._desk.pins.coordinator)[:ENDED_MAX]:
+        for job_id in self._client_session.ledger.open_jobs(self._client_session.pins.coordinator)[:ENDED_MAX]:
             self._ended.put_nowait(job_id)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
@@ -62,20 +62,20 @@ class Attendance:
         while True:
             try:
                 await self._resend_voucher()
-                async for event in self._desk.api.events(None, self._after):
+                async for event in self._client_session.api.events(None, self._after):
                     failures = 0
                     await self._take(event)
                     self._after = event.seq
             except UnavailableError as error:
                 # Not re-raised: the coordinator may be restarting. Nothing is lost meanwhile, and waiting runs ask for themselves.
                 if failures == len(RECONNECT_SECONDS):
-                    self._desk.notice(f"attached again as soon as it answers: {error}")
+                    self._client_session.notice(f"attached again as soon as it answers: {error}")
                 failures += 1
             except QuorateError as error:
                 # Not re-raised: refused, or evidence that does not verify. The person is told; other runs still need attending.
-                self._desk.notice(str(error))
+                self._client_session.notice(str(error))
                 failures += 1
-            await self._desk.clock.sleep(RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)])
+            await self._client_session.clock.sleep(RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)])
 
     def news(self, job_id: Hash32) -> asyncio.Event:
         """Set whenever something that may end the run happened; whoever waits clears it."""
@@ -96,11 +96,11 @@ class Attendance:
                 return agreement
             if view.charged > agreement.charged:
                 told, allowed = view.charged, agreement.charged
-                self._desk.notice(f"charge: {told} was charged, the evidence allows {allowed}; only that is vouched for")
+                self._client_session.notice(f"charge: {told} was charged, the evidence allows {allowed}; only that is vouched for")
             if len(self._agreements) >= SETTLED_MAX:
                 self._agreements.pop(next(iter(self._agreements)))
             crash_point("client.before-settle")
-            self._desk.ledger.settle(view.job_id, Amount(min(view.charged, agreement.charged)))
+            self._client_session.ledger.settle(view.job_id, Amount(min(view.charged, agreement.charged)))
             crash_point("client.after-settle")
             self._agreements[view.job_id] = agreement
             await self._vouch()
@@ -109,9 +109,9 @@ class Attendance:
     async def note_uncharged(self, view: RunView) -> None:
         """A run that ended without a verdict costs nothing; anything else is not vouched for."""
         if view.charged == 0:
-            self._desk.ledger.settle(view.job_id, Amount(0))
+            self._client_session.ledger.settle(view.job_id, Amount(0))
         else:
-            self._desk.notice(f"charge: {view.charged} for a run without a verdict; it is not vouched for")
+            self._client_session.notice(f"charge: {view.charged} for a run without a verdict; it is not vouched for")
 
     async def _take(self, event: JobEvent) -> None:
         if event.name == "committed" and event.commit is not None:
@@ -126,23 +126,23 @@ class Attendance:
     async def _settle_ended(self) -> None:
         while True:
             job_id = await self._ended.get()
-            entry = self._desk.ledger.entry(job_id)
+            entry = self._client_session.ledger.entry(job_id)
             if entry is None or entry.charged is not None:
                 continue
             try:
                 await self._settle_one(job_id, entry.order.expiry)
             except QuorateError as error:
                 # Not re-raised: other runs go on. Nothing is vouched for, and whoever waits for this run's result gets the error.
-                self._desk.notice(f"run 0x{job_id.hex()[:12]}: {error}")
+                self._client_session.notice(f"run 0x{job_id.hex()[:12]}: {error}")
 
     async def _settle_one(self, job_id: Hash32, expiry: int) -> None:
         try:
-            view = await self._desk.api.run(job_id)
+            view = await self._client_session.api.run(job_id)
         except RefusedError as error:
             # An order that never arrived, and by now never can: it costs nothing.
-            if error.code != Code.UNKNOWN.value or self._desk.clock.now() < expiry:
+            if error.code != Code.UNKNOWN.value or self._client_session.clock.now() < expiry:
                 raise
-            self._desk.ledger.forget(job_id)
+            self._client_session.ledger.forget(job_id)
             return
         if view.verdict is not None:
             await self.settle(view)
@@ -150,62 +150,62 @@ class Attendance:
             await self.note_uncharged(view)
 
     async def _witness(self, event: JobEvent) -> None:
-        desk, commit = self._desk, event.commit
-        entry = desk.ledger.entry(event.job_id)
+        client_session, commit = self._client_session, event.commit
+        entry = client_session.ledger.entry(event.job_id)
         if commit is None or entry is None or entry.charged is not None:
             return
         try:
             ack = await self._ask_ack(entry) if entry.ack is None else envelope.decode(entry.ack, Ack).message
         except (EvidenceError, RefusedError) as error:
             # Not re-raised: other runs still need attending, and this one is audited at worst.
-            desk.notice(f"run 0x{event.job_id.hex()[:12]}: commit not witnessed: {error}")
+            client_session.notice(f"run 0x{event.job_id.hex()[:12]}: commit not witnessed: {error}")
             return
-        pins = desk.pins
+        pins = client_session.pins
         spec = job_spec.decode(entry.spec)
-        answer = consider(commit, ack, spec, pins.beacon, desk.clock.now(), pins.domain, recover, desk.ledger.witnessing)
+        answer = consider(commit, ack, spec, pins.beacon, client_session.clock.now(), pins.domain, recover, client_session.ledger.witnessing)
         if isinstance(answer, str):
             # Old commits of a replayed history are no news.
-            if desk.clock.now() - event.at < 60:
-                desk.notice(f"run 0x{event.job_id.hex()[:12]}: commit not witnessed: {answer}")
+            if client_session.clock.now() - event.at < 60:
+                client_session.notice(f"run 0x{event.job_id.hex()[:12]}: commit not witnessed: {answer}")
             return
         try:
             crash_point("client.before-witness")
-            await desk.api.witness(seal(pins.domain, answer, desk.profile.session.sign))
+            await client_session.api.witness(seal(pins.domain, answer, client_session.profile.session.sign))
             crash_point("client.after-witness")
-            desk.ledger.witness_taken(commit.message.assignment_hash)
+            client_session.ledger.witness_taken(commit.message.assignment_hash)
         except RefusedError as error:
             # Not re-raised: too late, or another program of this profile was first; the job is audited at worst.
-            desk.notice(f"run 0x{event.job_id.hex()[:12]}: witness refused: {error}")
+            client_session.notice(f"run 0x{event.job_id.hex()[:12]}: witness refused: {error}")
 
     async def _ask_ack(self, entry: Entry) -> Ack:
         """The Ack of an order that was taken while its answer was lost: the same order again gives the same one. Without it nothing is
         witnessed, and the client would pay for an audit.
         """
-        desk = self._desk
+        client_session = self._client_session
         session = envelope.decode(entry.session, Session)
-        answer = await desk.api.submit(Submission(desk.seal_order(entry.order), session, job_spec.decode(entry.spec)))
-        desk.check_ack(entry.job_id, entry.order, answer)
-        desk.ledger.acknowledge(entry.job_id, envelope.encode(answer.ack))
+        answer = await client_session.api.submit(Submission(client_session.seal_order(entry.order), session, job_spec.decode(entry.spec)))
+        client_session.check_ack(entry.job_id, entry.order, answer)
+        client_session.ledger.acknowledge(entry.job_id, envelope.encode(answer.ack))
         return answer.ack.message
 
     async def _evidence(self, view: RunView) -> Agreement:
         for attempt in range(RECEIPT_TRIES):
             try:
-                return await self._desk.agreement(view)
+                return await self._client_session.agreement(view)
             except RefusedError as error:
                 # The receipt is stored just after the verdict is told.
                 if error.code not in NOT_THERE_YET or attempt == RECEIPT_TRIES - 1:
                     raise
-                await self._desk.clock.sleep(RECEIPT_RETRY_SECONDS)
+                await self._client_session.clock.sleep(RECEIPT_RETRY_SECONDS)
         raise AssertionError("the loop returns or raises")
 
     async def _vouch(self) -> None:
-        desk = self._desk
-        session = desk.newest_session()
+        client_session = self._client_session
+        session = client_session.newest_session()
         if session is None:
             return
         crash_point("client.before-draft")
-        voucher = desk.ledger.draft_voucher(desk.client, desk.pins.coordinator, session.message.up_to)
+        voucher = client_session.ledger.draft_voucher(client_session.client, client_session.pins.coordinator, session.message.up_to)
         if voucher is None:
             return
         crash_point("client.after-draft")
@@ -216,36 +216,36 @@ class Attendance:
         except RefusedError as error:
             # Not re-raised: another program of this profile sent a newer one, or the coordinator disagrees; the latter is told, not hidden.
             if error.code != Code.STALE.value:
-                desk.notice(f"voucher refused: {error}")
-            elif desk.ledger.last_voucher(desk.client, desk.pins.coordinator) == voucher:
-                desk.notice(f"voucher refused: {error}: {COPIED}")
+                client_session.notice(f"voucher refused: {error}")
+            elif client_session.ledger.last_voucher(client_session.client, client_session.pins.coordinator) == voucher:
+                client_session.notice(f"voucher refused: {error}: {COPIED}")
 
     async def _resend_voucher(self) -> None:
-        desk = self._desk
+        client_session = self._client_session
         try:
             await self._vouch()  # for what was checked and not signed for when this program was killed
         except EvidenceError as error:
             # Not re-raised: it is told, and runs go on being attended.
-            desk.notice(str(error))
-        last = desk.ledger.last_voucher(desk.client, desk.pins.coordinator)
+            client_session.notice(str(error))
+        last = client_session.ledger.last_voucher(client_session.client, client_session.pins.coordinator)
         if last is None:
             return
-        account = await desk.api.account(desk.client)
+        account = await client_session.api.account(client_session.client)
         if account.vouched < last.cumulative <= account.charged:
             try:
                 await self._send(last)
             except RefusedError as error:
                 # Not re-raised: it is told, with what helps, and runs go on being attended.
-                desk.notice(f"voucher refused: {error}")
+                client_session.notice(f"voucher refused: {error}")
 
     async def _send(self, voucher: Voucher) -> None:
         """Sends a voucher; once more under a new session when the last one ends too soon for an epoch."""
-        desk = self._desk
-        signed = seal(desk.pins.domain, voucher, desk.profile.session.sign)
+        client_session = self._client_session
+        signed = seal(client_session.pins.domain, voucher, client_session.profile.session.sign)
         try:
-            await desk.api.voucher(signed)
+            await client_session.api.voucher(signed)
         except RefusedError as error:
             if error.code != Code.EXPIRED.value:
                 raise
-            await desk.api.session(desk.session_for(Amount(0)))
-            await desk.api.voucher(signed)
+            await client_session.api.session(client_session.session_for(Amount(0)))
+            await client_session.api.voucher(signed)

@@ -15,7 +15,7 @@ from typing import TypeVar
 import aiohttp
 
 from quorate.client.sse import server_events
-from quorate.client.timeouts import ANSWER_SECONDS, STALL_SECONDS, STORED_SECONDS, STREAM_SECONDS, Pace, Patience, Waiting
+from quorate.client.timeouts import ANSWER_SECONDS, STALL_SECONDS, STORED_SECONDS, STREAM_SECONDS, Pace, Timeouts, Waiting
 from quorate.errors import EvidenceError, QuorateError, UnavailableError, UsageError, from_answer
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import envelope
@@ -44,7 +44,7 @@ OFFERS_PAGE, OFFER_PAGES_MAX = 1_000, 200
 TRIES = 3
 RETRY_SECONDS = 0.3
 PIECE_BYTES = 64 << 10
-TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)  # `Patience` bounds the rest
+TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)  # `Timeouts` bounds the rest
 T = TypeVar("T")
 
 
@@ -80,7 +80,7 @@ class Api:
         self.url = url.rstrip("/")
         self._session = session
         self._token = token
-        self._patience = Patience(self.url, notice)
+        self._timeouts = Timeouts(self.url, notice)
 
     async def info(self) -> InfoView:
         """GET /v1/info"""
@@ -174,7 +174,7 @@ class Api:
         url, headers = f"{self.url}/v1/content/{cid}", self._headers()
         try:
             async with (
-                self._patience.limited(ANSWER_SECONDS),
+                self._timeouts.limited(ANSWER_SECONDS),
                 self._session.head(url, headers=headers, timeout=TIMEOUT, allow_redirects=False) as response,
             ):
                 if response.status == 200:
@@ -192,7 +192,7 @@ class Api:
         for attempt in range(TRIES):
             try:
                 async with (
-                    self._patience.limited(STALL_SECONDS) as waiting,
+                    self._timeouts.limited(STALL_SECONDS) as waiting,
                     self._session.put(
                         url, data=_watched(body(), waiting), headers=headers, timeout=TIMEOUT, allow_redirects=False
                     ) as response,
@@ -246,7 +246,7 @@ class Api:
         headers = self._headers() | ({"Content-Type": "application/json"} if body is not None else {})
         try:
             async with (
-                self._patience.limited(ANSWER_SECONDS),
+                self._timeouts.limited(ANSWER_SECONDS),
                 self._session.request(
                     method, self.url + path, data=body, headers=headers, timeout=TIMEOUT, allow_redirects=False
                 ) as response,
@@ -264,7 +264,7 @@ class Api:
         headers, timeout = self._headers(), aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=silence)
         response: aiohttp.ClientResponse | None = None
         try:
-            async with self._patience.limited(ANSWER_SECONDS):
+            async with self._timeouts.limited(ANSWER_SECONDS):
                 response = await self._session.get(self.url + path, headers=headers, timeout=timeout, allow_redirects=False)
                 refusal = await _bounded(response, ANSWER_BYTES_MAX) if response.status >= 300 else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

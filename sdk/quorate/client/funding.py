@@ -4,7 +4,7 @@ import shlex
 
 from quorate.client.profile import Profile
 from quorate.errors import translated
-from quorate.trust.coordinator_identity import Pins
+from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_contracts.bindings.escrow import Escrow
 from quorate_contracts.bindings.token import Token
 from quorate_protocol.ports import Clock
@@ -19,7 +19,7 @@ DEADLINE_SECONDS = 300.0
 GAS_MIN = 300_000  # of the three transactions together, somewhat more than they take
 
 
-async def fund(profile: Profile, pins: Pins, chain_url: str, amount: Amount, purpose: str, clock: Clock, *, mint: bool = False) -> int:
+async def fund(profile: Profile, pins: CoordinatorIdentity, chain_url: str, amount: Amount, purpose: str, clock: Clock, *, mint: bool = False) -> int:
     """Deposits and allocates to the pinned coordinator; the gas used. The same `purpose` again is only waited for, never done twice.
 
     RefusedError with the contract's reason (too few tokens), UnavailableError when the chain does not answer in time. `mint` asks

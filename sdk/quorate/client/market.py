@@ -10,12 +10,12 @@ from typing import Any, Self
 
 import aiohttp
 
-from quorate.client.background_settlement import Attendance
+from quorate.client.background_settlement import BackgroundSettlement
 from quorate.client.client_ledger import Debt, Entry, Ledger
 from quorate.client.coordinator_api import Api
 from quorate.client.profile import Profile
 from quorate.client.run import Run
-from quorate.client.session import Desk, Notice, ignore_notice
+from quorate.client.session import ClientSession, Notice, ignore_notice
 from quorate.client.signed_requests import job_id_of, make_order, terms
 from quorate.client.transfer import Progress, no_progress, upload_missing
 from quorate.errors import EvidenceError, RefusedError, UnavailableError, UsageError
@@ -76,7 +76,7 @@ class Market:
         self._stack = AsyncExitStack()
         self._attending: asyncio.Task[None] | None = None
         self._account_nonce = Nonce(0)
-        self._opened: Desk | None = None
+        self._opened: ClientSession | None = None
         self.info: InfoView
 
     @staticmethod
@@ -97,10 +97,10 @@ class Market:
             self._session = session
             ledger = Ledger(self._profile.ledger_path)
             self._stack.callback(ledger.close)
-            api = Api(self._url, session, lambda: self._desk.token(), self._notice)  # noqa: PLW0108 - the desk is made of the API
-            self._opened = Desk(api, self._profile, ledger, self._clock, self._notice)
+            api = Api(self._url, session, lambda: self._client_session.token(), self._notice)  # noqa: PLW0108 - the desk is made of the API
+            self._opened = ClientSession(api, self._profile, ledger, self._clock, self._notice)
             await self._meet()
-            self._attendance = Attendance(self._desk)
+            self._background_settlement = BackgroundSettlement(self._client_session)
             return self
         except BaseException:
             await self._stack.aclose()
@@ -117,23 +117,23 @@ class Market:
     async def attach(self) -> None:
         """Starts witnessing and vouching for this client's runs; `submit` and `run` do it by themselves."""
         if self._attending is None or self._attending.done():
-            self._attending = asyncio.create_task(self._attendance.run())
+            self._attending = asyncio.create_task(self._background_settlement.run())
 
     async def offers(self) -> tuple[OfferView, ...]:
         """Live offers."""
-        return await self._desk.api.offers()
+        return await self._client_session.api.offers()
 
     async def classes(self) -> tuple[ClassRow, ...]:
         """The host classes on offer, with their owners; those with most first."""
-        return classes_of(await self._desk.api.offers())
+        return classes_of(await self._client_session.api.offers())
 
     async def account(self) -> AccountView:
         """What this client has allocated, owes and has vouched for, as the coordinator sees it."""
-        return await self._desk.api.account(self._desk.client)
+        return await self._client_session.api.account(self._client_session.client)
 
     async def runs(self) -> tuple[RunView, ...]:
         """This client's runs, as the coordinator lists them."""
-        return await self._desk.api.runs()
+        return await self._client_session.api.runs()
 
     async def plan(self, job: Job) -> Plan:
         """Packs the job and asks what an order would meet. Uploads and signs nothing. `notice` is told of CIDs that no store has."""
@@ -155,29 +155,29 @@ class Market:
 
     async def _submit(self, job: Job, packed: Packed, progress: Progress) -> Run:
         crash_point("client.before-upload")
-        await upload_missing(self._desk.api, packed.uploads, progress)
+        await upload_missing(self._client_session.api, packed.uploads, progress)
         crash_point("client.after-upload")
-        desk, coordinator = self._desk, self._desk.pins.coordinator
-        nonce = Nonce(desk.next_nonce(await self._known_nonce()))
-        order = make_order(job, packed.spec, desk.client, coordinator, nonce, self._clock.now(), self.info.fee_bps)
-        session = desk.session_for(order.budget)
-        job_id = job_id_of(desk.pins.domain, order)
+        client_session, coordinator = self._client_session, self._client_session.pins.coordinator
+        nonce = Nonce(client_session.next_nonce(await self._known_nonce()))
+        order = make_order(job, packed.spec, client_session.client, coordinator, nonce, self._clock.now(), self.info.fee_bps)
+        session = client_session.session_for(order.budget)
+        job_id = job_id_of(client_session.pins.domain, order)
         crash_point("client.before-record")
-        desk.ledger.record(
+        client_session.ledger.record(
             Entry(
                 job_id, job.name, order, packed.spec.encode(), envelope.encode(session), int(self._clock.now()), None, job.outputs
             )
         )  # fmt: skip
         crash_point("client.after-record")
-        await self._hand_in(job_id, Submission(desk.seal_order(order), session, packed.spec))
+        await self._hand_in(job_id, Submission(client_session.seal_order(order), session, packed.spec))
         await self.attach()
-        return Run(desk, self._attendance, job_id, job.name)
+        return Run(client_session, self._background_settlement, job_id, job.name)
 
     async def run(self, name: str | bytes) -> Run:
         """A run of this profile by job id (bytes, 0x-hex or a prefix of at least four digits) or by its newest name."""
         entry = self._find(name)
         await self.attach()
-        return Run(self._desk, self._attendance, entry.job_id, entry.name)
+        return Run(self._client_session, self._background_settlement, entry.job_id, entry.name)
 
     async def map(self, job: Job, params: Iterable[Mapping[str, str]]) -> list[Run]:
         """One run for each set of environment variables, added to the job's own; in order. Every element is a job of its own."""
@@ -187,7 +187,7 @@ class Market:
         await self._tell_owners(job)
         packed = await self._pack(job)
         self._tell_missing(packed)
-        await upload_missing(self._desk.api, packed.uploads, no_progress)
+        await upload_missing(self._client_session.api, packed.uploads, no_progress)
         gate = asyncio.Semaphore(MAP_PARALLEL)
 
         async def one(extra: Mapping[str, str]) -> Run:
@@ -199,18 +199,18 @@ class Market:
 
     def entry(self, job_id: Hash32) -> Entry:
         """This profile's own record of one order."""
-        return self._desk.entry(job_id)
+        return self._client_session.entry(job_id)
 
     def debt(self) -> Debt:
         """What all orders of this profile here were found to have cost, and what the open ones may still cost."""
-        return self._desk.ledger.debt(self._desk.pins.coordinator)
+        return self._client_session.ledger.debt(self._client_session.pins.coordinator)
 
     def entries(self) -> list[Entry]:
         """This profile's own record of its newest 1,000 orders here, newest first."""
-        return self._desk.ledger.entries(self._desk.pins.coordinator)
+        return self._client_session.ledger.entries(self._client_session.pins.coordinator)
 
     @property
-    def _desk(self) -> Desk:
+    def _client_session(self) -> ClientSession:
         if self._opened is None:
             raise UsageError("this Market is not open; use it inside of `async with Market(profile) as market:`")
         return self._opened
@@ -223,7 +223,7 @@ class Market:
         sizes: dict[str, int] = {}
         absent: list[Named] = []
         for named in cids_named(job):
-            stat = await self._desk.api.stat_content(named.cid)
+            stat = await self._client_session.api.stat_content(named.cid)
             if stat.size_bytes is not None:
                 sizes[named.cid] = stat.size_bytes
             if not stat.is_stored:
@@ -233,25 +233,25 @@ class Market:
         return replace(packed, not_stored=tuple(item for item in absent if item.cid not in sent))
 
     async def _plan(self, job: Job, packed: Packed) -> Plan:
-        view = await self._desk.api.plan(PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified, job.host()))
+        view = await self._client_session.api.plan(PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified, job.host()))
         if view.fee_bps != self.info.fee_bps:
             await self._meet()  # it may have been changed since
         if view.fee_bps != self.info.fee_bps:  # the sums that a person is asked about are made with the one, and shown beside the other
             said = f"{view.fee_bps} bps, and {self.info.fee_bps} when it is asked for that alone"
             raise EvidenceError(f"plan: the coordinator says that its fee is {said}; ask again, or change the coordinator")
-        coordinator = self._desk.pins.coordinator
-        order = make_order(job, packed.spec, self._desk.client, coordinator, Nonce(0), self._clock.now(), self.info.fee_bps)
+        coordinator = self._client_session.pins.coordinator
+        order = make_order(job, packed.spec, self._client_session.client, coordinator, Nonce(0), self._clock.now(), self.info.fee_bps)
         missing = 0
         for item in packed.uploads:
-            if not (await self._desk.api.stat_content(item.cid)).is_stored:
+            if not (await self._client_session.api.stat_content(item.cid)).is_stored:
                 missing += item.size_bytes
         sums = terms(job, order, packed.spec, Bps(self.info.fee_bps))
         return Plan(packed, view, missing, sums.worst_charge, sums.budget, await self._class_of(job))
 
     async def _meet(self) -> None:
         """What the coordinator says of itself. EvidenceError when it is not the one that is pinned."""
-        self.info = await self._desk.api.info()
-        self._desk.pins = check_pins(self._profile.pins_path, self.info)
+        self.info = await self._client_session.api.info()
+        self._client_session.pins = check_pins(self._profile.pins_path, self.info)
 
     def _tell_missing(self, packed: Packed) -> None:
         for named in packed.not_stored:
@@ -277,7 +277,7 @@ class Market:
         for attempt in range(SUBMIT_TRIES):
             try:
                 crash_point("client.before-send")
-                answer = await self._desk.api.submit(submission)
+                answer = await self._client_session.api.submit(submission)
                 crash_point("client.after-send")
             except UnavailableError:
                 # The same order again gives the same job, so repeating is safe; the last failure is reported.
@@ -287,19 +287,19 @@ class Market:
                 await self._clock.sleep(SUBMIT_RETRY_SECONDS * 2**attempt)
             except RefusedError:
                 if attempt == 0:  # afterwards an earlier try may have been taken, and only its answer was lost
-                    self._desk.ledger.forget(job_id)
+                    self._client_session.ledger.forget(job_id)
                 else:
                     self._notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
                 raise
             else:
-                self._desk.check_ack(job_id, submission.order.message, answer)
+                self._client_session.check_ack(job_id, submission.order.message, answer)
                 crash_point("client.before-ack")
-                self._desk.ledger.acknowledge(job_id, envelope.encode(answer.ack))
+                self._client_session.ledger.acknowledge(job_id, envelope.encode(answer.ack))
                 crash_point("client.after-ack")
                 return
 
     def _find(self, name: str | bytes) -> Entry:
-        coordinator, ledger = self._desk.pins.coordinator, self._desk.ledger
+        coordinator, ledger = self._client_session.pins.coordinator, self._client_session.ledger
         digits = name.hex() if isinstance(name, bytes) else name.removeprefix("0x").lower()
         is_id = isinstance(name, bytes) or (len(digits) >= PREFIX_MIN and _DIGITS.issuperset(digits))
         found = ledger.beginning(coordinator, digits) if is_id else []

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from quorate.client.background_settlement import RECONNECT_SECONDS, Attendance, is_over
+from quorate.client.background_settlement import RECONNECT_SECONDS, BackgroundSettlement, is_over
 from quorate.client.result import Result
-from quorate.client.session import Desk, Notice, ignore_notice
+from quorate.client.session import ClientSession, Notice, ignore_notice
 from quorate.client.timeouts import TELL_SECONDS
 from quorate.client.transfer import Progress, fetch_output, no_progress
 from quorate.errors import CancelledError, EvidenceError, NotVerifiedError, QuorateError, RefusedError, UnavailableError
@@ -37,9 +37,9 @@ T = TypeVar("T")
 class Run:
     """One run of this client. Made by `Market.submit` and `Market.run`."""
 
-    def __init__(self, desk: Desk, attendance: Attendance, job_id: Hash32, name: str) -> None:
-        self._desk = desk
-        self._attendance = attendance
+    def __init__(self, client_session: ClientSession, background_settlement: BackgroundSettlement, job_id: Hash32, name: str) -> None:
+        self._client_session = client_session
+        self._background_settlement = background_settlement
         self.job_id = job_id
         self.name = name
 
@@ -50,28 +50,28 @@ class Run:
 
     async def status(self) -> RunView:
         """What the coordinator says now; unverified."""
-        return await self._desk.api.run(self.job_id)
+        return await self._client_session.api.run(self.job_id)
 
     async def events(self, after: int = 0) -> AsyncIterator[JobEvent]:
         """The run's history and then its news, until it is decided; survives broken connections, and a stream that says nothing more."""
-        failures, heard_at = 0, self._desk.clock.now()
+        failures, heard_at = 0, self._client_session.clock.now()
         while True:
             try:
-                async with aclosing(self._until_over(self._desk.api.events(self.job_id, after))) as events:
+                async with aclosing(self._until_over(self._client_session.api.events(self.job_id, after))) as events:
                     async for event in events:
-                        failures, after, heard_at = 0, event.seq, self._desk.clock.now()
+                        failures, after, heard_at = 0, event.seq, self._client_session.clock.now()
                         yield event
                         if event.name in LAST_EVENTS:
                             return
                 if is_over(await self.status()):
                     return
-                heard_at = self._desk.clock.now()
+                heard_at = self._client_session.clock.now()
             except UnavailableError:
                 failures += 1
-                is_long = self._desk.clock.now() - heard_at > AWAY_SECONDS  # one that accepts and says nothing fails slowly
+                is_long = self._client_session.clock.now() - heard_at > AWAY_SECONDS  # one that accepts and says nothing fails slowly
                 if failures > 2 * len(RECONNECT_SECONDS) or (is_long and failures > 1):
                     raise
-            await self._desk.clock.sleep(RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)])
+            await self._client_session.clock.sleep(RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)])
 
     async def _until_over(self, source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """A stream's items; when none comes for a while the run's status is asked, so that a stream that fell silent ends with the run."""
@@ -98,11 +98,11 @@ class Run:
 
     async def history(self) -> AsyncIterator[JobEvent]:
         """What has happened so far: the stream until it falls silent."""
-        events, patience = self._desk.api.events(self.job_id, 0), FIRST_EVENT_SECONDS
+        events, timeouts = self._client_session.api.events(self.job_id, 0), FIRST_EVENT_SECONDS
         try:
             for _ in range(HISTORY_MAX):
-                yield await asyncio.wait_for(anext(events), patience)
-                patience = HISTORY_SECONDS
+                yield await asyncio.wait_for(anext(events), timeouts)
+                timeouts = HISTORY_SECONDS
         except (TimeoutError, StopAsyncIteration):  # not re-raised: that was the history
             return
         finally:
@@ -110,27 +110,27 @@ class Run:
 
     async def logs(self, follow: bool = False) -> AsyncIterator[bytes]:
         """Log text; never part of the result."""
-        logs = self._desk.api.logs(self.job_id, follow)
+        logs = self._client_session.api.logs(self.job_id, follow)
         async with aclosing(self._until_over(logs) if follow else logs) as chunks:
             async for chunk in chunks:
                 yield chunk
 
     async def stop(self) -> None:
         """Ends the run now; its elapsed time is paid, and what it wrote so far may still become its result."""
-        stop = Stop(self.job_id, UnixSeconds(int(self._desk.clock.now())))
-        await self._desk.api.stop(seal(self._desk.pins.domain, stop, self._desk.profile.session.sign))
+        stop = Stop(self.job_id, UnixSeconds(int(self._client_session.clock.now())))
+        await self._client_session.api.stop(seal(self._client_session.pins.domain, stop, self._client_session.profile.session.sign))
 
     async def wait(self, waiting: Notice = ignore_notice) -> RunView:
         """The run once it is over. `waiting` is told once what it waits for, when it is not over within seconds."""
-        news = self._attendance.news(self.job_id)
-        began, has_told = self._desk.clock.now(), False
+        news = self._background_settlement.news(self.job_id)
+        began, has_told = self._client_session.clock.now(), False
         try:
             while True:
                 news.clear()
                 view = await self._status_after_all()
                 if is_over(view):
                     return view
-                if not has_told and self._desk.clock.now() - began >= TELL_SECONDS:
+                if not has_told and self._client_session.clock.now() - began >= TELL_SECONDS:
                     has_told = True
                     waiting(self._waited_for(view))
                 try:
@@ -139,11 +139,11 @@ class Run:
                     # Not re-raised: events are a hint; asking again is what finds the end when one was lost.
                     continue
         finally:
-            self._attendance.forget(self.job_id)
+            self._background_settlement.forget(self.job_id)
 
     def _waited_for(self, view: RunView) -> str:
         """State and bounds. Beyond these the client knows none: what a provider quoted for fetching is between it and the coordinator."""
-        entry = self._desk.entry(self.job_id)
+        entry = self._client_session.entry(self.job_id)
         states = Counter(_word(item.phase) for item in view.executions)
         shown = ", ".join(f"{count} {phase}" for phase, count in states.items()) or "no execution yet"
         expiry = datetime.fromtimestamp(entry.order.expiry, UTC)
@@ -160,13 +160,13 @@ class Run:
             try:
                 return await self.status()
             except UnavailableError as error:
-                now = self._desk.clock.now()
+                now = self._client_session.clock.now()
                 if away_since is None:
                     away_since = now
-                    self._desk.notice(f"run {self.id[:14]} goes on: {error}. Asking again for {AWAY_SECONDS:g} s")
+                    self._client_session.notice(f"run {self.id[:14]} goes on: {error}. Asking again for {AWAY_SECONDS:g} s")
                 if now - away_since > AWAY_SECONDS:
                     raise
-                await self._desk.clock.sleep(pause)
+                await self._client_session.clock.sleep(pause)
         raise AssertionError("the pauses do not end")
 
     async def result(self, destination: Path | None = None, progress: Progress = no_progress, waiting: Notice = ignore_notice) -> Result:
@@ -178,13 +178,13 @@ class Run:
         """
         view = await self.wait(waiting)
         if view.verdict is None:
-            await self._attendance.note_uncharged(view)
+            await self._background_settlement.note_uncharged(view)
             raise NotVerifiedError(f"run {self.id[:14]} ended without a result; see `quorate events {self.id[:14]}`")
-        agreement = await self._attendance.settle(view)
+        agreement = await self._background_settlement.settle(view)
         receipt = await asyncio.to_thread(self._keep_receipt, agreement)
         if agreement.verdict.outcome is not Outcome.ACCEPTED:
             raise self._without_result(agreement, receipt)
-        output = destination or self._desk.profile.outputs / self.job_id.hex()
+        output = destination or self._client_session.profile.outputs / self.job_id.hex()
         status, folder = await self._output(agreement, output, destination is None, progress)
         providers = tuple(item.assignment.message.provider for item in agreement.group)
         return Result(
@@ -206,7 +206,7 @@ class Run:
         # An output appears whole or not at all, so a folder of ours that is there is complete.
         if is_ours and await asyncio.to_thread(folder.is_dir):
             return reveal.exit_status, folder
-        spec = job_spec.decode(self._desk.entry(self.job_id).spec)
+        spec = job_spec.decode(self._client_session.entry(self.job_id).spec)
         crash_point("client.before-fetch")
         await self._fetch_any(agreement.group, folder, spec.resources.output_bytes, progress)
         crash_point("client.after-fetch")
@@ -220,7 +220,7 @@ class Run:
             assert reveal is not None, "members of the group are revealed"
             sealed = SealedOutput(item.commit.message.encrypted_output, reveal.salt, reveal.output_digest, reveal.exit_status)
             try:
-                return await fetch_output(self._desk.api, sealed, folder, bytes_max, progress)
+                return await fetch_output(self._client_session.api, sealed, folder, bytes_max, progress)
             except (EvidenceError, RefusedError, UnavailableError) as error:
                 # The next one is tried; the last failure is raised below.
                 failure = error
@@ -228,7 +228,7 @@ class Run:
         raise failure
 
     def _keep_receipt(self, agreement: Agreement) -> Path:
-        folder = self._desk.profile.receipts
+        folder = self._client_session.profile.receipts
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.job_id.hex()}.json"
         crash_point("client.before-receipt")

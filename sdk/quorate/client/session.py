@@ -10,7 +10,7 @@ from quorate.client.coordinator_api import Api
 from quorate.client.profile import Profile
 from quorate.errors import EvidenceError, RefusedError, translated
 from quorate.trust.charge_verification import Agreement, Known, check_ordered, judge
-from quorate.trust.coordinator_identity import Pins
+from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate.trust.receipt_verification import check_round
 from quorate_protocol.crypto.bearer import Bearer, make_token
 from quorate_protocol.messages import envelope, job_spec
@@ -31,7 +31,7 @@ def ignore_notice(_sentence: str) -> None:
 
 
 @dataclass(slots=True)
-class Desk:
+class ClientSession:
     """Shared by everything of one Market; `pins` stands after the first contact."""
 
     api: Api
@@ -39,18 +39,18 @@ class Desk:
     ledger: Ledger
     clock: Clock
     notice: Notice = ignore_notice
-    _pins: Pins | None = None
+    _identity: CoordinatorIdentity | None = None
     _token: tuple[str, float] = field(default=("", 0.0))
 
     @property
-    def pins(self) -> Pins:
+    def pins(self) -> CoordinatorIdentity:
         """The coordinator's identity as pinned."""
-        assert self._pins is not None, "the market was entered"
-        return self._pins
+        assert self._identity is not None, "the market was entered"
+        return self._identity
 
     @pins.setter
-    def pins(self, pins: Pins) -> None:
-        self._pins = pins
+    def pins(self, pins: CoordinatorIdentity) -> None:
+        self._identity = pins
 
     @property
     def client(self) -> Address:
@@ -60,7 +60,7 @@ class Desk:
     def token(self) -> str:
         """Authorization header value, renewed before it expires; "" before first contact. Signed by the account itself."""
         now = self.clock.now()
-        if self._pins is None:
+        if self._identity is None:
             return ""
         if now > self._token[1] - 60:
             expires = UnixSeconds(int(now) + TOKEN_SECONDS)

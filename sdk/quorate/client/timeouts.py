@@ -42,7 +42,7 @@ class Waiting:
         self._teller.cancel()
 
 
-class Patience:
+class Timeouts:
     """Of one client with one coordinator. `notice` is told once whom it waits for, and again only after an answer came."""
 
     def __init__(self, url: str, notice: Callable[[str], None]) -> None:

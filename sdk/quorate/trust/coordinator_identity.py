@@ -20,7 +20,7 @@ TRUSTED = "deployment.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Pins:
+class CoordinatorIdentity:
     """Identity of coordinator, deployment and beacon."""
 
     coordinator: Address
@@ -56,7 +56,7 @@ class Pins:
         return BeaconInfo(self.beacon_key, Seconds(self.beacon_period), self.beacon_genesis)
 
 
-def pins_of(info: InfoView) -> Pins:
+def pins_of(info: InfoView) -> CoordinatorIdentity:
     """What to pin of GET /v1/info. EvidenceError when it names no usable deployment."""
     contracts = info.contracts
     missing = [name for name in ("Stakes", "Escrow", "TestToken") if name not in contracts]
@@ -65,7 +65,7 @@ def pins_of(info: InfoView) -> Pins:
     beacon = info.beacon
     if not (0 < info.chain_id < 2**63 and 0 < beacon.period <= PERIOD_MAX and 0 <= beacon.genesis_time < GENESIS_MAX):
         raise EvidenceError(f"info: chain {info.chain_id}, beacon each {beacon.period} s from {beacon.genesis_time}: there are none such")
-    return Pins(
+    return CoordinatorIdentity(
         coordinator=info.coordinator,
         statement_key=info.statement_key,
         chain_id=info.chain_id,
@@ -79,7 +79,7 @@ def pins_of(info: InfoView) -> Pins:
     )
 
 
-def check_pins(path: Path, info: InfoView) -> Pins:
+def check_pins(path: Path, info: InfoView) -> CoordinatorIdentity:
     """Pins at first contact, compares ever after; before both with the deployment that the profile trusts by a file, if there is one.
 
     EvidenceError names what has changed, or is another.
@@ -96,17 +96,17 @@ def check_pins(path: Path, info: InfoView) -> Pins:
     if not path.exists():
         _pin(path, fresh)
     try:
-        stored = canonical.decode(Pins, path.read_bytes())
+        stored = canonical.decode(CoordinatorIdentity, path.read_bytes())
     except (OSError, Refused) as error:
         remedy = "put a backup of it in its place, or make a new profile: quorate --home FOLDER init"
         raise ProfileError(f"{path}: the coordinator's identity cannot be read: {error}; {remedy}") from error
-    changed = [name for name in Pins.__slots__ if getattr(stored, name) != getattr(fresh, name)]
+    changed = [name for name in CoordinatorIdentity.__slots__ if getattr(stored, name) != getattr(fresh, name)]
     if changed:
         raise EvidenceError(f"the coordinator is not the one this profile knows: {', '.join(changed)} changed ({path.name})")
     return stored
 
 
-def _pin(path: Path, fresh: Pins) -> None:
+def _pin(path: Path, fresh: CoordinatorIdentity) -> None:
     """Writes it down whole or not at all; what another program of the profile pinned meanwhile stands."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:

@@ -34,7 +34,7 @@ from quorate_content.dag.unixfs import V1_2025, Built, FileBuilder
 from quorate_content.dag.walk import Expected, NullSink, Role, Walk
 from quorate_content.store.index import Entry, Move, Need, Owner, owner_of
 from quorate_content.store.locks import FileLock
-from quorate_content.store.store_files import PUT_PREFIX, Shelf
+from quorate_content.store.store_files import PUT_PREFIX, StoreFiles
 from quorate_content.threads import Stop, StreamReader, in_thread
 from quorate_content.transfer.fetch import Source, fetch
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -90,14 +90,14 @@ class ContentStore:
         now: Callable[[], float] = time.time, protects: Callable[[str], Need] | None = None,
     ) -> None:  # fmt: skip
         owner_quota = quota_bytes if owner_quota_bytes is None else owner_quota_bytes
-        self._shelf = Shelf(Path(root), quota_bytes, owner_quota, spare_bytes, now, protects)
+        self._files = StoreFiles(Path(root), quota_bytes, owner_quota, spare_bytes, now, protects)
         self._quota = quota_bytes
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="content")
 
     async def close(self) -> None:
         """Waits for threads and closes the index. Leases must have been released."""
         await asyncio.to_thread(self._threads.shutdown)
-        self._shelf.index.close()
+        self._files.index.close()
 
     # ------------------------------------------------------------------------------------------------------ bringing in
 
@@ -112,7 +112,7 @@ class ContentStore:
         stop, work = Stop(deadline_seconds), PUT_PREFIX + secrets.token_hex(8)
         bounds = replace(Bounds(), bytes_max=self._quota if bytes_max is None else bytes_max)
         owner = owner_of(owner)
-        job = _Put(self._shelf, work, owner, bounds, stop)
+        job = _Put(self._files, work, owner, bounds, stop)
         if isinstance(content, Path):
             source = content
             return await self._bring_in(work, owner, until, stop, lambda: job.copy(source))
@@ -128,7 +128,7 @@ class ContentStore:
         stop, work = Stop(deadline_seconds), PUT_PREFIX + secrets.token_hex(8)
         bounds = replace(Bounds(), bytes_max=bytes_max)
         owner = owner_of(owner)
-        job = _Put(self._shelf, work, owner, bounds, stop)
+        job = _Put(self._files, work, owner, bounds, stop)
         reader = StreamReader(stream, asyncio.get_running_loop(), stop, 2 * bytes_max + bounds.node_bytes_max)
         return await self._bring_in(work, owner, until, stop, lambda: job.read_car(reader, expected_root))
 
@@ -144,73 +144,73 @@ class ContentStore:
         cid = parse(cid) if isinstance(cid, str) else cid
         stop = Stop(deadline_seconds)
         named = tuple(Source(source) if isinstance(source, str) else source for source in sources)
-        job = _Get(self._shelf, cid.as_v1(), owner_of(owner), replace(Bounds(), bytes_max=bytes_max), stop)
+        job = _Get(self._files, cid.as_v1(), owner_of(owner), replace(Bounds(), bytes_max=bytes_max), stop)
         lock, entry = await self._ensure(cid, lambda: job.run(cid, named, progress), stop)
         if entry.size > bytes_max:
             lock.release()
             raise Refused(Code.OVERSIZE, f"{cid} has {entry.size} bytes, at most {bytes_max} are allowed")
-        return Lease(Stat(cid, entry.size), self._shelf.place(cid), lock)
+        return Lease(Stat(cid, entry.size), self._files.place(cid), lock)
 
     # ---------------------------------------------------------------------------------------------------------- keeping
 
     async def pin(self, cid: Cid, owner: str | Owner, until: float | None = None) -> None:
         """Keeps stored content for `owner` until `until`; prolongs, never shortens. `Refused(NOT_STORED | QUOTA)`."""
         async with await self.lease(cid):
-            await in_thread(self._threads, lambda: self._shelf.pin(cid, owner_of(owner), until))
+            await in_thread(self._threads, lambda: self._files.pin(cid, owner_of(owner), until))
 
     async def unpin(self, cid: Cid, owner: str) -> None:
         """Gives up one owner's pin; the content stays until its space is needed."""
-        await in_thread(self._threads, lambda: self._shelf.index.unpin(str(cid.as_v1()), owner))
+        await in_thread(self._threads, lambda: self._files.index.unpin(str(cid.as_v1()), owner))
 
     async def unpin_all(self, owner: str) -> None:
         """Gives up all pins of one owner."""
-        await in_thread(self._threads, lambda: self._shelf.index.unpin_all(owner))
+        await in_thread(self._threads, lambda: self._files.index.unpin_all(owner))
 
     async def stat(self, cid: Cid) -> Stat | None:
         """What is stored under the CID, or None."""
-        entry = await in_thread(self._threads, lambda: self._shelf.entry(cid))
+        entry = await in_thread(self._threads, lambda: self._files.entry(cid))
         return None if entry is None else Stat(cid, entry.size)
 
     async def resolve(self, digest: bytes) -> Cid | None:
         """The stored CID with this digest: messages carry digests, which do not say whether a block is raw or dag-pb."""
-        found = await in_thread(self._threads, lambda: self._shelf.index.find_digest(digest))
+        found = await in_thread(self._threads, lambda: self._files.index.find_digest(digest))
         return None if found is None else parse(found)
 
     async def prolong(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
         """Pins of these (digest, owner) last at least until then, where there are any."""
-        await in_thread(self._threads, lambda: self._shelf.index.prolong(named, until))
+        await in_thread(self._threads, lambda: self._files.index.prolong(named, until))
 
     async def hand_over(self, moves: Sequence[Move]) -> list[bytes]:
         """Kept for others from now on, whatever their quotas; digests of what is not here."""
-        return await in_thread(self._threads, lambda: self._shelf.index.hand_over(moves))
+        return await in_thread(self._threads, lambda: self._files.index.hand_over(moves))
 
     async def owned(self) -> dict[str, int]:
         """Bytes that each owner has pinned or is bringing in."""
-        return await in_thread(self._threads, self._shelf.index.owned)
+        return await in_thread(self._threads, self._files.index.owned)
 
     async def weigh(self, weights: Mapping[str, int]) -> None:
         """New weights of owners."""
-        await in_thread(self._threads, lambda: self._shelf.index.weigh(weights))
+        await in_thread(self._threads, lambda: self._files.index.weigh(weights))
 
     async def used_bytes(self) -> int:
         """Bytes of all objects and of work in progress."""
-        return await in_thread(self._threads, self._shelf.index.used)
+        return await in_thread(self._threads, self._files.index.used)
 
     async def room_bytes(self) -> int:
         """Bytes that could be brought in and kept now: of the quota, and of the disk, of which idle content would yield."""
-        return await in_thread(self._threads, self._shelf.room)
+        return await in_thread(self._threads, self._files.room)
 
     async def gc(self, target_bytes: int) -> int:
         """Evicts idle content, least recently used first, until at most `target_bytes` are used; bytes freed."""
         used = await self.used_bytes()
-        return await in_thread(self._threads, lambda: self._shelf.evict(used - target_bytes)) if used > target_bytes else 0
+        return await in_thread(self._threads, lambda: self._files.evict(used - target_bytes)) if used > target_bytes else 0
 
     # ---------------------------------------------------------------------------------------------------------- reading
 
     async def lease(self, cid: Cid) -> Lease:
         """A lease on what is here; `Refused(NOT_STORED)` otherwise. Never fetches."""
         lock, entry = await self._ensure(cid, None, Stop(60.0))
-        return Lease(Stat(cid, entry.size), self._shelf.place(cid), lock)
+        return Lease(Stat(cid, entry.size), self._files.place(cid), lock)
 
     async def block(self, cid: Cid) -> bytes:
         """The root block of a stored object."""
@@ -220,13 +220,13 @@ class ContentStore:
     async def export_car(self, cid: Cid, from_byte: int = 0, only_root: bool = False) -> AsyncIterator[bytes]:
         """The object's CAR in pieces of about 1 MiB. `from_byte` leaves out a file's leaves that end before it."""
         async with await self.lease(cid) as lease:
-            nodes = await in_thread(self._threads, lambda: self._shelf.nodes(cid))
+            nodes = await in_thread(self._threads, lambda: self._files.nodes(cid))
             pieces = _car_pieces(cid, lease.path, nodes, from_byte, only_root)
             while piece := await in_thread(self._threads, lambda: next(pieces, b"")):
                 yield piece
 
     def _root_block(self, cid: Cid, path: Path) -> bytes:
-        blocks = LocalBlocks(path, self._shelf.nodes(cid))
+        blocks = LocalBlocks(path, self._files.nodes(cid))
         try:
             block = blocks.supply(Expected(cid, ()))
             if block is None:
@@ -241,16 +241,16 @@ class ContentStore:
         alive = await self._lock(work, False, stop)
         try:
             done = await in_thread(self._threads, build, stop)
-            lock, entry = await self._ensure(done.cid, lambda: done.publish(self._shelf, work), stop)
+            lock, entry = await self._ensure(done.cid, lambda: done.publish(self._files, work), stop)
             try:
                 # The reservation ends before the pin begins, so that the owner is not charged twice.
-                await in_thread(self._threads, lambda: self._shelf.index.release(work))
-                await in_thread(self._threads, lambda: self._shelf.pin(done.cid, owner, until))
+                await in_thread(self._threads, lambda: self._files.index.release(work))
+                await in_thread(self._threads, lambda: self._files.pin(done.cid, owner, until))
             finally:
                 lock.release()
             return Stat(done.cid, entry.size)
         finally:
-            await in_thread(self._threads, lambda: self._shelf.discard(work))
+            await in_thread(self._threads, lambda: self._files.discard(work))
             alive.release()
 
     async def _ensure(self, cid: Cid, make: Callable[[], None] | None, stop: Stop) -> tuple[FileLock, Entry]:
@@ -258,23 +258,23 @@ class ContentStore:
         name, tries = str(cid.as_v1()), ENSURE_TRIES
         while tries:
             stop.check()
-            is_here = self._shelf.has(cid)
+            is_here = self._files.has(cid)
             if not is_here and make is None:
                 raise Refused(Code.NOT_STORED, str(cid))
-            if is_here and (lock := self._shelf.try_lock(name, is_shared=True)) is not None:
-                entry = await in_thread(self._threads, lambda: self._shelf.entry(cid))
+            if is_here and (lock := self._files.try_lock(name, is_shared=True)) is not None:
+                entry = await in_thread(self._threads, lambda: self._files.entry(cid))
                 if entry is not None:
                     return lock, entry
                 lock.release()
             # Looked at anew after every pause: a waiter for the exclusive lock would never get it from lease holders.
-            maker = self._shelf.try_lock(name, is_shared=False)
+            maker = self._files.try_lock(name, is_shared=False)
             if maker is None:
                 await asyncio.sleep(LOCK_PAUSE_SECONDS)
                 continue
             tries -= 1
             try:
-                if self._shelf.has(cid):
-                    await in_thread(self._threads, lambda: self._shelf.adopt(cid))
+                if self._files.has(cid):
+                    await in_thread(self._threads, lambda: self._files.adopt(cid))
                 elif make is not None:
                     await in_thread(self._threads, make, stop)
             finally:
@@ -283,7 +283,7 @@ class ContentStore:
 
     async def _lock(self, name: str, is_shared: bool, stop: Stop) -> FileLock:
         # Polled rather than waited for in a thread: a thread in flock cannot be cancelled.
-        while (lock := self._shelf.try_lock(name, is_shared)) is None:
+        while (lock := self._files.try_lock(name, is_shared)) is None:
             stop.check()
             await asyncio.sleep(LOCK_PAUSE_SECONDS)
         return lock
@@ -298,15 +298,15 @@ class _Finished:
     booked: int  # bytes of the disk
     nodes: Nodes
 
-    def publish(self, shelf: Shelf, work: str) -> None:
+    def publish(self, shelf: StoreFiles, work: str) -> None:
         shelf.publish(self.cid, work, self.nodes, self.size, self.booked)
 
 
 class _Put:
     """Builds one object in `tmp` from local content. Blocks; errors leave nothing but the folder, which the caller removes."""
 
-    def __init__(self, shelf: Shelf, work: str, owner: Owner, bounds: Bounds, stop: Stop) -> None:
-        self._shelf, self._work, self._owner, self._bounds, self._stop = shelf, work, owner, bounds, stop
+    def __init__(self, shelf: StoreFiles, work: str, owner: Owner, bounds: Bounds, stop: Stop) -> None:
+        self._files, self._work, self._owner, self._bounds, self._stop = shelf, work, owner, bounds, stop
 
     def copy(self, source: Path) -> _Finished:
         nodes: Nodes = {}
@@ -319,7 +319,7 @@ class _Put:
 
     def read(self, reader: StreamReader) -> _Finished:
         nodes: Nodes = {}
-        target = f"{self._shelf.work(self._work)}/tree"
+        target = f"{self._files.work(self._work)}/tree"
         with open(target, "xb", buffering=0) as file:
             built = self._copy(reader, file.write, FileBuilder(V1_2025, keep_nodes(nodes)))
         os.chmod(target, 0o444)
@@ -346,21 +346,21 @@ class _Put:
         return builder.finish()
 
     def _writer(self) -> TreeWriter:
-        return TreeWriter(Path(self._shelf.work(self._work), "tree"), self._bounds, self._reserve)
+        return TreeWriter(Path(self._files.work(self._work), "tree"), self._bounds, self._reserve)
 
     def _reserve(self, size: int) -> None:
         self._stop.check()
-        self._shelf.reserve(self._work, self._owner, size)
+        self._files.reserve(self._work, self._owner, size)
 
 
 class _Get:
     """Fetches one object into `tmp/<cid>`, going on from what an earlier attempt or process left there. Blocks."""
 
-    def __init__(self, shelf: Shelf, cid: Cid, owner: Owner, bounds: Bounds, stop: Stop) -> None:
-        self._shelf, self._work, self._owner, self._bounds, self._stop = shelf, str(cid), owner, bounds, stop
+    def __init__(self, shelf: StoreFiles, cid: Cid, owner: Owner, bounds: Bounds, stop: Stop) -> None:
+        self._files, self._work, self._owner, self._bounds, self._stop = shelf, str(cid), owner, bounds, stop
 
     def run(self, root: Cid, sources: tuple[Source, ...], progress: Progress | None) -> None:
-        folder = Path(self._shelf.work(self._work))
+        folder = Path(self._files.work(self._work))
         old_nodes = load_nodes(folder / "nodes", self._bounds)
         with open(folder / "nodes", "wb") as journal:
             journal.write(dump_nodes(old_nodes))  # without the tail that a kill may have cut
@@ -372,11 +372,11 @@ class _Get:
                 writer.journal = journal
                 fetch(root, sources, walk, writer, self._bounds, self._stop, progress)
             except Refused:
-                self._shelf.discard(self._work)
+                self._files.discard(self._work)
                 raise
             finally:
                 writer.abandon()
-        self._shelf.publish(root, self._work, writer.nodes, walk.bytes_opened, writer.booked)
+        self._files.publish(root, self._work, writer.nodes, walk.bytes_opened, writer.booked)
 
     def _resume(self, walk: Walk, writer: TreeWriter, folder: Path, nodes: Nodes) -> None:
         """Verifies what is there again, without a journal of its own: a file in place, a directory by copying it to a new one."""
@@ -395,7 +395,7 @@ class _Get:
             remove_tree(old)
 
     def _reserve(self, size: int) -> None:
-        self._shelf.reserve(self._work, self._owner, size)
+        self._files.reserve(self._work, self._owner, size)
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:

@@ -30,7 +30,7 @@ ROOM_TRIES = 64
 PUT_PREFIX = "put-"
 
 
-class Shelf:
+class StoreFiles:
     """Objects on the disk and their index."""
 
     def __init__(

@@ -15,7 +15,7 @@ HEAD_BYTES_MAX = 64 * 1024
 BYTES_PER_SECOND_MIN = 2 * 1024
 
 
-class PacedSocket:
+class DeadlineSocket:
     """As much of a socket as `http.client` uses, over a real one."""
 
     def __init__(self, connection: socket.socket, stop: Stop, stall_seconds: float, may_drip: bool) -> None:
@@ -57,7 +57,7 @@ class PacedSocket:
 class _Receiver(io.RawIOBase):
     """The raw side of the answer."""
 
-    def __init__(self, owner: PacedSocket, inner: io.RawIOBase) -> None:
+    def __init__(self, owner: DeadlineSocket, inner: io.RawIOBase) -> None:
         self._owner, self._inner = owner, inner
 
     def readable(self) -> bool:

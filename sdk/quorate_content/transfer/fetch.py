@@ -21,7 +21,7 @@ from quorate_content.dag.cid import Cid
 from quorate_content.dag.disk_tree import TreeWriter
 from quorate_content.dag.walk import Walk
 from quorate_content.threads import Stop
-from quorate_content.transfer.deadline_socket import PacedSocket
+from quorate_content.transfer.deadline_socket import DeadlineSocket
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.http.client_networks import address_of, is_public
 
@@ -70,10 +70,10 @@ def fetch(
     while walk.expected is not None:
         if not turns:
             raise Unavailable(f"no source had {root}: {'; '.join(reasons[-8:]) or 'none was named'}", retry_after=30.0)
-        turn, before = turns[0], walk.blocks_done
-        stop.wait(turn.pause_seconds)
+        context, before = turns[0], walk.blocks_done
+        stop.wait(context.pause_seconds)
         try:
-            with _asked(turn.source, root, walk, stop, stall_seconds, may_drip=len(turns) == 1) as response:
+            with _asked(context.source, root, walk, stop, stall_seconds, may_drip=len(turns) == 1) as response:
                 receive(response, walk, bounds, stop, writer, step)
         except DiskFull:
             raise
@@ -81,15 +81,15 @@ def fetch(
             # Not re-raised: the world failed; this source gets another turn, after the others.
             stop.check()
             turns.rotate(-1)
-            turn.tries_left = TRIES_WITHOUT_PROGRESS if walk.blocks_done > before else turn.tries_left - 1
-            turn.pause_seconds = min(error.retry_after if isinstance(error, Unavailable) else 0.2, RETRY_AFTER_MAX)
-            reasons.append(f"{turn.source.url[:200]}: {error}")
-            if turn.tries_left == 0:
-                turns.remove(turn)
+            context.tries_left = TRIES_WITHOUT_PROGRESS if walk.blocks_done > before else context.tries_left - 1
+            context.pause_seconds = min(error.retry_after if isinstance(error, Unavailable) else 0.2, RETRY_AFTER_MAX)
+            reasons.append(f"{context.source.url[:200]}: {error}")
+            if context.tries_left == 0:
+                turns.remove(context)
         except BadSource as error:
             # Not re-raised: what this source sent is wrong; what was verified before stays, and the others may be right.
-            turns.remove(turn)
-            reasons.append(f"{turn.source.url[:200]}: {error.detail}")
+            turns.remove(context)
+            reasons.append(f"{context.source.url[:200]}: {error.detail}")
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def _asked(
             raise BadSource("its host is no name") from error
         stop.attach(connection.sock)
         _check_peer(source, connection.sock)
-        paced = PacedSocket(connection.sock, stop, stall_seconds, may_drip)
+        paced = DeadlineSocket(connection.sock, stop, stall_seconds, may_drip)
         connection.sock = paced
         connection.request("GET", _target(quote(place.path, PATH_SAFE, errors="replace"), root, walk), headers=_headers(source))
         with connection.getresponse() as response:

@@ -13,7 +13,7 @@ from pathlib import Path
 from quorate_coordinator import coordinator_keys
 from quorate_coordinator.config import GIB, Config
 from quorate_coordinator.service import Service
-from quorate_coordinator.storage.staging_quota import Shares
+from quorate_coordinator.storage.staging_quota import StagingQuota
 from quorate_devnet.processes.process_settings import await_file, read_coordinator
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.refusals import Refused, Unavailable
@@ -43,7 +43,7 @@ def main() -> None:
     keys = coordinator_keys.load(Keystore.at(Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET))
     config = Config(
         home=Path(told.home), deployment=told.deployment, chain_url=told.chain_url, beacon_url=told.beacon_url, port=told.port,
-        staging=Shares(20 * GIB), ready_file=Path(told.ready_file), claims_for_all=told.claims_for_all,
+        staging=StagingQuota(20 * GIB), ready_file=Path(told.ready_file), claims_for_all=told.claims_for_all,
     )  # fmt: skip
     try:
         asyncio.run(serve(Service(config, keys)))

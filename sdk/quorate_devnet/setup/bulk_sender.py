@@ -14,7 +14,7 @@ FEE_MAX_WEI, TIP_WEI = 100 * 10**9, 10**9
 
 
 @dataclass(slots=True)
-class Wallet:
+class BulkSender:
     """An account that nobody else sends from. `sent` holds what was sent, by what it was for."""
 
     client: ChainClient

@@ -9,7 +9,7 @@ from quorate_contracts import deploy
 from quorate_contracts.chain_check import check_curve
 from quorate_contracts.deploy import Deployment
 from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.setup.bulk_sender import Wallet
+from quorate_devnet.setup.bulk_sender import BulkSender
 from quorate_devnet.setup.genesis import DEPLOYER, mined
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET
@@ -35,7 +35,7 @@ async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment
             return await _standing(client, known, path)
         await check_curve(client)
         info = await fetch_info(beacon_url, session)
-        wallet = Wallet(client, await client.chain_id(), KeySigner(dev_account(DEPLOYER)))
+        wallet = BulkSender(client, await client.chain_id(), KeySigner(dev_account(DEPLOYER)))
         plan = deploy.plan(wallet.signer.address, 0, wallet.chain_id, BlockNumber(0), DEVNET, info, faucet=True)
         for creation in plan.creations:
             await wallet.create(creation.name, creation.data, creation.gas)

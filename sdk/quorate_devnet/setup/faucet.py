@@ -10,7 +10,7 @@ import aiohttp
 from quorate_contracts.bindings.token import Token
 from quorate_contracts.deploy import Deployment
 from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.setup.bulk_sender import Wallet
+from quorate_devnet.setup.bulk_sender import BulkSender
 from quorate_devnet.setup.genesis import COINS, mined
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import USD
@@ -27,7 +27,7 @@ async def give(facts: dict[str, Any], accounts: Sequence[str], usd: int) -> list
     deployment = canonical.from_json(Deployment, facts["deployment"])
     async with aiohttp.ClientSession() as session:
         client, signer = ChainClient(Rpc(facts["chainUrl"], session)), KeySigner(dev_account(GIVER))
-        wallet = Wallet(client, deployment.chain_id, signer, await client.nonce(signer.address, "pending"))
+        wallet = BulkSender(client, deployment.chain_id, signer, await client.nonce(signer.address, "pending"))
         for account in wanted:
             await wallet.pay(account, COINS)
             await wallet.call(f"dollars for 0x{account.hex()}", Token(deployment.token).mint(account, Amount(usd * USD)))

@@ -14,7 +14,7 @@ from quorate_contracts.bindings.stakes import OPEN_MAX
 from quorate_contracts.chain_check import check_curve
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.setup.bulk_sender import Wallet
+from quorate_devnet.setup.bulk_sender import BulkSender
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.ports import BeaconInfo, Signer
 from quorate_protocol.refusals import Unavailable
@@ -65,7 +65,7 @@ async def begin(client: ChainClient, chain_id: int, beacon: BeaconInfo, provider
     without EIP-2537.
     """
     await check_curve(client)
-    deployer = Wallet(client, chain_id, KeySigner(dev_account(DEPLOYER)))
+    deployer = BulkSender(client, chain_id, KeySigner(dev_account(DEPLOYER)))
     plan = deploy.plan(deployer.signer.address, 0, chain_id, BlockNumber(0), DEVNET, beacon, faucet=True)
     for creation in plan.creations:
         await deployer.create(creation.name, creation.data, creation.gas)
@@ -73,28 +73,28 @@ async def begin(client: ChainClient, chain_id: int, beacon: BeaconInfo, provider
     for address in fresh:
         await deployer.pay(address, COINS)
     contracts = Contracts.of(plan.deployment)
-    wallets = [deployer, *(Wallet(client, chain_id, signer) for signer in (funds.account, funds.posting))]
+    wallets = [deployer, *(BulkSender(client, chain_id, signer) for signer in (funds.account, funds.posting))]
     await _coordinator(wallets[1], contracts, funds)
     await wallets[2].call("tokens", contracts.token.mint(funds.posting.address, funds.bonds))
     await mined(wallets)
-    owners = [Wallet(client, chain_id, each.owner) for each in providers]
+    owners = [BulkSender(client, chain_id, each.owner) for each in providers]
     for wallet, newcomer in zip(owners, providers, strict=True):
         await _provider(wallet, contracts, newcomer)
-    clients = [Wallet(client, chain_id, signer) for signer in funds.clients]
+    clients = [BulkSender(client, chain_id, signer) for signer in funds.clients]
     for wallet in clients:
         await _client(wallet, contracts, funds)
     await mined([*owners, *clients])
     return plan.deployment
 
 
-async def _coordinator(wallet: Wallet, contracts: Contracts, funds: Funds) -> None:
+async def _coordinator(wallet: BulkSender, contracts: Contracts, funds: Funds) -> None:
     bond = contracts.deployment.constants().coordinator_bond
     await wallet.call("tokens", contracts.token.mint(funds.account.address, bond))
     await wallet.call("approval", contracts.token.approve(contracts.stakes.address, bond))
     await wallet.call("registration", contracts.stakes.register_coordinator(funds.statement, funds.posting.address))
 
 
-async def _provider(wallet: Wallet, contracts: Contracts, newcomer: Newcomer) -> None:
+async def _provider(wallet: BulkSender, contracts: Contracts, newcomer: Newcomer) -> None:
     stakes, limits = contracts.stakes, contracts.deployment.constants()
     stake = Amount(newcomer.slots * limits.slot_stake)
     await wallet.call("tokens", contracts.token.mint(newcomer.owner.address, Amount(stake + 100 * USD)))
@@ -105,7 +105,7 @@ async def _provider(wallet: Wallet, contracts: Contracts, newcomer: Newcomer) ->
     await wallet.call("slots", stakes.open_slots(newcomer.host_class, newcomer.slots))
 
 
-async def _client(wallet: Wallet, contracts: Contracts, funds: Funds) -> None:
+async def _client(wallet: BulkSender, contracts: Contracts, funds: Funds) -> None:
     account = wallet.signer.address
     await wallet.call("tokens", contracts.token.mint(account, Amount(funds.deposit + 100 * USD)))
     await wallet.call("approval", contracts.token.approve(contracts.escrow.address, funds.deposit))
@@ -113,7 +113,7 @@ async def _client(wallet: Wallet, contracts: Contracts, funds: Funds) -> None:
     await wallet.call("allocation", contracts.escrow.allocate(funds.account.address, funds.deposit))
 
 
-async def mined(wallets: Sequence[Wallet]) -> None:
+async def mined(wallets: Sequence[BulkSender]) -> None:
     """Waits until everything sent is in a block. Unavailable when it takes too long or was reverted."""
     limit = asyncio.get_running_loop().time() + MINED_SECONDS
     for wallet in wallets:

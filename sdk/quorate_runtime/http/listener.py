@@ -33,7 +33,7 @@ _ACKED_AT, _INFO_BYTES = 120, 128  # tcpi_bytes_acked of struct tcp_info, Linux 
 
 
 @dataclass(frozen=True, slots=True)
-class DoorBounds:
+class ListenerLimits:
     """What one address and everybody together may hold open, and how slow they may be."""
 
     connections_max: int = 8_192
@@ -44,10 +44,10 @@ class DoorBounds:
 
 
 @dataclass(slots=True)
-class Doorman:
+class ListenerProtocol:
     """Counts open connections, in all and by address; those of trusted proxies only in all."""
 
-    bounds: DoorBounds
+    bounds: ListenerLimits
     proxies: Proxies = field(default_factory=Proxies)
     by_address: Counter[str] = field(default_factory=Counter)
     visitors: set["Visitor"] = field(default_factory=set)
@@ -94,7 +94,7 @@ class Visitor(RequestHandler):
 
     __slots__ = ("_address", "_doorman", "_mark", "_socket")
 
-    def __init__(self, doorman: Doorman, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, doorman: ListenerProtocol, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
         idle = doorman.bounds.head_and_idle_seconds
         super().__init__(
             server, loop=loop, keepalive_timeout=idle, lingering_time=LINGER_SECONDS, auto_decompress=False,
@@ -180,10 +180,10 @@ def closed(host: str, port: int, error: OSError) -> Unavailable:
     return Unavailable(f"port {port} on {host} cannot be used: {why}; choose another with --port", 0)
 
 
-class Door(web.BaseSite):
+class Listener(web.BaseSite):
     """`web.TCPSite` whose connections are `Visitor`s."""
 
-    def __init__(self, runner: web.BaseRunner, host: str, port: int, doorman: Doorman) -> None:
+    def __init__(self, runner: web.BaseRunner, host: str, port: int, doorman: ListenerProtocol) -> None:
         super().__init__(runner, backlog=BACKLOG)
         self._host, self._port, self._doorman = host, port, doorman
         self._patrol: asyncio.Task[None] | None = None

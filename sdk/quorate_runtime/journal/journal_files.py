@@ -11,7 +11,7 @@ from zlib import crc32
 
 from quorate_runtime.journal.journal_batch import Done, Event, Place, unpack
 from quorate_runtime.journal.journal_port import JournalDamaged, JournalError, Pending, Snapshot, Stored
-from quorate_runtime.journal.pending_effects import OutboxIndex
+from quorate_runtime.journal.pending_effects import PendingEffects
 from quorate_runtime.sqlite.durable import MAY_BE_WHOLE, SMALL_CACHE, is_of_the_world
 
 log = logging.getLogger(__name__)
@@ -166,9 +166,9 @@ def read_events(folder: Path, after: int) -> Iterator[Stored]:
                 yield Stored(offset, part.record)
 
 
-def read_outbox(connection: sqlite3.Connection, folder: Path) -> OutboxIndex:
+def read_outbox(connection: sqlite3.Connection, folder: Path) -> PendingEffects:
     """Effects not done, and the keys of all events that are kept."""
-    path, index = database(folder), OutboxIndex()
+    path, index = database(folder), PendingEffects()
     with _reading(path):
         for *row, checksum in connection.execute(
             "SELECT offset, place, key, version, payload, checksum FROM carried ORDER BY offset, place"

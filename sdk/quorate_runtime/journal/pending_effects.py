@@ -11,7 +11,7 @@ from quorate_runtime.journal.journal_batch import Done, Event, Place
 from quorate_runtime.journal.journal_port import KeyedEffect, Pending
 
 
-class OutboxIndex:
+class PendingEffects:
     """Pending effects and known keys, in the order in which they were decided."""
 
     def __init__(self) -> None:

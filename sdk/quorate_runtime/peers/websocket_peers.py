@@ -116,7 +116,7 @@ async def _hang_up(ws: WebSocket, code: int, message: bytes = b"") -> None:
         _raise_own(error)
 
 
-class WsPeers:
+class WebSocketPeers:
     """Server side: everybody who dialed in and proved its account. A newer connection of an account replaces the older one."""
 
     def __init__(self, account: Address, handler: Handler, authorize: Authorize) -> None:
@@ -208,7 +208,7 @@ class WsPeers:
         return hello.account
 
 
-class WsDialer:
+class WebSocketDialer:
     """Dialing side: one connection to one server, made again with growing pauses whenever it ends."""
 
     def __init__(

@@ -9,7 +9,7 @@ from quorate_protocol.ports import Clock
 TOLD_EVERY_SECONDS = 3_600.0
 
 
-class Trouble:
+class LogThrottle:
     """One thing that may fail again and again. What it says of itself may change while it lasts: that is no new trouble."""
 
     def __init__(self, log: logging.Logger, clock: Clock) -> None:

@@ -23,7 +23,7 @@ OPENING = "opening"
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
 
-class LargeFile:
+class OptionalFile:
     """Two connections, or the reason why there are none; it is opened as soon as it can be, so a backup may be put in its place."""
 
     def __init__(self, path: Path, versions: Sequence[str], gone: str = "") -> None:

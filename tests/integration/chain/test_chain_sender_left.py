@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from quorate_contracts.bindings.calls import Call
-from quorate_coordinator.effect_performer import Performer
+from quorate_coordinator.effect_performer import EffectPerformer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.chain import ChainClient, Outbox, Sender, SendPolicy
@@ -162,7 +162,7 @@ async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> N
         sender = Sender(chain.client, poor, tmp_path / "outbox", SystemClock(), QUICK)
         nobody: Any = None
         parts = [nobody] * 6 + [sender, SystemClock()] + [nobody] * 3
-        performer = Performer(*parts)
+        performer = EffectPerformer(*parts)
         with pytest.raises(Unavailable, match=f"0x{poor.address.hex()} needs coins"):
             await performer._transact("case-1", Call(SINK, b"", 21_000))
         assert not await sender.known("case-1")

@@ -8,7 +8,7 @@ import pytest
 from quorate.client.funding import fund
 from quorate.client.profile import create_profile
 from quorate.errors import RefusedError
-from quorate.trust.coordinator_identity import Pins
+from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_contracts.deploy import Contracts
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.setup import genesis
@@ -29,7 +29,7 @@ async def test_a_deposit_is_made_once(tmp_path: Path) -> None:
         chain_id = await chain.client.chain_id()
         funds = genesis.Funds(coordinator, coordinator.address, KeySigner(dev_account(2)), Amount(0), (profile.account,), Amount(50 * USD))
         deployment = await genesis.begin(chain.client, chain_id, beacon, (), funds)
-        pins = Pins(
+        pins = CoordinatorIdentity(
             coordinator.address, coordinator.address, chain_id, deployment.stakes, deployment.escrow, deployment.token,
             beacon.public_key, 2, beacon.genesis_time, "devnet",
         )  # fmt: skip

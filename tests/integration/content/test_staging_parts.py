@@ -25,7 +25,7 @@ from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.storage.archive import MemoryArchive, Readers
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.staging import UNCOMMITTED, InUse, Staging
-from quorate_coordinator.storage.staging_quota import Shares
+from quorate_coordinator.storage.staging_quota import StagingQuota
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_tuple, sha256
 from quorate_protocol.messages import frames
@@ -38,7 +38,7 @@ from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
 
 MIB = 1 << 20
-SHARES = Shares(store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2)
+SHARES = StagingQuota(store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2)
 
 
 @dataclass

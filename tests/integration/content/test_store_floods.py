@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 
 from quorate_coordinator.service import Service
-from quorate_coordinator.storage.staging_quota import Shares
+from quorate_coordinator.storage.staging_quota import StagingQuota
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import USD
@@ -28,7 +28,7 @@ from support.markets.scripted_market import a_spec
 from support.markets.wired_providers import Floor, Place, WiredProvider
 
 KIB, MIB = 1 << 10, 1 << 20
-SHARES = Shares(store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=4 * MIB, floor_bytes=256 * KIB)
+SHARES = StagingQuota(store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=4 * MIB, floor_bytes=256 * KIB)
 HONEST, STRANGER = KeySigner(dev_account(4)), KeySigner(b"\x77" * 32)
 FILLERS, PROVIDERS = ([KeySigner(dev_account(i)) for i in numbers] for numbers in (range(10, 15), range(7, 10)))
 DUST, MUCH, ENOUGH = Amount(1), Amount(2 * USD), Amount(20 * USD)

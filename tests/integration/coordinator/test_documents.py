@@ -7,11 +7,11 @@ import pytest
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import ArchiveRuns, Effect, StoreReceipt, StoreSpec
 from quorate_coordinator.storage.archive import MemoryArchive
-from quorate_coordinator.storage.archive_writer import Archivist
+from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.document_file import DAY_SECONDS, SPARE_BYTES, DocumentFile, Keeping
 from quorate_coordinator.storage.documents import Documents
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
@@ -32,7 +32,7 @@ async def test_a_job_leaves_only_when_its_documents_are_stored(tmp_path: Path) -
     (receipt,), spec = market.receipts, market.core.state.jobs[job_id].submission.spec.encode()
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING)
     documents = Documents(market.core, file)
-    history = History(market.core.state, MemoryArchive())
+    history = RunReader(market.core.state, MemoryArchive())
     away = True
 
     async def keep(job: Hash32) -> None:
@@ -44,12 +44,12 @@ async def test_a_job_leaves_only_when_its_documents_are_stored(tmp_path: Path) -
         assert stored(file, receipt) and stored(file, spec), "told that they may go, with a document missing"
         return market.send(event)
 
-    archivist = Archivist(history, Outputs(market.core.state, history.archive), submit, keep)
+    archive_writer = ArchiveWriter(history, Outputs(market.core.state, history.archive), submit, keep)
     with pytest.raises(Unavailable):
-        await archivist(ArchiveRuns("archive", (job_id,)))
+        await archive_writer(ArchiveRuns("archive", (job_id,)))
     assert history.archive.run(job_id) is None and job_id in market.core.state.jobs
     away = False
-    await archivist(ArchiveRuns("archive", (job_id,)))
+    await archive_writer(ArchiveRuns("archive", (job_id,)))
     assert history.archive.run(job_id) is not None
     file.close()
 
@@ -86,8 +86,8 @@ class Performing(Market):
         self.outbox: list[StoreSpec | StoreReceipt | ArchiveRuns] = []
         super().__init__(*parties)
         self.documents = Documents(self.core, file)
-        self.history = History(self.core.state, MemoryArchive())
-        self.archivist = Archivist(self.history, Outputs(self.core.state, self.history.archive), self.told, self.documents.keep)
+        self.history = RunReader(self.core.state, MemoryArchive())
+        self.archive_writer = ArchiveWriter(self.history, Outputs(self.core.state, self.history.archive), self.told, self.documents.keep)
 
     async def told(self, event: ev.RunsArchived) -> object:
         return self.send(event)
@@ -102,7 +102,7 @@ class Performing(Market):
         waiting, self.outbox = self.outbox, []
         for effect in waiting:
             try:
-                await (self.archivist(effect) if isinstance(effect, ArchiveRuns) else self.documents.perform(effect))
+                await (self.archive_writer(effect) if isinstance(effect, ArchiveRuns) else self.documents.perform(effect))
             except Unavailable:
                 self.outbox.append(effect)
 

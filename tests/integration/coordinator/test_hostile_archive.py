@@ -16,7 +16,7 @@ from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.retention import Retention, demanded_seconds
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
@@ -51,7 +51,7 @@ class Bench:
     def __init__(self, archive: RunArchive, keeping: Keeping) -> None:
         self.archive, self.clock, self.board = archive, VirtualClock(0.0), Board()
         market = ArchivingMarket(Party(0))
-        self.history, self.outputs = History(market.core.state, archive), Outputs(market.core.state, archive)
+        self.history, self.outputs = RunReader(market.core.state, archive), Outputs(market.core.state, archive)
         self.stored: set[Hash32] = set()
         self.hidden: list[Hash32] = []
         self.retention = Retention(self.history, keeping, self.is_stored, self.hide, self.clock, self.board)

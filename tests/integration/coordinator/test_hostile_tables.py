@@ -10,7 +10,7 @@ from quorate_coordinator.core.matching.market_index import IDLE_MAX
 from quorate_coordinator.storage import run_reader as histories
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import CLAIMS_MAX, Outputs
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
@@ -88,7 +88,7 @@ def test_strangers_who_ask_for_their_runs_are_not_all_remembered(monkeypatch: py
     market = ArchivingMarket(*(Party(number) for number in range(4)))
     job_id = market.order(0, 1)
     market.until_archived(job_id)
-    history, mine = History(market.core.state, market.archive), market.clients[0].address
+    history, mine = RunReader(market.core.state, market.archive), market.clients[0].address
     lines = history.lines(mine, 0)
     for number in range(ACCOUNTS):
         assert history.lines(Address(number.to_bytes(20, "big")), 0) == []

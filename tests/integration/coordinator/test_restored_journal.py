@@ -17,15 +17,15 @@ from fuzz.core_world import DOMAIN, World
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.state import State
-from quorate_coordinator.providers.frame_handler import Gate
-from quorate_coordinator.providers.frame_limits import Tolerance
+from quorate_coordinator.providers.frame_handler import FrameHandler
+from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.service import _Parts
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.run_logs import LogBook
-from quorate_node.messaging.statement_echo import Showing
+from quorate_coordinator.storage.run_logs import RunLogs
+from quorate_node.messaging.statement_echo import StatementEcho
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
@@ -36,7 +36,7 @@ from quorate_runtime.actor.actor import Actor
 from quorate_runtime.chain.outbox import Attempt, Entry, Outbox
 from quorate_runtime.clock import SystemClock, VirtualClock
 from quorate_runtime.keys.crypto import KeySigner
-from quorate_runtime.peers.websocket_peers import HELLO_SECONDS, WsDialer, WsPeers
+from quorate_runtime.peers.websocket_peers import HELLO_SECONDS, WebSocketDialer, WebSocketPeers
 from support.http_server import on_loopback
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import Party
@@ -89,7 +89,7 @@ def test_epochs_on_the_chain_show_a_journal_of_before(tmp_path: Path) -> None:
 class Heard:
     """A gate of a coordinator, and what it was shown."""
 
-    gate: Gate
+    frame_handler: FrameHandler
     world: World
     shown: list[str]
 
@@ -98,10 +98,10 @@ class Heard:
 async def heard() -> AsyncIterator[Heard]:
     world, shown = World(DEVNET, 5), list[str]()
     clock = VirtualClock(float(world.at))
-    tolerance, outputs = Tolerance(DEVNET_BOUNDS, clock.now), Outputs(world.core.state, MemoryArchive())
+    tolerance, outputs = FrameLimits(DEVNET_BOUNDS, clock.now), Outputs(world.core.state, MemoryArchive())
     actor = cast("Actor[ev.Event, Effect]", None)
-    store = cast("Gate", None)
-    yield Heard(Gate(DOMAIN, DEVNET, world.core, actor, store, clock, LogBook(), outputs, tolerance, shown.append), world, shown)  # type: ignore[arg-type]
+    store = cast("FrameHandler", None)
+    yield Heard(FrameHandler(DOMAIN, DEVNET, world.core, actor, store, clock, RunLogs(), outputs, tolerance, shown.append), world, shown)  # type: ignore[arg-type]
 
 
 async def test_only_our_own_signature_shows_it(heard: Heard) -> None:
@@ -110,7 +110,7 @@ async def test_only_our_own_signature_shows_it(heard: Heard) -> None:
     async def show(seq: int, sign: Callable[..., object]) -> None:
         statement = Statement(owner.address, Amount(5), Amount(0), Sequence(1), Sequence(seq), ZERO_HASH)
         frame = frames.StatementSent(seal(DOMAIN, statement, sign))  # type: ignore[arg-type]
-        await heard.gate("0x" + owner.address.hex(), frames.encode(frame))
+        await heard.frame_handler("0x" + owner.address.hex(), frames.encode(frame))
 
     known = heard.world.core.state.providers[owner.address].statement_seq
     await show(known, rules.sign)
@@ -131,7 +131,7 @@ async def listening(taken: list[bytes]) -> AsyncIterator[str]:
     async def authorize(_: Address, key: Address) -> bool:
         return key == PROVIDER.address
 
-    app, server = web.Application(), WsPeers(SERVER, handle, authorize)
+    app, server = web.Application(), WebSocketPeers(SERVER, handle, authorize)
     app.router.add_routes(server.routes())
     async with on_loopback(app) as url:
         try:
@@ -156,8 +156,8 @@ async def test_a_provider_shows_its_newest_statement_at_each_connection(monkeypa
     statement = Statement(PROVIDER.address, Amount(5), Amount(0), Sequence(1), Sequence(7), ZERO_HASH)
     newest.append(seal(DOMAIN, statement, KeySigner(b"\x02" * 32).sign))
     async with listening(taken) as url:
-        dialer = WsDialer(url, SERVER, PROVIDER.address, PROVIDER, ignore, SystemClock(), retry_max=0.01)
-        showing = Showing(lambda _: newest[-1], {SERVER: dialer}, SystemClock())
+        dialer = WebSocketDialer(url, SERVER, PROVIDER.address, PROVIDER, ignore, SystemClock(), retry_max=0.01)
+        showing = StatementEcho(lambda _: newest[-1], {SERVER: dialer}, SystemClock())
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(dialer.run()), group.create_task(showing.run())]
             for count in (1, 2):

@@ -17,14 +17,14 @@ from quorate_coordinator.rate_limits import Rates
 from quorate_coordinator.request_limits import DEVNET_BOUNDS, Bounds
 from quorate_coordinator.storage import run_logs
 from quorate_coordinator.storage.archive import MemoryArchive
-from quorate_coordinator.storage.run_logs import LogBook
-from quorate_coordinator.storage.run_reader import LINES_MAX, History
+from quorate_coordinator.storage.run_logs import RunLogs
+from quorate_coordinator.storage.run_reader import LINES_MAX, RunReader
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.units import Sequence, UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.http.error_responses import failures
-from quorate_runtime.http.listener import Door, Doorman
+from quorate_runtime.http.listener import Listener, ListenerProtocol
 from support.process_memory import resident_bytes
 
 MIB = 1 << 20
@@ -33,21 +33,21 @@ TEXT = "x" * 4_000
 
 
 @asynccontextmanager
-async def serving(bounds: Bounds = BOUNDS) -> AsyncIterator[tuple[str, Streams, Doorman, Filing, list[dict[str, str]]]]:
+async def serving(bounds: Bounds = BOUNDS) -> AsyncIterator[tuple[str, Streams, ListenerProtocol, Filing, list[dict[str, str]]]]:
     """Two clients with 2,048 long lines each: eight megabytes a reader."""
     world = Filing(DEVNET, 6)
     assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
     for job in world.jobs():
         lines = (JobEvent(Sequence(seq), UnixSeconds(world.at), job.id, "log", TEXT) for seq in range(1, LINES_MAX + 1))
         world.core.state.events[job.id] = tuple(lines)
-    history, clock = History(world.core.state, MemoryArchive()), SystemClock()
-    streams = Streams(history, Auth(world.core.rules, world.core.state, clock, Rates(bounds, clock.now)), clock, LogBook(), lambda: False)
+    history, clock = RunReader(world.core.state, MemoryArchive()), SystemClock()
+    streams = Streams(history, Auth(world.core.rules, world.core.state, clock, Rates(bounds, clock.now)), clock, RunLogs(), lambda: False)
     app = web.Application(middlewares=[failures])
     streams.add_routes(app)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    doorman = Doorman(bounds)
-    await Door(runner, "127.0.0.1", 0, doorman).start()
+    doorman = ListenerProtocol(bounds)
+    await Listener(runner, "127.0.0.1", 0, doorman).start()
     tokens = [token(client.address, client, int(time.time())) for client in world.clients]
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}", streams, doorman, world, tokens

@@ -1,7 +1,7 @@
 """Thousands of jobs through the core: what it keeps is what is under way, however many there were."""
 
 from quorate_coordinator.core.money import ledger
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.tables import Table
 from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
 from support.markets.archiving_market import ArchivingMarket
@@ -45,6 +45,6 @@ def test_state_and_snapshot_do_not_grow_with_the_jobs_that_were() -> None:
     assert sizes[-1] - nonces <= 1.05 * max(sizes[WARM_BEATS // 10 - 1 : WARM_BEATS // 10 + 1]), f"snapshots grow: {sizes}"
     market.until_archived(*ordered[-10 * PER_BEAT :])
     assert not market.core.state.jobs and not market.core.state.leases and market.archive.count() == JOBS
-    ledger.check(Turn(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH))
+    ledger.check(StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH))
     assert rows_of(market) < 40 and len(market.core.snapshot()) < 60_000, "accounts and nonces"
     print(f"rows {max(late)} under load, {rows_of(market)} at rest; snapshot {sizes[-1]} and {len(market.core.snapshot())} bytes")

@@ -27,8 +27,8 @@ from quorate_coordinator.rate_limits import Rates
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.run_logs import LogBook
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.run_logs import RunLogs
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Stop
@@ -109,7 +109,7 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
     state, clock, archive = world.core.state, VirtualClock(float(world.at)), world.files
     store = ContentStore(folder / "store", 64 << 20)
     sealed = await store.put(bytes(world.reveal(lease, 0).salt), "x")
-    history, outputs, rates = History(state, archive), Outputs(state, archive), Rates(DEVNET_BOUNDS, clock.now)
+    history, outputs, rates = RunReader(state, archive), Outputs(state, archive), Rates(DEVNET_BOUNDS, clock.now)
     outputs.load()
     auth = Auth(world.core.rules, state, clock, rates)
 
@@ -119,7 +119,7 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
     app = web.Application(middlewares=[failures, before_handlers(rates)])
     nothing: Any = cast("Any", None)
     Api(world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, lambda: ()).add_routes(app)
-    Streams(history, auth, clock, LogBook(), lambda: False).add_routes(app)
+    Streams(history, auth, clock, RunLogs(), lambda: False).add_routes(app)
     async def uploader(_: web.Request) -> str:
         raise AssertionError("nobody uploads here")
 
@@ -219,7 +219,7 @@ async def test_a_run_that_was_never_decided_stays_its_clients_business(tmp_path:
     world = Filing(DEVNET, 6)
     assert world.order(0, 1, {}, {})
     job_id, client = world.jobs()[0].id, world.clients[0].address
-    history = History(world.core.state, world.files)
+    history = RunReader(world.core.state, world.files)
     assert world.send(ev.StopReceived(seal(DOMAIN, Stop(job_id, UnixSeconds(world.at)), world.sessions[0].sign), world.sessions[0].address))
     for is_archived in (False, True):
         for _ in range(400 * is_archived):

@@ -23,7 +23,7 @@ from quorate_node.executors.docker.image_loader import ImageRules, Images
 from quorate_node.images import registry_http
 from quorate_node.images.registry_http import Pace
 from quorate_node.images.registry_image import fetch_archive, parse_pinned
-from quorate_node.jobs.job_runner import Workbench
+from quorate_node.jobs.job_runner import JobRunner
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.clock import SystemClock
@@ -356,7 +356,7 @@ async def test_the_fetch_of_a_lease_has_the_leases_deadline(tmp_path: Path) -> N
     store = ContentStore(tmp_path / "store", 1 << 20)
     try:
         async with executing(tmp_path) as executor, serving(served(small(tmp_path), layer=1 << 30), drip) as (name, asked):
-            bench, begun = Workbench(executor, store, tmp_path / "home", SystemClock(), {}), time.monotonic()
+            bench, begun = JobRunner(executor, store, tmp_path / "home", SystemClock(), {}), time.monotonic()
             spec = replace(make_spec(), image=name)
             with pytest.raises(Unavailable, match="deadline"):
                 await bench.fetch(new_lease(), spec, (), 3.0)

@@ -8,7 +8,7 @@ import aiohttp
 from quorate_content.dag.cid import raw_cid
 from quorate_content.store.content_store import ContentStore
 from quorate_node.executors.noop import NoopExecutor
-from quorate_node.jobs.job_runner import Workbench
+from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.ops.node_gateway import Gateway
 from quorate_protocol.limits import DAY
 from quorate_protocol.units import ExitStatus, Hash32
@@ -22,7 +22,7 @@ SALT = Hash32(b"\x05" * 32)
 async def test_a_ciphertext_outlives_its_lease_by_two_weeks_and_is_served(tmp_path: Path) -> None:
     clock = VirtualClock()
     store = ContentStore(tmp_path / "store", 1 << 24, now=clock.now)
-    bench = Workbench(NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {HOST.id(): HOST})
+    bench = JobRunner(NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {HOST.id(): HOST})
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await bench.fetch(LEASE, spec, (), 5.0)
     await bench.start(LEASE, spec, HOST.id())

@@ -23,7 +23,7 @@ from quorate_content.transfer import gateway as content_gateway
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.service import Service
 from quorate_node.ops.node_gateway import Gateway
-from quorate_runtime.http.listener import DoorBounds
+from quorate_runtime.http.listener import ListenerLimits
 from quorate_runtime.peers import websocket_peers
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX
 from support.markets.coordinator_stage import Stage, deployed_stage, running
@@ -84,7 +84,7 @@ async def is_hung_up(pipe: Pipe, seconds: float) -> bool:
 
 @contextlib.asynccontextmanager
 async def a_provider(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Gateway, ContentStore]]:
-    monkeypatch.setattr(node_gateway, "DOOR", DoorBounds(write_seconds=1.0, head_and_idle_seconds=2.0, address_connections_max=300))
+    monkeypatch.setattr(node_gateway, "DOOR", ListenerLimits(write_seconds=1.0, head_and_idle_seconds=2.0, address_connections_max=300))
     store = ContentStore(folder / "store", 256 * MIB)
 
     async def drain(_: bool) -> None:

@@ -21,7 +21,7 @@ from quorate_runtime.journal.journal_port import JournalFailed
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.channel import INFLIGHT_MAX, Kind
 from quorate_runtime.peers.memory_peers import MemoryHub
-from quorate_runtime.peers.websocket_peers import Challenge, Hello, Welcome, WsDialer, WsPeers, hello_digest
+from quorate_runtime.peers.websocket_peers import Challenge, Hello, WebSocketDialer, WebSocketPeers, Welcome, hello_digest
 from support.http_server import on_loopback
 
 SERVER = Address(b"\xcc" * 20)
@@ -31,7 +31,7 @@ TIMEOUT = Seconds(5)
 
 
 @dataclass
-class Desk:
+class ClientSession:
     """Answers by what the frame says, and remembers who asked."""
 
     name: bytes
@@ -74,16 +74,16 @@ class Network:
     """A server and those who dialed it."""
 
     server: Peers
-    desk: Desk
-    dialers: dict[Address, tuple[Peers, Desk]]
+    client_session: ClientSession
+    dialers: dict[Address, tuple[Peers, ClientSession]]
 
 
 class Site:
     """A real HTTP server with the peers' route that can be stopped and started on one port."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk, self.port = desk, 0
-        self.peers = WsPeers(SERVER, desk.handle, authorize)
+    def __init__(self, client_session: ClientSession) -> None:
+        self.client_session, self.port = client_session, 0
+        self.peers = WebSocketPeers(SERVER, client_session.handle, authorize)
         self._open = AsyncExitStack()
 
     async def start(self) -> None:
@@ -100,12 +100,12 @@ class Site:
     def url(self) -> str:
         return f"ws://127.0.0.1:{self.port}/v1/peers"
 
-    def dialer(self, account: Address, desk: Desk, signer: KeySigner | None = None) -> WsDialer:
-        return WsDialer(self.url, SERVER, account, signer or SIGNERS[account], desk.handle, SystemClock(), lambda: 0.0)
+    def dialer(self, account: Address, client_session: ClientSession, signer: KeySigner | None = None) -> WebSocketDialer:
+        return WebSocketDialer(self.url, SERVER, account, signer or SIGNERS[account], client_session.handle, SystemClock(), lambda: 0.0)
 
 
 @asynccontextmanager
-async def running(*dialers: WsDialer) -> AsyncIterator[None]:
+async def running(*dialers: WebSocketDialer) -> AsyncIterator[None]:
     tasks = [asyncio.create_task(dialer.run()) for dialer in dialers]
     try:
         yield
@@ -119,7 +119,7 @@ async def running(*dialers: WsDialer) -> AsyncIterator[None]:
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    site = Site(Desk(b"server"))
+    site = Site(ClientSession(b"server"))
     await site.start()
     yield site
     await site.stop()
@@ -127,26 +127,26 @@ async def site() -> AsyncIterator[Site]:
 
 @pytest.fixture(params=["ws", "memory"])
 async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
-    desks = {account: Desk(b"dialer") for account in (ADA, BOB)}
+    desks = {account: ClientSession(b"dialer") for account in (ADA, BOB)}
     if request.param == "memory":
         async with MemoryHub(SystemClock()) as hub:
-            desk = Desk(b"server")
-            yield Network(hub.join(SERVER, desk.handle), desk, {a: (hub.join(a, d.handle), d) for a, d in desks.items()})
+            client_session = ClientSession(b"server")
+            yield Network(hub.join(SERVER, client_session.handle), client_session, {a: (hub.join(a, d.handle), d) for a, d in desks.items()})
         return
-    site = Site(Desk(b"server"))
+    site = Site(ClientSession(b"server"))
     await site.start()
-    dialers = {account: site.dialer(account, desk) for account, desk in desks.items()}
+    dialers = {account: site.dialer(account, client_session) for account, client_session in desks.items()}
     async with running(*dialers.values()):
         await until(lambda: site.peers.connected() == {ADA, BOB} and all(d.connected() for d in dialers.values()))
-        yield Network(site.peers, site.desk, {a: (dialers[a], desks[a]) for a in dialers})
+        yield Network(site.peers, site.client_session, {a: (dialers[a], desks[a]) for a in dialers})
     await site.stop()
 
 
 async def test_both_sides_ask_and_know_who_asked(network: Network) -> None:
-    ada, desk = network.dialers[ADA]
+    ada, client_session = network.dialers[ADA]
     assert await ada.request(SERVER, b"hello", TIMEOUT) == b"server:hello"
     assert await network.server.request(ADA, b"run", TIMEOUT) == b"dialer:run"
-    assert network.desk.seen == [("0x" + ADA.hex(), b"hello")] and desk.seen == [("0x" + SERVER.hex(), b"run")]
+    assert network.client_session.seen == [("0x" + ADA.hex(), b"hello")] and client_session.seen == [("0x" + SERVER.hex(), b"run")]
     assert SERVER in ada.connected() and {ADA, BOB} <= network.server.connected()
 
 
@@ -170,7 +170,7 @@ async def test_answers_find_their_questions(network: Network) -> None:
     questions = [b"%d" % n for n in range(INFLIGHT_MAX - 10)]
     answers = await asyncio.gather(*(ask(p, SERVER, q) for q in questions for p in (ada, bob)))
     assert answers == [b"server:" + q for q in questions for _ in range(2)]
-    network.desk.released.set()
+    network.client_session.released.set()
     assert await slow == b"server:wait"
 
 
@@ -240,7 +240,7 @@ async def test_unknown_accounts_and_false_signatures_are_refused_at_the_door(sit
         await ws.receive_str()
         await ws.send_bytes(b"no text")
         assert (await closed_with(ws))[0] == 1000
-    assert site.peers.connected() == frozenset() and site.desk.seen == []
+    assert site.peers.connected() == frozenset() and site.client_session.seen == []
 
 
 async def test_a_hello_for_another_server_is_of_no_use(site: Site) -> None:
@@ -262,8 +262,8 @@ GARBAGE = [b"", b"\1", bytes([0]) + bytes(16), bytes([9]) + bytes(40), b"\1" + b
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=["empty", "short", "kind 0", "kind 9", "oversize", "bad refusal"])
 async def test_garbage_ends_that_connection_only(site: Site, garbage: bytes) -> None:
-    desk = Desk(b"bob")
-    bob = site.dialer(BOB, desk)
+    client_session = ClientSession(b"bob")
+    bob = site.dialer(BOB, client_session)
     async with running(bob), raw(site, ADA) as ws:
         await until(lambda: site.peers.connected() == {ADA, BOB})
         assert canonical.decode(Welcome, (await ws.receive_str()).encode()).account == SERVER
@@ -281,29 +281,29 @@ async def test_unasked_answers_are_ignored_and_floods_are_turned_away(site: Site
             await ws.send_bytes(bytes([Kind.REQUEST]) + number.to_bytes(16, "big") + b"wait")
         turned_away = (await ws.receive(timeout=5)).data
         assert turned_away[0] == Kind.UNAVAILABLE and int.from_bytes(turned_away[1:17], "big") == INFLIGHT_MAX
-        site.desk.released.set()
+        site.client_session.released.set()
         answers = [(await ws.receive(timeout=5)).data for _ in range(INFLIGHT_MAX)]
         assert {answer[0] for answer in answers} == {Kind.ANSWER} and len({answer[1:17] for answer in answers}) == INFLIGHT_MAX
 
 
 async def test_requests_in_flight_are_bounded(site: Site) -> None:
-    ada = site.dialer(ADA, Desk(b"ada"))
+    ada = site.dialer(ADA, ClientSession(b"ada"))
     async with running(ada):
         await until(lambda: bool(ada.connected()))
         waiting = [asyncio.create_task(ada.request(SERVER, b"wait", TIMEOUT)) for _ in range(INFLIGHT_MAX)]
-        await until(lambda: len(site.desk.seen) == INFLIGHT_MAX)
+        await until(lambda: len(site.client_session.seen) == INFLIGHT_MAX)
         with pytest.raises(Unavailable):
             await ada.request(SERVER, b"one more", TIMEOUT)
-        site.desk.released.set()
+        site.client_session.released.set()
         assert await asyncio.gather(*waiting) == [b"server:wait"] * INFLIGHT_MAX
 
 
 async def test_a_dialer_comes_back_after_the_server_was_away(site: Site) -> None:
-    ada = site.dialer(ADA, Desk(b"ada"))
+    ada = site.dialer(ADA, ClientSession(b"ada"))
     async with running(ada):
         await until(lambda: bool(ada.connected()))
         asked = asyncio.create_task(ada.request(SERVER, b"wait", Seconds(30)))
-        await until(lambda: len(site.desk.seen) == 1)
+        await until(lambda: len(site.client_session.seen) == 1)
         await site.stop()
         with pytest.raises(Unavailable, match="went away"):
             await asked
@@ -347,7 +347,7 @@ async def test_peers_that_do_not_read_hold_up_no_end_and_no_successor(site: Site
 
 
 async def test_a_bug_in_a_handler_is_loud_and_ends_its_connection_only(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    ada, bob = site.dialer(ADA, Desk(b"ada")), site.dialer(BOB, Desk(b"bob"))
+    ada, bob = site.dialer(ADA, ClientSession(b"ada")), site.dialer(BOB, ClientSession(b"bob"))
     async with running(ada, bob):
         await until(lambda: site.peers.connected() == {ADA, BOB})
         with caplog.at_level(logging.ERROR), pytest.raises(Unavailable):
@@ -358,7 +358,7 @@ async def test_a_bug_in_a_handler_is_loud_and_ends_its_connection_only(site: Sit
 
 async def test_a_journal_that_is_full_is_no_bug_of_a_handler(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     """An Assignment on its way while the disk became full ended the daemon, as it should, below a page of traceback."""
-    ada = site.dialer(ADA, Desk(b"ada"))
+    ada = site.dialer(ADA, ClientSession(b"ada"))
     async with running(ada):
         await until(lambda: site.peers.connected() == {ADA})
         with caplog.at_level(logging.ERROR), pytest.raises(Unavailable, match="the daemon is stopping"):
@@ -367,7 +367,7 @@ async def test_a_journal_that_is_full_is_no_bug_of_a_handler(site: Site, caplog:
 
 
 async def test_a_dialer_gives_its_handlers_bug_to_its_owner(site: Site) -> None:
-    ada = site.dialer(ADA, Desk(b"ada"))
+    ada = site.dialer(ADA, ClientSession(b"ada"))
     task = asyncio.create_task(ada.run())
     await until(lambda: site.peers.connected() == {ADA})
     with pytest.raises(Unavailable):
@@ -378,7 +378,7 @@ async def test_a_dialer_gives_its_handlers_bug_to_its_owner(site: Site) -> None:
 
 
 async def test_a_refused_dialer_keeps_asking_with_growing_pauses(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    eve = site.dialer(EVE, Desk(b"eve"))
+    eve = site.dialer(EVE, ClientSession(b"eve"))
     with caplog.at_level(logging.WARNING):
         async with running(eve):
             await until(lambda: caplog.text.count("wrong-signer") >= 3)
@@ -402,7 +402,7 @@ class Hasty:
 async def test_pauses_between_tries_grow_no_longer_than_a_heartbeat(site: Site) -> None:
     """A provider that comes back later than its heartbeats are due is dead to the coordinator that has just come back."""
     clock = Hasty()
-    eve = WsDialer(site.url, SERVER, EVE, SIGNERS[EVE], Desk(b"eve").handle, clock, lambda: 0.5, retry_max=3.0)
+    eve = WebSocketDialer(site.url, SERVER, EVE, SIGNERS[EVE], ClientSession(b"eve").handle, clock, lambda: 0.5, retry_max=3.0)
     async with running(eve):
         await until(lambda: len(clock.pauses) >= 7)
     assert clock.pauses[:7] == [0.25, 0.5, 1.0, 2.0, 3.0, 3.0, 3.0]

@@ -28,8 +28,8 @@ def test_every_point_of_every_program_has_a_scenario_that_something_plays() -> N
 
 def test_every_round_is_among_the_first_in_some_turn_and_all_programs_die_in_the_very_first() -> None:
     everything, soon = wanted(*MARKET), set[Trial]()
-    for turn in range(4000):
-        first, second, *rest = rounds_of_turn(everything, ["provider-0", "provider-1"], turn)
+    for context in range(4000):
+        first, second, *rest = rounds_of_turn(everything, ["provider-0", "provider-1"], context)
         assert {trial.program for trial in first.trials} == {Program.COORDINATOR, Program.PROVIDER, Program.CLIENT}
         soon.update(first.trials, second.trials)
         assert len(rest) + 2 == len(plan_rounds(everything, ["provider-0", "provider-1"], 1)), "no round is lost"
@@ -39,7 +39,7 @@ def test_every_round_is_among_the_first_in_some_turn_and_all_programs_die_in_the
 @pytest.mark.parametrize("scenario", [*OTHER_MARKETS, Scenario.DEVNET])
 def test_parts_of_other_markets_take_turns(scenario: Scenario) -> None:
     mine = wanted(scenario)
-    assert set().union(*(part(mine, 2, turn) for turn in range(len(mine)))) == set(mine) and mine
+    assert set().union(*(part(mine, 2, context) for context in range(len(mine)))) == set(mine) and mine
 
 
 def test_the_turn_is_the_commit_s(monkeypatch: pytest.MonkeyPatch) -> None:

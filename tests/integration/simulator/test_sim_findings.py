@@ -9,7 +9,7 @@ from quorate_coordinator.core import chain_events
 from quorate_coordinator.core.events import CaseOpened, ChainAdvanced
 from quorate_coordinator.core.money import epochs
 from quorate_coordinator.core.state import Case, EpochRecord, State
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.receipt import document, verify
 from quorate_protocol.rules.verdict import Accepted, Execution, More, decide
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32, Label, Nonce, UnixSeconds, VerifyTier
@@ -25,17 +25,17 @@ from sim.world import World
 def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
     """A crash between telling a refusal and marking it done tells it again; the epoch was built anew in between."""
     state = State()
-    turn = Turn(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
+    context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
     first = EpochRecord(1, (), ZERO_HASH, (), UnixSeconds(2_990))
     second = EpochRecord(1, (), ZERO_HASH, (), UnixSeconds(3_000))
     state.epochs[1] = first
-    epochs.on_refused(turn, epochs.purpose_of(first))
+    epochs.on_refused(context, epochs.purpose_of(first))
     assert 1 not in state.epochs and state.own.is_dirty
     state.epochs[1] = second
-    turn.books(epoch=1, is_dirty=False)
-    epochs.on_refused(turn, epochs.purpose_of(first))
+    context.books(epoch=1, is_dirty=False)
+    epochs.on_refused(context, epochs.purpose_of(first))
     assert state.epochs[1] == second and state.own.epoch == 1 and not state.own.is_dirty
-    epochs.on_refused(turn, epochs.purpose_of(second))
+    epochs.on_refused(context, epochs.purpose_of(second))
     assert 1 not in state.epochs and state.own.is_dirty
 
 
@@ -66,11 +66,11 @@ def test_auditor_that_says_nothing_has_audited_nothing() -> None:
 def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
     """The court's note was given to the first case without a number: the one that stands stayed "opening", its jobs in memory for ever."""
     state = State()
-    turn = Turn(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
+    context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
     accused, digest = Address(b"\x0a" * 20), Hash32(b"\x01" * 32)
     state.cases["refused"] = Case("refused", accused, (), (), is_convicted=False, phase="refused: stale")
     note = CaseOpened(Nonce(1), accused, (digest,))
-    chain_events.on_block(turn, ChainAdvanced(BlockNumber(1), digest, UnixSeconds(3_000), (note,)))
+    chain_events.on_block(context, ChainAdvanced(BlockNumber(1), digest, UnixSeconds(3_000), (note,)))
     assert state.cases["refused"].case_id is None, "it names other executions"
     assert state.cases["foreign-1"].case_id == 1 and state.cases["foreign-1"].phase == "drawing"
 

@@ -21,7 +21,7 @@ PASSED = (
     "actor.before-append.CaseOpened", "actor.after-append.CaseOpened", "actor.before-append.JuryDrawn", "actor.after-append.JuryDrawn",
     "effect.before.Reexecute", "actor.before-append.Reexecuted", "actor.after-append.Reexecuted", "effect.after.Reexecute",
     "effect.before.SendVote", "chain.before-sign", "chain.before-send", "chain.after-send", "chain.after-receipt", "chain.after-settle",
-    "actor.before-append.VoteStood", "actor.after-append.VoteStood", "effect.after.SendVote",
+    "actor.before-append.VoteConfirmed", "actor.after-append.VoteConfirmed", "effect.after.SendVote",
     "actor.before-append.VotingEnded", "actor.after-append.VotingEnded", "effect.before.SendJuryReveal", "effect.after.SendJuryReveal",
     "actor.before-append.CaseDecided", "actor.after-append.CaseDecided", "effect.before.WithdrawCredit", "effect.after.WithdrawCredit",
 )  # fmt: skip

@@ -34,14 +34,14 @@ class Scenario(StrEnum):
 
 
 BY_TYPE: dict[str, Scenario] = {
-    "StopArrived": Scenario.STOP, "StopTask": Scenario.STOP, "StopReceived": Scenario.STOP, "Failed": Scenario.LOSE,
+    "StopReceived": Scenario.STOP, "StopTask": Scenario.STOP, "StopReceived": Scenario.STOP, "Failed": Scenario.LOSE,
     "OfferDue": Scenario.START, "SendOffer": Scenario.START, "Restarted": Scenario.START, "OfferReceived": Scenario.START,
     "DrainRequested": Scenario.DRAIN, "Configured": Scenario.CONFIGURE, "ChainReorganised": Scenario.REORGANISE,
     "Compared": Scenario.START, "SessionReceived": Scenario.SESSION, "TransactionRefused": Scenario.OUTBID,
     **dict.fromkeys(("SendDecline", "DeclineReceived", "Forget"), Scenario.DECLINE),
-    **dict.fromkeys(("EpochFinal", "ClaimStood", "SendClaim"), Scenario.CLAIM),
+    **dict.fromkeys(("EpochFinal", "ClaimConfirmed", "SendClaim"), Scenario.CLAIM),
     **dict.fromkeys(
-        ("CaseOpened", "JuryDrawn", "Reexecuted", "VoteStood", "VotingEnded", "CaseDecided", "Reexecute", "SendVote", "SendJuryReveal",
+        ("CaseOpened", "JuryDrawn", "Reexecuted", "VoteConfirmed", "VotingEnded", "CaseDecided", "Reexecute", "SendVote", "SendJuryReveal",
          "WithdrawCredit", "OpenCase"), Scenario.COURT,
     ),
 }  # fmt: skip
@@ -108,9 +108,9 @@ def wants_all() -> bool:
     return os.environ.get(ROTATION) == "all"
 
 
-def part(items: tuple[Trial, ...], count: int, turn: int) -> tuple[Trial, ...]:
+def part(items: tuple[Trial, ...], count: int, context: int) -> tuple[Trial, ...]:
     """`count` of them, others the next turn, all of them in as few turns as can be."""
     if not items:
         return ()
-    first = turn * count % len(items)
+    first = context * count % len(items)
     return tuple((items + items)[first : first + min(count, len(items))])

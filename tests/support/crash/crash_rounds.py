@@ -79,12 +79,12 @@ def plan_rounds(wanted: Sequence[Trial], providers: Sequence[str], in_a_row: int
     return rounds
 
 
-def rounds_of_turn(wanted: Sequence[Trial], providers: Sequence[str], turn: int) -> list[RoundPlan]:
+def rounds_of_turn(wanted: Sequence[Trial], providers: Sequence[str], context: int) -> list[RoundPlan]:
     """All rounds, each of them first in some turn but for one in which every program dies."""
     rounds = plan_rounds(wanted, providers, 1)
     programs = {trial.program for trial in wanted}
     whole = [plan for plan in rounds if {trial.program for trial in plan.trials} == programs] or rounds
-    first, place = whole[turn % len(whole)], turn // len(whole) % len(rounds)
+    first, place = whole[context % len(whole)], context // len(whole) % len(rounds)
     return [first, *(plan for plan in (*rounds[place:], *rounds[:place]) if plan is not first)]
 
 

@@ -4,7 +4,7 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import ArchiveRuns, Effect
 from quorate_coordinator.core.records.archived_run import ArchivedRun, archived
 from quorate_coordinator.storage.archive import MemoryArchive, RunArchive
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.units import Hash32
 from support.markets.scripted_market import Market, Party
 
@@ -16,9 +16,9 @@ class ArchivingMarket(Market):
         self.archive = archive or MemoryArchive()
         self.is_archive_down = False
         self.waiting: list[ArchiveRuns] = []
-        self.history: History | None = None
+        self.history: RunReader | None = None
         super().__init__(*parties)
-        self.history = History(self.core.state, self.archive)
+        self.history = RunReader(self.core.state, self.archive)
 
     def _perform(self, effect: Effect) -> None:
         if isinstance(effect, ArchiveRuns):

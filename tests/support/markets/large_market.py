@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from quorate_coordinator.core import orders
 from quorate_coordinator.core.state import Job, Trusts
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.rules.trust import Trust
 from quorate_protocol.units import ZERO_HASH, Amount, Ppm, UnixSeconds
@@ -28,5 +28,5 @@ class LargeMarket(ArchivingMarket):
             trusts = Trusts({orders.trust_class_of(job): Trust(1000, Ppm(100))})
             for owner in self.parties:
                 self.core.state.trust[owner] = trusts
-            turn = Turn(self.core.state, self.core.rules, UnixSeconds(self.at), ZERO_HASH)
-            turn.books(fund=Amount(1_000_000))
+            context = StepContext(self.core.state, self.core.rules, UnixSeconds(self.at), ZERO_HASH)
+            context.books(fund=Amount(1_000_000))

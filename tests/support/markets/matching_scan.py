@@ -6,7 +6,7 @@ from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.matching.columns import SPREAD_MASK, key_of
 from quorate_coordinator.core.matching.job_queue import deadline_of
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Matching, Provider, Running, State
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import Limits
@@ -17,16 +17,16 @@ from quorate_protocol.units import Address, Hash32, Round, UnixSeconds
 WORD = (1 << 64) - 1
 
 
-def choose(turn: Turn, job: Job, wanted: int = 1) -> list[offers.Candidate]:
+def choose(context: StepContext, job: Job, wanted: int = 1) -> list[offers.Candidate]:
     """As `book.choose`."""
-    chance = int.from_bytes(hash_tuple(turn.random, job.id)[:8], "big")
-    found = [item for item in feasible(turn, job) if item.provider.owner not in job.refused_by]
+    chance = int.from_bytes(hash_tuple(context.random, job.id)[:8], "big")
+    found = [item for item in feasible(context, job) if item.provider.owner not in job.refused_by]
 
     def by_price(item: offers.Candidate) -> tuple[int, int]:
         return item.price, (key_of(0, item.provider.index) - chance) & SPREAD_MASK
 
     cheapest = sorted(found, key=by_price)[: offers.CANDIDATES_MAX]
-    ranked = sorted(cheapest, key=lambda item: item.price * weight(turn, job, item.provider, chance))
+    ranked = sorted(cheapest, key=lambda item: item.price * weight(context, job, item.provider, chance))
     chosen: list[offers.Candidate] = []
     for item in ranked:
         if len(chosen) < wanted and item.provider.network not in {other.provider.network for other in chosen}:
@@ -34,19 +34,19 @@ def choose(turn: Turn, job: Job, wanted: int = 1) -> list[offers.Candidate]:
     return chosen
 
 
-def feasible(turn: Turn, job: Job) -> list[offers.Candidate]:
+def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
     """Everybody who could run it now."""
     order, host_class = job.submission.order.message, job.ack.message.host_class
-    hosts, block = turn.state.hosts.get(host_class), turn.state.own.block
+    hosts, block = context.state.hosts.get(host_class), context.state.own.block
     staked = {slot.owner for slot in hosts.slots if slot.is_active(block)} if hosts else set()
     found = []
-    for provider in turn.state.providers.values():
+    for provider in context.state.providers.values():
         slot = offers.slot_offer(provider.offer, host_class) if provider.offer else None
-        if slot is None or provider.offer is None or not provider.is_alive(turn.at) or (staked and provider.owner not in staked):
+        if slot is None or provider.offer is None or not provider.is_alive(context.at) or (staked and provider.owner not in staked):
             continue
         if not 0 < offers.price_of(slot) <= order.max_price_per_hour or not fits(provider.offer, job):
             continue
-        if offers.free_slots(turn, provider, host_class) > 0:
+        if offers.free_slots(context, provider, host_class) > 0:
             found.append(offers.Candidate(provider, offers.price_of(slot)))
     return found
 
@@ -56,12 +56,12 @@ def fits(offer: Offer, job: Job) -> bool:
     return offers.fits(offer, job.submission.spec)
 
 
-def weight(turn: Turn, job: Job, provider: Provider, chance: int) -> int:
+def weight(context: StepContext, job: Job, provider: Provider, chance: int) -> int:
     """What its price is multiplied by."""
     mixed = ((key_of(0, provider.index) & SPREAD_MASK) + chance) * 0xBF58476D1CE4E5B9 & WORD
     mixed = (mixed ^ (mixed >> 29)) * 0x94D049BB133111EB & WORD
-    trusts, offer, spec = turn.state.trust.get(provider.owner), provider.offer, job.submission.spec
-    strikes = sum(trust.live_strikes(turn.at) for trust in trusts.by_class.values()) if trusts else 0
+    trusts, offer, spec = context.state.trust.get(provider.owner), provider.offer, job.submission.spec
+    strikes = sum(trust.live_strikes(context.at) for trust in trusts.by_class.values()) if trusts else 0
     wanted = {image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)}
     cached = offer is not None and bool(wanted & set(offer.cached))
     return 1_000_000 + (mixed >> 32) % offers.JITTER_PPM + offers.STRIKE_PPM * min(strikes, 10) - offers.CACHED_PPM * cached

@@ -107,7 +107,7 @@ class Driver:
         """An assignment arrives; its hash."""
         spec = spec or make_spec()
         envelope = signed_assignment(spec, number, self.now)
-        self.do(events.AssignmentArrived(envelope, spec, ("http://127.0.0.1:1/v1/content",), STATEMENT_KEY.address))
+        self.do(events.AssignmentReceived(envelope, spec, ("http://127.0.0.1:1/v1/content",), STATEMENT_KEY.address))
         return digest(DOMAIN, envelope.message)
 
     def execution(self, lease: Hash32) -> Execution:
@@ -141,17 +141,17 @@ def script(lease: Hash32) -> tuple[events.Event, ...]:
     )
 
 
-def receipt(execution: Execution, signer: KeySigner = STATEMENT_KEY) -> events.ReceiptArrived:
+def receipt(execution: Execution, signer: KeySigner = STATEMENT_KEY) -> events.CommitReceiptReceived:
     """For the commit that was made."""
     commit = execution.commit()
     assert commit is not None
     message = CommitReceipt(digest(DOMAIN, commit), NOW)
-    return events.ReceiptArrived(seal(DOMAIN, message, signer.sign), signer.address)
+    return events.CommitReceiptReceived(seal(DOMAIN, message, signer.sign), signer.address)
 
 
 def commit_set(
     execution: Execution, closed_at: UnixSeconds, others: tuple[CommitEntry, ...] = (), signer: KeySigner = STATEMENT_KEY
-) -> events.CommitSetArrived:
+) -> events.CommitSetReceived:
     """With the execution's commit in it."""
     commit = execution.commit()
     assert commit is not None
@@ -159,10 +159,10 @@ def commit_set(
     message = CommitSet(
         JOB, Small(0), (entry, *others), (ZERO_HASH,) * (1 + len(others)), Round(1), ZERO_HASH, Ppm(0), (), ZERO_HASH, closed_at
     )
-    return events.CommitSetArrived(execution.hash, seal(DOMAIN, message, signer.sign), signer.address)
+    return events.CommitSetReceived(execution.hash, seal(DOMAIN, message, signer.sign), signer.address)
 
 
-def foreign_commit_set(execution: Execution, closed_at: UnixSeconds) -> events.CommitSetArrived:
+def foreign_commit_set(execution: Execution, closed_at: UnixSeconds) -> events.CommitSetReceived:
     """Signed, fresh, but with somebody else's commit."""
     event = commit_set(execution, closed_at)
     entry = CommitEntry(execution.hash, PROVIDER, Hash32(b"\x77" * 32))
@@ -170,22 +170,22 @@ def foreign_commit_set(execution: Execution, closed_at: UnixSeconds) -> events.C
     return replace(event, commit_set=seal(DOMAIN, message, STATEMENT_KEY.sign))
 
 
-def verdict(lease: Hash32, seq: int = 1, signer: KeySigner = STATEMENT_KEY) -> events.VerdictArrived:
+def verdict(lease: Hash32, seq: int = 1, signer: KeySigner = STATEMENT_KEY) -> events.VerdictReceived:
     """Accepted, with this execution in the group."""
     message = Verdict(JOB, Sequence(seq), Label.QUORUM_2, Outcome.ACCEPTED, Small(1), (lease,), (), ZERO_HASH, NOW)
-    return events.VerdictArrived(lease, seal(DOMAIN, message, signer.sign), signer.address)
+    return events.VerdictReceived(lease, seal(DOMAIN, message, signer.sign), signer.address)
 
 
-def stop(lease: Hash32, coordinator: Address = COORDINATOR) -> events.StopArrived:
+def stop(lease: Hash32, coordinator: Address = COORDINATOR) -> events.StopReceived:
     """By a client whose session the coordinator knows."""
-    return events.StopArrived(lease, seal(DOMAIN, Stop(JOB, NOW), STRANGER.sign), coordinator)
+    return events.StopReceived(lease, seal(DOMAIN, Stop(JOB, NOW), STRANGER.sign), coordinator)
 
 
 def statement(
     final: int, seq: int, held: int = 0, signer: KeySigner = STATEMENT_KEY, provider: Address = PROVIDER
-) -> events.StatementArrived:
+) -> events.StatementReceived:
     """The coordinator's debt."""
     message = Statement(provider, Amount(final), Amount(held), Sequence(0), Sequence(seq), ZERO_HASH)
-    return events.StatementArrived(COORDINATOR, seal(DOMAIN, message, signer.sign), signer.address)
+    return events.StatementReceived(COORDINATOR, seal(DOMAIN, message, signer.sign), signer.address)
 
 

@@ -52,7 +52,7 @@ from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey, recover
-from quorate_runtime.peers.websocket_peers import WsPeers
+from quorate_runtime.peers.websocket_peers import WebSocketPeers
 from support.http_server import on_loopback
 
 T = TypeVar("T")
@@ -87,12 +87,12 @@ class ScriptedCoordinator:
     operator: Address = OPERATOR.address  # the key that it believes to be the provider's
     rule: Callable[[frames_module.Frame], Awaitable[None]] | None = None  # refuses what it raises for
     url: str = ""
-    peers: WsPeers | None = None
+    peers: WebSocketPeers | None = None
 
     @contextlib.asynccontextmanager
     async def serving(self, port: int = 0) -> AsyncIterator["ScriptedCoordinator"]:
         """Listens."""
-        self.peers = WsPeers(COORDINATOR.address, self._handle, self._authorize)
+        self.peers = WebSocketPeers(COORDINATOR.address, self._handle, self._authorize)
         app = web.Application()
         app.add_routes(self.peers.routes())
         app.router.add_get("/v1/info", self._info)

@@ -41,7 +41,7 @@ from quorate_protocol.units import (
 )
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
-from quorate_runtime.peers.websocket_peers import WsDialer
+from quorate_runtime.peers.websocket_peers import WebSocketDialer
 from support.markets.coordinator_stage import Stage, token
 from support.markets.scripted_market import HOST
 
@@ -108,7 +108,7 @@ class WiredProvider:
     reveals: dict[Hash32, Reveal] = field(default_factory=dict)
     taken: set[Hash32] = field(default_factory=set)
     account: Address = ZERO_ADDRESS
-    dialer: WsDialer = field(init=False)
+    dialer: WebSocketDialer = field(init=False)
     group: asyncio.TaskGroup = field(init=False)
     tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
@@ -116,7 +116,7 @@ class WiredProvider:
         place = self.floor.place
         self.account = self.key.address if self.account == ZERO_ADDRESS else self.account
         url = place.url.replace("http", "ws", 1) + "/v1/peers"
-        self.dialer = WsDialer(url, place.coordinator, self.account, self.key, self._handle, SystemClock(), retry_max=0.5)
+        self.dialer = WebSocketDialer(url, place.coordinator, self.account, self.key, self._handle, SystemClock(), retry_max=0.5)
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator["WiredProvider"]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quorate_node import periodic
-from quorate_node.chain.court_follower import DocketFollower
+from quorate_node.chain.court_follower import CourtFollower
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.ops.status import status_of
 from quorate_protocol.messages.signed import FreeSlots
@@ -19,7 +19,7 @@ from support.markets.provider_world import OPERATOR, make_terms
 
 
 @dataclass
-class Herald:
+class Announcements:
     """Looks at the disk after each heartbeat: there is room, then none, then room again."""
 
     board: Board
@@ -36,12 +36,12 @@ class Herald:
 
 async def test_no_slot_is_free_while_the_disk_is_full() -> None:
     board, core = Board(), ProviderCore(make_terms())
-    herald = Herald(board)
-    beats = asyncio.create_task(periodic.beat(core, herald, VirtualClock(), board))  # type: ignore[arg-type]  # as far as it is needed
-    await herald.enough.wait()
+    announcements = Announcements(board)
+    beats = asyncio.create_task(periodic.beat(core, announcements, VirtualClock(), board))  # type: ignore[arg-type]  # as far as it is needed
+    await announcements.enough.wait()
     beats.cancel()
     slots = sum(item.free for item in core.free_slots())
-    assert slots and herald.sent[:3] == [slots, 0, slots]
+    assert slots and announcements.sent[:3] == [slots, 0, slots]
 
 
 def test_the_status_shows_the_slots_that_are_offered() -> None:
@@ -84,7 +84,7 @@ class Away:
 
 
 async def test_a_court_that_cannot_be_followed_is_told_of_once_an_hour(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    docket = DocketFollower(Away(), None, None, VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]  # no more is asked
+    court_follower = CourtFollower(Away(), None, None, VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]  # no more is asked
     with pytest.raises(asyncio.CancelledError):
-        await docket.run()
+        await court_follower.run()
     assert caplog.messages == ["the court cannot be followed: [Errno 28] No space left on device"] * 2

@@ -14,7 +14,7 @@ from quorate_node.core import provider_core as provider_module
 from quorate_node.core.effects import Effect
 from quorate_node.core.phases import Committed, Declined, Done, Lapsed, Receipted, Revealed, Running
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.messaging.frame_handler import Inbox
+from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DAY
 from quorate_protocol.messages import frames
@@ -68,7 +68,7 @@ class Node(Driver):
 
     def hear(self, frame: frames.Frame) -> tuple[Effect, ...]:
         """A frame arrives; Refused as it is answered."""
-        inbox = Inbox(None, COORDINATOR, DOMAIN, recover)  # type: ignore[arg-type]  # nothing is submitted: `event` alone decides
+        inbox = FrameHandler(None, COORDINATOR, DOMAIN, recover)  # type: ignore[arg-type]  # nothing is submitted: `event` alone decides
         event = inbox.event(frames.decode(frames.encode(frame)))
         assert CODEC.decode_event(CODEC.version, CODEC.encode_event(event)) == event
         return self.do(event)

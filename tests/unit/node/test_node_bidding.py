@@ -146,7 +146,7 @@ def test_draining_declines_and_says_no_free_slots() -> None:
 def test_strangers_assignments_are_refused() -> None:
     """Wrong signer, another provider's, too late."""
     driver, spec = Driver(ProviderCore(make_terms())), make_spec()
-    good = events.AssignmentArrived(signed_assignment(spec), spec, (), STATEMENT_KEY.address)
+    good = events.AssignmentReceived(signed_assignment(spec), spec, (), STATEMENT_KEY.address)
     assert driver.refusal(replace(good, signer=PROVIDER)) is Code.WRONG_SIGNER
     other = replace(good.assignment.message, provider=Address(b"\x12" * 20))
     assert driver.refusal(replace(good, assignment=replace(good.assignment, message=other))) is Code.NOT_YOURS
@@ -158,11 +158,11 @@ def test_strangers_assignments_are_refused() -> None:
 def test_a_repeated_assignment_is_answered_the_same() -> None:
     """The same key, so the answer is at most sent again, never made anew."""
     driver, spec = Driver(ProviderCore(make_terms())), make_spec()
-    event = events.AssignmentArrived(signed_assignment(spec), spec, (), STATEMENT_KEY.address)
+    event = events.AssignmentReceived(signed_assignment(spec), spec, (), STATEMENT_KEY.address)
     assert driver.do(event) == driver.do(event, after=2)
     (accept,) = driver.do(event)
     assert isinstance(accept, SendAccept) and accept.accept.time == NOW
-    full = events.AssignmentArrived(signed_assignment(spec, 2, driver.now), spec, (), STATEMENT_KEY.address)
+    full = events.AssignmentReceived(signed_assignment(spec, 2, driver.now), spec, (), STATEMENT_KEY.address)
     first, again = driver.do(full), driver.do(full, after=1)
     assert first == again and isinstance(first[0], SendDecline)
     assert first[0].coordinator == COORDINATOR
@@ -174,7 +174,7 @@ def test_a_store_full_of_what_was_paid_takes_no_job_whose_output_it_could_not_ke
     driver = Driver(ProviderCore(make_terms(3)))
 
     def answer(number: int, room: int) -> type:
-        arrived = events.AssignmentArrived(signed_assignment(spec, number), spec, (), STATEMENT_KEY.address, store_room=room)
+        arrived = events.AssignmentReceived(signed_assignment(spec, number), spec, (), STATEMENT_KEY.address, store_room=room)
         return type(driver.do(arrived)[0])
 
     assert answer(1, 2 * GIB - 1) is SendDecline

@@ -69,7 +69,7 @@ def test_the_whole_service() -> None:
     phase = driver.core.jury[CASE].phase
     assert isinstance(phase, Voting)
     assert vote.ballot == court_ballot(CaseId(CASE), PROVIDER, phase.salt, DIGESTS), "the contract's formula"
-    assert driver.do(events.VoteStood(CASE)) == ()
+    assert driver.do(events.VoteConfirmed(CASE)) == ()
     (reveal,) = driver.do(events.VotingEnded(CASE, REVEAL_BY))
     assert reveal == effects.SendJuryReveal(CASE, DIGESTS, phase.salt)
     driver.do(events.CaseDecided(CASE))
@@ -81,7 +81,7 @@ def test_nothing_is_opened_before_voting_ended() -> None:
     driver = juror()
     for index, digest in enumerate(DIGESTS):
         driver.do(events.Reexecuted(CASE, index, digest))
-    driver.do(events.VoteStood(CASE))
+    driver.do(events.VoteConfirmed(CASE))
     assert driver.do(events.Tick(), after=100) == ()
     assert isinstance(driver.core.jury[CASE].phase, Voted)
 
@@ -126,7 +126,7 @@ def test_windows_end_every_phase(steps: int) -> None:
     happened: tuple[events.Event, ...] = (
         events.Reexecuted(CASE, 0, DIGESTS[0]),
         events.Reexecuted(CASE, 1, DIGESTS[1]),
-        events.VoteStood(CASE),
+        events.VoteConfirmed(CASE),
         events.VotingEnded(CASE, REVEAL_BY),
     )
     for event in happened[:steps]:
@@ -191,7 +191,7 @@ def test_claims_follow_final_epochs() -> None:
     driver = Driver(ProviderCore(make_terms()))
     (claim,) = driver.do(events.EpochFinal(COORDINATOR, Sequence(1), Amount(70)))
     assert claim == effects.SendClaim(COORDINATOR, Sequence(1), Amount(70))
-    driver.do(events.ClaimStood(COORDINATOR, Amount(70)))
+    driver.do(events.ClaimConfirmed(COORDINATOR, Amount(70)))
     assert driver.do(events.EpochFinal(COORDINATOR, Sequence(2), Amount(70))) == ()
     (again,) = driver.do(events.EpochFinal(COORDINATOR, Sequence(3), Amount(71)))
     assert again.key != claim.key

@@ -15,7 +15,7 @@ from quorate_node.core import effects, events, jury_duty
 from quorate_node.core.phases import Declined
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.keys import provider_keys
-from quorate_node.keys.operator_keys import FILE, Keyring, Speaker, Validities, Validity, under_any, write_validities
+from quorate_node.keys.operator_keys import FILE, OperatorKeys, Speaker, Validities, Validity, under_any, write_validities
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import Signer
@@ -87,7 +87,7 @@ def test_the_command_makes_one_key_at_a_time(tmp_path: Path) -> None:
 
 
 def test_which_key_signs_what(tmp_path: Path) -> None:
-    ring = Keyring(BOTH, tmp_path / FILE)
+    ring = OperatorKeys(BOTH, tmp_path / FILE)
     assert ring.current is OPERATOR and ring.is_changing, "nothing is known yet: the oldest"
     ring.learn(BEFORE)
     assert ring.current is OPERATOR and ring.valid_at(FOREVER) is OPERATOR and not ring.may_take_work(COORDINATOR)
@@ -98,17 +98,17 @@ def test_which_key_signs_what(tmp_path: Path) -> None:
     assert not ring.may_take_work(COORDINATOR) and ring.to_announce(COORDINATOR) == (NEW, OPERATOR)
     ring.heard(COORDINATOR, NEW.address)
     assert ring.may_take_work(COORDINATOR) and ring.for_today(COORDINATOR) == (NEW, OPERATOR)
-    again = Keyring(BOTH, tmp_path / FILE)
+    again = OperatorKeys(BOTH, tmp_path / FILE)
     assert (again.current, again.for_moment(SINCE)) == (NEW, (OPERATOR, NEW)), "after a restart, while the chain is away"
     again.forget(OPERATOR.address)
-    assert Keyring(BOTH, tmp_path / FILE).current is NEW and again.signers == (NEW,)
-    elsewhere = Keyring(replace(BOTH, owner=None))
+    assert OperatorKeys(BOTH, tmp_path / FILE).current is NEW and again.signers == (NEW,)
+    elsewhere = OperatorKeys(replace(BOTH, owner=None))
     elsewhere.learn(BEFORE)
     assert elsewhere.may_take_work(COORDINATOR), "its owner may take days"
 
 
 def test_a_hello_that_is_refused_is_said_under_the_next_key() -> None:
-    ring = Keyring(BOTH)
+    ring = OperatorKeys(BOTH)
     ring.learn(AFTER)
     speaker, digest = Speaker(ring, COORDINATOR), ZERO_HASH
     said = [(recover(Hash32(digest), speaker.sign(digest)), speaker.address) for _ in range(3)]
@@ -138,7 +138,7 @@ async def test_only_a_wrong_key_is_reason_for_another() -> None:
 
 def test_until_when_an_old_key_is_kept() -> None:
     """By what runs, by a ballot to be cast, by offers that were signed with it."""
-    ring = Keyring(BOTH)
+    ring = OperatorKeys(BOTH)
     late = UnixSeconds(SINCE + DEVNET.offer_ttl + 1)
     ring.learn(BEFORE)
     assert unneeded(ring, (), (), late, DEVNET.offer_ttl) == (), "the chain still knows it alone"
@@ -156,7 +156,7 @@ def test_until_when_an_old_key_is_kept() -> None:
 
 def test_nothing_is_accepted_while_the_key_is_being_changed() -> None:
     driver, spec = Driver(ProviderCore(make_terms())), make_spec()
-    event = events.AssignmentArrived(signed_assignment(spec), spec, (), STATEMENT_KEY.address, is_rotating=True)
+    event = events.AssignmentReceived(signed_assignment(spec), spec, (), STATEMENT_KEY.address, is_rotating=True)
     (answer,) = driver.do(event)
     assert isinstance(answer, effects.SendDecline)
     phase = driver.execution(answer.lease).phase

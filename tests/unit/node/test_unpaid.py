@@ -12,7 +12,7 @@ from quorate_node.core import events
 from quorate_node.core.execution import DONE_KEEP_SECONDS
 from quorate_node.core.phases import FAULTED, LEFT_OUT, Revealed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.messaging.frame_handler import Inbox
+from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_node.ops.status import status_of
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
@@ -38,7 +38,7 @@ class Daemon:
         return self._driver.do(event)
 
 
-def decided(lease: Hash32, group: tuple[Hash32, ...], faulted: tuple[Hash32, ...] = (), seq: int = 1) -> events.VerdictArrived:
+def decided(lease: Hash32, group: tuple[Hash32, ...], faulted: tuple[Hash32, ...] = (), seq: int = 1) -> events.VerdictReceived:
     event = verdict(lease, seq)
     message = replace(event.verdict.message, group=group, faulted=faulted)
     return replace(event, verdict=seal(DOMAIN, message, STATEMENT_KEY.sign))
@@ -73,7 +73,7 @@ async def test_a_fault_is_told_even_when_its_lease_was_forgotten(caplog: pytest.
     driver.do(events.Tick(), after=DONE_KEEP_SECONDS + 1)
     assert lease not in driver.core.executions
 
-    inbox = Inbox(Daemon(driver), COORDINATOR, DOMAIN, recover)
+    inbox = FrameHandler(Daemon(driver), COORDINATOR, DOMAIN, recover)
     with caplog.at_level(logging.WARNING):
         await inbox.handle("", frames.encode(frames.VerdictSent(lease, decided(lease, (lease,), seq=2).verdict)))
         assert not caplog.records
@@ -87,7 +87,7 @@ async def test_a_coordinator_that_signs_against_its_own_word_is_told_of_with_wha
 ) -> None:
     """It was answered to the coordinator alone, which knows."""
     driver = Driver(ProviderCore(make_terms()))
-    inbox = Inbox(Daemon(driver), COORDINATOR, DOMAIN, recover)
+    inbox = FrameHandler(Daemon(driver), COORDINATOR, DOMAIN, recover)
     driver.do(statement(1000, 2))
     frame = frames.encode(frames.StatementSent(statement(final, seq).statement))
     with caplog.at_level(logging.WARNING), pytest.raises(Refused):

@@ -16,13 +16,13 @@ from quorate_runtime.journal.memory_journal import MemoryDisk, MemoryJournal
 from quorate_runtime.process.metrics import Registry
 from support.journal.ledger_core import Closed, Effect, Event, Farewell, Ledger, Notify, Paid, ledger_codec
 
-Performer = Callable[[Effect], Awaitable[None]]
+EffectPerformer = Callable[[Effect], Awaitable[None]]
 
 
 class Market:
     """One daemon over a disk that survives it."""
 
-    def __init__(self, clock: VirtualClock, disk: MemoryDisk, perform: Performer | None = None, **options: object) -> None:
+    def __init__(self, clock: VirtualClock, disk: MemoryDisk, perform: EffectPerformer | None = None, **options: object) -> None:
         self.done: list[Effect] = []
         self.clock, self.disk, self.core, self.registry = clock, disk, Ledger(), Registry()
         numbers = count(len(disk.events))

@@ -10,7 +10,7 @@ from quorate_contracts import deploy
 from quorate_contracts.artifact import artifact
 from quorate_contracts.bindings.events import Allocated
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.chain.contract_follower import ChainWatch
+from quorate_coordinator.chain.contract_follower import ContractFollower
 from quorate_coordinator.core import events as ev
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.ports import BeaconInfo
@@ -84,7 +84,7 @@ async def notes(chain: Chain, depth: int) -> list[ev.ChainNote]:
     rules = SimpleNamespace(limits=replace(DEVNET, chain_depth=depth))
     core = SimpleNamespace(state=SimpleNamespace(blocks={}), rules=rules)
     client, actor = ChainClient(chain), SimpleNamespace(submit=submit)  # type: ignore[arg-type]
-    watch = ChainWatch(client, CONTRACTS, COORDINATOR, core, actor, Waits())  # type: ignore[arg-type]
+    watch = ContractFollower(client, CONTRACTS, COORDINATOR, core, actor, Waits())  # type: ignore[arg-type]
     with pytest.raises(Stopped):
         await watch.run()
     return heard

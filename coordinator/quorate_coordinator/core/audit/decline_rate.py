@@ -6,7 +6,7 @@ Not counted: what keeps its place, and what its offer did not promise, for the d
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.state import Job, Provider, Running
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.units import DeclineReason
 
@@ -16,26 +16,26 @@ DECLINED_SHARE = 5  # over a fifth is too much
 _NOT_ITS_DOING = (DeclineReason.INPUT_UNAVAILABLE, DeclineReason.BAD_KEY)
 
 
-def accepted(turn: Turn, lease: Lease) -> None:
+def accepted(context: StepContext, lease: Lease) -> None:
     """It took one."""
-    if _is_drawn(turn.state.jobs[lease.job_id], lease):
-        _count(turn, lease, has_declined=False)
+    if _is_drawn(context.state.jobs[lease.job_id], lease):
+        _count(context, lease, has_declined=False)
 
 
-def declined(turn: Turn, lease: Lease, reason: DeclineReason) -> None:
+def declined(context: StepContext, lease: Lease, reason: DeclineReason) -> None:
     """It declined one outright: of the last draws more than a fifth, and its offer goes until it offers anew."""
-    job, provider = turn.state.jobs[lease.job_id], turn.state.providers[lease.provider]
+    job, provider = context.state.jobs[lease.job_id], context.state.providers[lease.provider]
     if _is_drawn(job, lease) and reason not in _NOT_ITS_DOING and _was_promised(provider, job, lease):
-        _count(turn, lease, has_declined=True)
+        _count(context, lease, has_declined=True)
 
 
-def _count(turn: Turn, lease: Lease, has_declined: bool) -> None:
+def _count(context: StepContext, lease: Lease, has_declined: bool) -> None:
     owner = lease.provider
-    answers = (*(turn.state.answers.get(owner) or ()), has_declined)[-DRAWS_KEPT:]
+    answers = (*(context.state.answers.get(owner) or ()), has_declined)[-DRAWS_KEPT:]
     if len(answers) >= DRAWS_LEAST and DECLINED_SHARE * sum(answers) > len(answers):
-        turn.state.providers[owner] = replace(turn.state.providers[owner], offer=None)
+        context.state.providers[owner] = replace(context.state.providers[owner], offer=None)
         answers = ()
-    turn.state.answers[owner] = answers
+    context.state.answers[owner] = answers
 
 
 def _is_drawn(job: Job, lease: Lease) -> bool:

@@ -3,7 +3,7 @@ slots only with the chain. A list of 400 slots is 50 bytes so, and 130 KB writte
 """
 
 from quorate_coordinator.core.state import Frame, HostList, Roster
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.rules.eligible import EligibleList
 from quorate_protocol.units import Hash32
@@ -11,22 +11,22 @@ from quorate_protocol.units import Hash32
 ROSTERS = "rosters"
 
 
-def hold(turn: Turn, host_class: Hash32, eligible: EligibleList) -> None:
+def hold(context: StepContext, host_class: Hash32, eligible: EligibleList) -> None:
     """One more job draws from this list, which is its class's at the moment."""
-    state = turn.state
+    state = context.state
     known = state.frames.get(eligible.root)
     if known is not None:
         state.frames[eligible.root] = replace(known, jobs=known.jobs + 1)
         return
-    number = _roster(turn, host_class)
+    number = _roster(context, host_class)
     roster = state.rosters[number]
     state.rosters[number] = replace(roster, frames=roster.frames + 1)
     state.frames[eligible.root] = Frame(number, _bits(eligible), 1)
 
 
-def let_go(turn: Turn, root: Hash32) -> None:
+def let_go(context: StepContext, root: Hash32) -> None:
     """One job less draws from it."""
-    state, frame = turn.state, turn.state.frames[root]
+    state, frame = context.state, context.state.frames[root]
     if frame.jobs > 1:
         state.frames[root] = replace(frame, jobs=frame.jobs - 1)
         return
@@ -40,13 +40,13 @@ def let_go(turn: Turn, root: Hash32) -> None:
         del state.newest_rosters[roster.host_class]
 
 
-def _roster(turn: Turn, host_class: Hash32) -> int:
-    state = turn.state
+def _roster(context: StepContext, host_class: Hash32) -> int:
+    state = context.state
     slots = (state.hosts.get(host_class) or HostList()).slots
     number = state.newest_rosters.get(host_class)
     known = state.rosters.get(number) if number is not None else None
     if number is None or known is None or (known.slots is not slots and known.slots != slots):
-        number, known = turn.count(ROSTERS), Roster(host_class, slots, 0)
+        number, known = context.count(ROSTERS), Roster(host_class, slots, 0)
         state.newest_rosters[host_class] = number
     # After a restore the two are equal and not one: made one, they are compared at once the next time.
     state.rosters[number] = replace(known, slots=slots)

@@ -7,7 +7,7 @@ from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Lease, Revealed
 from quorate_coordinator.core.orders import trust_class_of, trust_of
 from quorate_coordinator.core.state import Case, Fault, Job, Trusts
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULT_WINDOW_EXECUTIONS, FAULTS_FOR_CASE
 from quorate_protocol.rules import trust as trusts
@@ -19,23 +19,23 @@ CASES_KEPT = 256
 CASE_SECONDS = 10  # what opening a case takes, so that the court does not find its evidence too old
 
 
-def judge(turn: Turn, job: Job, passed: list[Lease], faulted: list[Lease]) -> None:
+def judge(context: StepContext, job: Job, passed: list[Lease], faulted: list[Lease]) -> None:
     """Records who passed an audit and who was outside the accepted group."""
     for lease in passed:
-        _count(turn, lease.provider)
-        _record(turn, job, lease.provider, has_passed=True)
+        _count(context, lease.provider)
+        _record(context, job, lease.provider, has_passed=True)
     for lease in faulted:
-        checked = _count(turn, lease.provider)
+        checked = _count(context, lease.provider)
         if is_killed(lease):
-            _outvoted_kill(turn, job, lease.provider)  # unpaid, and never part of a case
+            _outvoted_kill(context, job, lease.provider)  # unpaid, and never part of a case
             continue
-        _record(turn, job, lease.provider, has_passed=False)
-        fault = Fault(lease.hash, job.id, job.submission.order.message.client, turn.at, checked=checked)
-        known = turn.state.faults.get(lease.provider) or ()
-        turn.state.faults[lease.provider] = (*known, fault)[-FAULTS_KEPT:]
-        turn.note(job, "faulted", f"execution {lease.index}: 0x{lease.provider.hex()} is outside the accepted group, a strike for 90 days")
-        held_pay.reexamine(turn, lease.provider, job)
-        open_case_if_due(turn, lease.provider)
+        _record(context, job, lease.provider, has_passed=False)
+        fault = Fault(lease.hash, job.id, job.submission.order.message.client, context.at, checked=checked)
+        known = context.state.faults.get(lease.provider) or ()
+        context.state.faults[lease.provider] = (*known, fault)[-FAULTS_KEPT:]
+        context.note(job, "faulted", f"execution {lease.index}: 0x{lease.provider.hex()} is outside the accepted group, a strike for 90 days")
+        held_pay.reexamine(context, lease.provider, job)
+        open_case_if_due(context, lease.provider)
 
 
 def is_killed(lease: Lease) -> bool:
@@ -43,151 +43,151 @@ def is_killed(lease: Lease) -> bool:
     return isinstance(lease.phase, Revealed) and lease.phase.reveal.exit_status in KILLED
 
 
-def _outvoted_kill(turn: Turn, job: Job, owner: Address) -> None:
+def _outvoted_kill(context: StepContext, job: Job, owner: Address) -> None:
     """A slow or small machine may be honest; every third one in 90 days is a strike all the same."""
-    known = turn.state.trust.get(owner) or Trusts()
-    kills = (*(at for at in known.kills if turn.at - at < trusts.STRIKE_SECONDS), turn.at)
+    known = context.state.trust.get(owner) or Trusts()
+    kills = (*(at for at in known.kills if context.at - at < trusts.STRIKE_SECONDS), context.at)
     is_strike = len(kills) >= KILLS_FOR_STRIKE
-    turn.state.trust[owner] = replace(known, kills=() if is_strike else kills)
+    context.state.trust[owner] = replace(known, kills=() if is_strike else kills)
     if is_strike:
-        _record(turn, job, owner, has_passed=False)
-        turn.note(job, "faulted", f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike for 90 days")
+        _record(context, job, owner, has_passed=False)
+        context.note(job, "faulted", f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike for 90 days")
 
 
-def _count(turn: Turn, owner: Address) -> int:
-    known = turn.state.trust.get(owner) or Trusts()
-    turn.state.trust[owner] = replace(known, checked=known.checked + 1)
+def _count(context: StepContext, owner: Address) -> int:
+    known = context.state.trust.get(owner) or Trusts()
+    context.state.trust[owner] = replace(known, checked=known.checked + 1)
     return known.checked + 1
 
 
-def _record(turn: Turn, job: Job, owner: Address, has_passed: bool) -> None:
-    after = trusts.after_audit(trust_of(turn, job, owner), has_passed, turn.at)
-    known = turn.state.trust.get(owner) or Trusts()
-    turn.state.trust[owner] = replace(known, by_class={**known.by_class, trust_class_of(job): after})
+def _record(context: StepContext, job: Job, owner: Address, has_passed: bool) -> None:
+    after = trusts.after_audit(trust_of(context, job, owner), has_passed, context.at)
+    known = context.state.trust.get(owner) or Trusts()
+    context.state.trust[owner] = replace(known, by_class={**known.by_class, trust_class_of(job): after})
 
 
-def open_case_if_due(turn: Turn, accused: Address) -> None:
+def open_case_if_due(context: StepContext, accused: Address) -> None:
     """Two faults on exact jobs of different clients, or three in all, that a court would hear: freeze and open a case."""
-    if turn.state.providers[accused].is_frozen or any(
-        case.accused == accused and case.is_convicted is None for case in turn.state.cases.values()
+    if context.state.providers[accused].is_frozen or any(
+        case.accused == accused and case.is_convicted is None for case in context.state.cases.values()
     ):
         return
-    due = [fault for fault in recent(turn, accused) if not fault.is_case_used]
-    chosen = _choose_in_one_class(turn, [fault for fault in due if _can_be_heard(turn, fault)])
+    due = [fault for fault in recent(context, accused) if not fault.is_case_used]
+    chosen = _choose_in_one_class(context, [fault for fault in due if _can_be_heard(context, fault)])
     if not chosen:
-        if _is_due(turn, due):
-            bar(turn, accused)
+        if _is_due(context, due):
+            bar(context, accused)
         return
-    host_class = _class_of(turn, chosen[0])
-    executions = tuple(_evidence(turn, fault) for fault in chosen)
+    host_class = _class_of(context, chosen[0])
+    executions = tuple(_evidence(context, fault) for fault in chosen)
     key = f"case-{accused.hex()}-{chosen[0].lease.hex()[:16]}"
-    while turn.state.cases.get(key) is not None:
-        key += f"-{turn.at}"  # the one before was refused, and what was sent for it is not sent again
+    while context.state.cases.get(key) is not None:
+        key += f"-{context.at}"  # the one before was refused, and what was sent for it is not sent again
     jobs = tuple(fault.job_id for fault in chosen)
-    turn.state.cases[key] = Case(key, accused, jobs, executions)
+    context.state.cases[key] = Case(key, accused, jobs, executions)
     named = {fault.lease for fault in chosen}
-    used = tuple(replace(fault, is_case_used=fault.is_case_used or fault.lease in named) for fault in turn.state.faults[accused])
-    turn.state.faults[accused] = used
-    turn.state.providers[accused] = replace(turn.state.providers[accused], is_frozen=True)
-    turn.emit(OpenCase(key, accused, host_class, executions))
-    held_pay.reexamine_all(turn, accused)
+    used = tuple(replace(fault, is_case_used=fault.is_case_used or fault.lease in named) for fault in context.state.faults[accused])
+    context.state.faults[accused] = used
+    context.state.providers[accused] = replace(context.state.providers[accused], is_frozen=True)
+    context.emit(OpenCase(key, accused, host_class, executions))
+    held_pay.reexamine_all(context, accused)
     for job_id in jobs:
-        turn.note(turn.state.jobs[job_id], "case", f"a case is opened against 0x{accused.hex()}")
+        context.note(context.state.jobs[job_id], "case", f"a case is opened against 0x{accused.hex()}")
 
 
-def recent(turn: Turn, owner: Address) -> list[Fault]:
+def recent(context: StepContext, owner: Address) -> list[Fault]:
     """Its faults within its last 300 checked executions: an honest machine that errs once in a thousand is no case."""
-    checked = (turn.state.trust.get(owner) or Trusts()).checked
-    return [fault for fault in turn.state.faults.get(owner) or () if checked - fault.checked < FAULT_WINDOW_EXECUTIONS]
+    checked = (context.state.trust.get(owner) or Trusts()).checked
+    return [fault for fault in context.state.faults.get(owner) or () if checked - fault.checked < FAULT_WINDOW_EXECUTIONS]
 
 
-def bar(turn: Turn, owner: Address) -> None:
+def bar(context: StepContext, owner: Address) -> None:
     """No jury is to be had for what would be a case: it gets nothing for 90 days, and what is held of it is executed again."""
-    until = UnixSeconds(turn.at + trusts.STRIKE_SECONDS)
-    turn.state.providers[owner] = replace(turn.state.providers[owner], is_frozen=True, barred_until=until)
-    turn.state.faults[owner] = tuple(replace(fault, is_case_used=True) for fault in turn.state.faults.get(owner) or ())
-    held_pay.reexamine_all(turn, owner)
+    until = UnixSeconds(context.at + trusts.STRIKE_SECONDS)
+    context.state.providers[owner] = replace(context.state.providers[owner], is_frozen=True, barred_until=until)
+    context.state.faults[owner] = tuple(replace(fault, is_case_used=True) for fault in context.state.faults.get(owner) or ())
+    held_pay.reexamine_all(context, owner)
 
 
-def _is_due(turn: Turn, faults: list[Fault]) -> bool:
+def _is_due(context: StepContext, faults: list[Fault]) -> bool:
     """Two on exact jobs of different clients, or three in all: as many as make a case, could a court hear them."""
-    found = [turn.state.jobs.get(fault.job_id) for fault in faults if not fault.is_for_three]
+    found = [context.state.jobs.get(fault.job_id) for fault in faults if not fault.is_for_three]
     clients = {job.submission.order.message.client for job in found if job and job.submission.order.message.comparator is Comparator.EXACT}
     return len(clients) > 1 or len(faults) >= FAULTS_FOR_CASE
 
 
-def _can_be_heard(turn: Turn, fault: Fault) -> bool:
-    job = turn.state.jobs.get(fault.job_id)
-    return job is not None and turn.at < _heard_until(turn, job, fault)  # what is archived is too old
+def _can_be_heard(context: StepContext, fault: Fault) -> bool:
+    job = context.state.jobs.get(fault.job_id)
+    return job is not None and context.at < _heard_until(context, job, fault)  # what is archived is too old
 
 
-def _heard_until(turn: Turn, job: Job, fault: Fault) -> UnixSeconds:
+def _heard_until(context: StepContext, job: Job, fault: Fault) -> UnixSeconds:
     """From when on no case can name this fault; 0 when none ever could."""
-    lease, order = turn.state.leases[fault.lease], job.submission.order.message
+    lease, order = context.state.leases[fault.lease], job.submission.order.message
     if fault.is_case_used or order.comparator is not Comparator.EXACT or not order.caseable or not isinstance(lease.phase, Revealed):
         return UnixSeconds(0)
     assignment = lease.assignment.message
-    return UnixSeconds(assignment.accept_by + assignment.max_duration + turn.rules.limits.case_evidence_age - CASE_SECONDS)
+    return UnixSeconds(assignment.accept_by + assignment.max_duration + context.rules.limits.case_evidence_age - CASE_SECONDS)
 
 
-def heard_until(turn: Turn, job: Job) -> UnixSeconds:
+def heard_until(context: StepContext, job: Job) -> UnixSeconds:
     """From when on no new case can name an execution of a job."""
     found = [UnixSeconds(0)]
     for digest in job.leases:
-        for fault in turn.state.faults.get(turn.state.leases[digest].provider) or ():
+        for fault in context.state.faults.get(context.state.leases[digest].provider) or ():
             if fault.lease == digest:
-                found.append(_heard_until(turn, job, fault))
+                found.append(_heard_until(context, job, fault))
     return max(found)
 
 
-def in_court(turn: Turn) -> frozenset[Hash32]:
+def in_court(context: StepContext) -> frozenset[Hash32]:
     """Jobs that an undecided case of ours names."""
-    return frozenset(job_id for case in turn.state.cases.values() if case.is_convicted is None for job_id in case.jobs)
+    return frozenset(job_id for case in context.state.cases.values() if case.is_convicted is None for job_id in case.jobs)
 
 
-def give_back(turn: Turn, case: Case, is_for_three: bool) -> None:
+def give_back(context: StepContext, case: Case, is_for_three: bool) -> None:
     """The court did not hear a case: what it named may be named again, alone or with what comes; `is_for_three`: in no two."""
-    _mark(turn, case, lambda fault: replace(fault, is_case_used=False, is_for_three=fault.is_for_three or is_for_three))
+    _mark(context, case, lambda fault: replace(fault, is_case_used=False, is_for_three=fault.is_for_three or is_for_three))
 
 
-def use_up(turn: Turn, case: Case) -> None:
+def use_up(context: StepContext, case: Case) -> None:
     """Somebody's case convicted for what it named: the court hears none of it again."""
-    _mark(turn, case, lambda fault: replace(fault, is_case_used=True))
+    _mark(context, case, lambda fault: replace(fault, is_case_used=True))
 
 
-def _mark(turn: Turn, case: Case, change: Callable[[Fault], Fault]) -> None:
-    named = {turn.digest(item.assignment.message) for item in case.executions}
-    known = turn.state.faults.get(case.accused) or ()
+def _mark(context: StepContext, case: Case, change: Callable[[Fault], Fault]) -> None:
+    named = {context.digest(item.assignment.message) for item in case.executions}
+    known = context.state.faults.get(case.accused) or ()
     if any(fault.lease in named for fault in known):
-        turn.state.faults[case.accused] = tuple(change(fault) if fault.lease in named else fault for fault in known)
+        context.state.faults[case.accused] = tuple(change(fault) if fault.lease in named else fault for fault in known)
 
 
-def shown_here(turn: Turn, assignments: tuple[Hash32, ...]) -> tuple[Evidence, ...]:
+def shown_here(context: StepContext, assignments: tuple[Hash32, ...]) -> tuple[Evidence, ...]:
     """What we know of executions that somebody else named, in that order; empty unless we know all of it."""
     found = []
     for digest in assignments:
-        lease = turn.state.leases.get(digest)
-        job = None if lease is None else turn.state.jobs.get(lease.job_id)
+        lease = context.state.leases.get(digest)
+        job = None if lease is None else context.state.jobs.get(lease.job_id)
         if lease is None or job is None or not isinstance(lease.phase, Revealed):
             return ()
         found.append(_shown(job, lease, lease.phase))
     return tuple(found)
 
 
-def forget_old_cases(turn: Turn) -> None:
+def forget_old_cases(context: StepContext) -> None:
     """Decided cases are shown for a while: the newest so many."""
-    decided = [case.key for case in turn.state.cases.values() if case.is_convicted is not None]
+    decided = [case.key for case in context.state.cases.values() if case.is_convicted is not None]
     for key in decided[:-CASES_KEPT]:
-        del turn.state.cases[key]
+        del context.state.cases[key]
 
 
-def _class_of(turn: Turn, fault: Fault) -> Hash32:
-    return turn.state.leases[fault.lease].assignment.message.host_class
+def _class_of(context: StepContext, fault: Fault) -> Hash32:
+    return context.state.leases[fault.lease].assignment.message.host_class
 
 
-def _choose_in_one_class(turn: Turn, faults: list[Fault]) -> list[Fault]:
-    for host_class in sorted({_class_of(turn, fault) for fault in faults}):
-        chosen = _choose([fault for fault in faults if _class_of(turn, fault) == host_class])
+def _choose_in_one_class(context: StepContext, faults: list[Fault]) -> list[Fault]:
+    for host_class in sorted({_class_of(context, fault) for fault in faults}):
+        chosen = _choose([fault for fault in faults if _class_of(context, fault) == host_class])
         if chosen:
             return chosen
     return []
@@ -203,10 +203,10 @@ def _choose(faults: list[Fault]) -> list[Fault]:
     return faults[-CASE_EXECUTIONS_MAX:] if len(faults) >= FAULTS_FOR_CASE else []
 
 
-def _evidence(turn: Turn, fault: Fault) -> Evidence:
-    lease = turn.state.leases[fault.lease]
+def _evidence(context: StepContext, fault: Fault) -> Evidence:
+    lease = context.state.leases[fault.lease]
     assert isinstance(lease.phase, Revealed)
-    return _shown(turn.state.jobs[fault.job_id], lease, lease.phase)
+    return _shown(context.state.jobs[fault.job_id], lease, lease.phase)
 
 
 def _shown(job: Job, lease: Lease, phase: Revealed) -> Evidence:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.crypto.merkle import credit_entry
@@ -22,126 +22,126 @@ from quorate_protocol.units import Address, Amount
 OTHERS_MAX = 20  # held jobs of other clients that are re-executed after a fault
 
 
-def at_limit(turn: Turn, job: Job) -> None:
+def at_limit(context: StepContext, job: Job) -> None:
     """The hold is over: a fresh draw says whether the job is audited after all."""
-    _look_again(turn, job, wanted=0, since=_closed_at(job) + turn.rules.limits.max_hold)
+    _look_again(context, job, wanted=0, since=_closed_at(job) + context.rules.limits.max_hold)
 
 
-def at_exit(turn: Turn, job: Job) -> None:
+def at_exit(context: StepContext, job: Job) -> None:
     """Its provider exits: likewise, before it is gone."""
-    _look_again(turn, job, wanted=0, since=turn.state.own.block_time)
+    _look_again(context, job, wanted=0, since=context.state.own.block_time)
 
 
-def window_passed(turn: Turn, job: Job) -> None:
+def window_passed(context: StepContext, job: Job) -> None:
     """Its provider has served W further jobs, each as likely to be audited: the verdict stands and is final."""
     assert isinstance(job.phase, Decided) and not job.phase.is_final, "only a provisional job is held"
-    del turn.state.held[job.id]
-    turn.note(job, "confirmed", "its provider has served enough further jobs")
-    _finish(turn, turn.put(job, phase=replace(job.phase, is_final=True)))
+    del context.state.held[job.id]
+    context.note(job, "confirmed", "its provider has served enough further jobs")
+    _finish(context, context.put(job, phase=replace(job.phase, is_final=True)))
 
 
-def reexamine(turn: Turn, owner: Address, faulty: Job) -> None:
+def reexamine(context: StepContext, owner: Address, faulty: Job) -> None:
     """A fault of `owner` in a job: its held jobs are executed again, those of the same client all, of others' a number that the
     beacon draws. It is the round that drew the job's last batch: anybody can recheck whom it names, and nobody chose it.
     """
-    held = held_by(turn, owner)
+    held = held_by(context, owner)
     client, beacon = faulty.submission.order.message.client, faulty.beacons[-1].randomness
     same = [job for job in held if job.submission.order.message.client == client]
     others = sorted((job for job in held if job not in same), key=lambda job: hash_tuple(beacon, "held", job.id))
     for job in (*same, *others[:OTHERS_MAX]):
-        _look_again(turn, job, wanted=1, since=_closed_at(faulty))
+        _look_again(context, job, wanted=1, since=_closed_at(faulty))
 
 
-def reexamine_all(turn: Turn, owner: Address) -> None:
+def reexamine_all(context: StepContext, owner: Address) -> None:
     """Everything that is held of it is executed again: it is taken to court, or barred, for faults of which the newest was just found."""
-    faulty = [turn.state.jobs.get(fault.job_id) for fault in turn.state.faults.get(owner) or ()]
+    faulty = [context.state.jobs.get(fault.job_id) for fault in context.state.faults.get(owner) or ()]
     since = max((_closed_at(job) for job in faulty if job is not None), default=0)
-    for job in held_by(turn, owner):
-        _look_again(turn, job, wanted=1, since=since)
+    for job in held_by(context, owner):
+        _look_again(context, job, wanted=1, since=since)
 
 
-def held_by(turn: Turn, owner: Address) -> list[Job]:
+def held_by(context: StepContext, owner: Address) -> list[Job]:
     """Jobs whose pay is held for one provider."""
-    return [turn.state.jobs[job_id] for job_id, hold in turn.state.held.items() if hold.owner == owner]
+    return [context.state.jobs[job_id] for job_id, hold in context.state.held.items() if hold.owner == owner]
 
 
 def _closed_at(job: Job) -> int:
     return job.batches[-1].commit_set.message.closed_at
 
 
-def _look_again(turn: Turn, job: Job, wanted: int, since: int) -> None:
+def _look_again(context: StepContext, job: Job, wanted: int, since: int) -> None:
     """The round follows from a moment that others know, within what the job's own receipt can show: nobody may choose it (I9)."""
     assert isinstance(job.phase, Decided) and not job.phase.is_final, "only a provisional job is looked at again"
-    timing, closed_at = turn.rules.timing, _closed_at(job)
+    timing, closed_at = context.rules.timing, _closed_at(job)
     later = max(timing.later_round(closed_at), min(timing.later_round(since), timing.later_round(closed_at + timing.max_hold)))
-    del turn.state.held[job.id]
-    turn.set_live(job, True)
+    del context.state.held[job.id]
+    context.set_live(job, True)
     phase = AwaitingRound(len(job.batches), wanted, later, ())
-    turn.put(job, phase=phase, held_verdict=job.phase.verdict)
-    turn.note(job, "re-examined", "its provider was faulted elsewhere" if wanted else "the hold is over: the beacon decides on an audit")
+    context.put(job, phase=phase, held_verdict=job.phase.verdict)
+    context.note(job, "re-examined", "its provider was faulted elsewhere" if wanted else "the hold is over: the beacon decides on an audit")
 
 
-def not_drawn(turn: Turn, job: Job) -> None:
+def not_drawn(context: StepContext, job: Job) -> None:
     """The draw spared it: the verdict stands and is final."""
     assert job.held_verdict is not None
-    _finish(turn, turn.put(job, phase=Decided(job.held_verdict, True, turn.at)))
+    _finish(context, context.put(job, phase=Decided(job.held_verdict, True, context.at)))
 
 
-def confirmed_or_caught(turn: Turn, job: Job, verdict: Envelope[Verdict], group: Sequence[Lease], faulted: Sequence[Lease]) -> None:
+def confirmed_or_caught(context: StepContext, job: Job, verdict: Envelope[Verdict], group: Sequence[Lease], faulted: Sequence[Lease]) -> None:
     """The re-execution agreed (the fund pays it), or it found a lie: the held pay is forfeited and pays for it."""
-    job = turn.put(job, phase=Decided(verdict, True, turn.at))
-    primary = _primary(turn, job)
+    job = context.put(job, phase=Decided(verdict, True, context.at))
+    primary = _primary(context, job)
     helpers = [lease for lease in group if lease.hash != primary.hash]
     if any(lease.hash == primary.hash for lease in faulted):
-        helpers = _forfeit(turn, job, primary, helpers)
-    ledger.pay_from_fund(turn, turn.state.jobs[job.id], helpers)
-    _finish(turn, turn.state.jobs[job.id])
+        helpers = _forfeit(context, job, primary, helpers)
+    ledger.pay_from_fund(context, context.state.jobs[job.id], helpers)
+    _finish(context, context.state.jobs[job.id])
 
 
-def gone(turn: Turn, job: Job, verdict: Envelope[Verdict]) -> None:
+def gone(context: StepContext, job: Job, verdict: Envelope[Verdict]) -> None:
     """It could not be decided again: the held pay goes back to the client."""
-    job = turn.put(job, phase=Decided(verdict, True, turn.at))
-    held = _take_back(turn, job, _primary(turn, job))
-    client = turn.state.clients[job.submission.order.message.client]
-    turn.state.clients[client.account] = replace(client, refund_held=Amount(client.refund_held + held))
+    job = context.put(job, phase=Decided(verdict, True, context.at))
+    held = _take_back(context, job, _primary(context, job))
+    client = context.state.clients[job.submission.order.message.client]
+    context.state.clients[client.account] = replace(client, refund_held=Amount(client.refund_held + held))
     split = job.split
-    turn.put(turn.state.jobs[job.id], split=replace(split, credits=(), refund=held))
-    _finish(turn, turn.state.jobs[job.id])
+    context.put(context.state.jobs[job.id], split=replace(split, credits=(), refund=held))
+    _finish(context, context.state.jobs[job.id])
 
 
-def _primary(turn: Turn, job: Job) -> Lease:
-    return turn.state.leases[job.batches[0].members[0]]
+def _primary(context: StepContext, job: Job) -> Lease:
+    return context.state.leases[job.batches[0].members[0]]
 
 
-def _finish(turn: Turn, job: Job) -> None:
-    turn.set_live(job, False)
-    ledger.release(turn, job)
+def _finish(context: StepContext, job: Job) -> None:
+    context.set_live(job, False)
+    ledger.release(context, job)
 
 
-def _take_back(turn: Turn, job: Job, primary: Lease) -> Amount:
+def _take_back(context: StepContext, job: Job, primary: Lease) -> Amount:
     """Takes the primary's held credit away; the amount. A log of credits only grows, so a later entry says that there is none."""
     amount = Amount(sum(credit.amount for credit in job.split.credits if credit.assignment_hash == primary.hash))
-    provider = turn.state.providers[primary.provider]
+    provider = context.state.providers[primary.provider]
     credits = provider.credits.append(credit_entry(primary.assignment.message.assignment_id, Amount(0)))
-    turn.state.providers[provider.owner] = replace(provider, held=Amount(provider.held - amount), credits=credits)
-    turn.state.unstated[provider.owner] = True
+    context.state.providers[provider.owner] = replace(provider, held=Amount(provider.held - amount), credits=credits)
+    context.state.unstated[provider.owner] = True
     return amount
 
 
-def _forfeit(turn: Turn, job: Job, primary: Lease, helpers: Sequence[Lease]) -> list[Lease]:
+def _forfeit(context: StepContext, job: Job, primary: Lease, helpers: Sequence[Lease]) -> list[Lease]:
     """Pays the helpers from the liar's pay, in order, what is left goes to the fund; returns whom it did not reach."""
-    left = _take_back(turn, job, primary)
+    left = _take_back(context, job, primary)
     credits: list[Credit] = []
     unpaid: list[Lease] = []
     for lease in helpers:
-        pay = ledger.pay_of(turn, job, lease)
+        pay = ledger.pay_of(context, job, lease)
         if pay > left:
             unpaid.append(lease)
             continue
         left = Amount(left - pay)
         credits.append(Credit(lease.hash, pay))
-        ledger.credit(turn, lease, pay)
-    own = turn.state.own
-    turn.books(fund_held=Amount(own.fund_held + left))
-    turn.put(turn.state.jobs[job.id], split=replace(job.split, credits=tuple(credits), fund=Amount(job.split.fund + left)))
+        ledger.credit(context, lease, pay)
+    own = context.state.own
+    context.books(fund_held=Amount(own.fund_held + left))
+    context.put(context.state.jobs[job.id], split=replace(job.split, credits=tuple(credits), fund=Amount(job.split.fund + left)))
     return unpaid

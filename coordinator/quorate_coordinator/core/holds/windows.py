@@ -7,38 +7,38 @@ from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.orders import trust_class_of
 from quorate_coordinator.core.state import Hold, Job, Median, State, Windows
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.window import Window, after_job, window_jobs
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Price, UnixSeconds, VerifyTier
 
 MEDIAN_SECONDS = 600  # a class's median price is looked up so often; it is of all its offers
 
 
-def advance(turn: Turn, job: Job, primary: Lease) -> None:
+def advance(context: StepContext, job: Job, primary: Lease) -> None:
     """A primary's accepted job counts for its held ones of the class; `hold` of the same job comes after it."""
     trust_class, order = trust_class_of(job), job.submission.order.message
-    known = turn.state.windows.get(primary.provider) or Windows()
+    known = context.state.windows.get(primary.provider) or Windows()
     window = known.by_class.get(trust_class) or Window()
-    median = _median(turn, job.ack.message.host_class)
+    median = _median(context, job.ack.message.host_class)
     # Shares are counted over stretches of one length, whatever tiers the clients choose: an order of another would end the stretch.
-    length = window_jobs(VerifyTier.STANDARD, turn.rules.limits)
+    length = window_jobs(VerifyTier.STANDARD, context.rules.limits)
     further = after_job(window, order.client, primary.assignment.message.price_per_hour, median, length)
-    turn.state.windows[primary.provider] = Windows({**known.by_class, trust_class: further})
+    context.state.windows[primary.provider] = Windows({**known.by_class, trust_class: further})
 
 
-def hold(turn: Turn, job: Job, primary: Lease) -> None:
+def hold(context: StepContext, job: Job, primary: Lease) -> None:
     """Holds a job: its moment stands in its phase, its window here."""
     trust_class = trust_class_of(job)
-    progress = turn.state.windows[primary.provider].by_class[trust_class].progress_ppm
-    length = window_jobs(job.submission.order.message.verify_tier, turn.rules.limits)
-    turn.state.held[job.id] = Hold(primary.provider, trust_class, progress + length * PPM_ONE)
+    progress = context.state.windows[primary.provider].by_class[trust_class].progress_ppm
+    length = window_jobs(job.submission.order.message.verify_tier, context.rules.limits)
+    context.state.held[job.id] = Hold(primary.provider, trust_class, progress + length * PPM_ONE)
 
 
-def _median(turn: Turn, host_class: Hash32) -> Price:
+def _median(context: StepContext, host_class: Hash32) -> Price:
     """Stored, not only remembered: what it was at some moment decides, in a replay too."""
-    known = turn.state.medians.get(host_class)
-    if known is None or turn.at >= known.until:
-        known = turn.state.medians[host_class] = Median(offers.median_price(turn, host_class), UnixSeconds(turn.at + MEDIAN_SECONDS))
+    known = context.state.medians.get(host_class)
+    if known is None or context.at >= known.until:
+        known = context.state.medians[host_class] = Median(offers.median_price(context, host_class), UnixSeconds(context.at + MEDIAN_SECONDS))
     return known.price
 
 

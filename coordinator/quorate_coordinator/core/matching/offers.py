@@ -13,7 +13,7 @@ from quorate_coordinator.core.matching import columns, market_index
 from quorate_coordinator.core.matching.columns import Bucket, Needs, Positions
 from quorate_coordinator.core.matching.needs import busy_or_not, needs_of, staked
 from quorate_coordinator.core.state import HostList, Job, Provider
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.codec.quick import quicken, replace
 from quorate_protocol.crypto.hashing import hash_tuple
@@ -41,44 +41,44 @@ class Candidate:
 quicken(Candidate)
 
 
-def on_offer(turn: Turn, event: OfferReceived) -> None:
+def on_offer(context: StepContext, event: OfferReceived) -> None:
     """Takes a newer offer of a registered provider, signed by its operator key."""
     offer = event.offer.offer
-    provider = registered(turn, offer.provider, event.key)
+    provider = registered(context, offer.provider, event.key)
     known = provider.offer
     if known is not None and offer.seq <= known.seq:
         if offer == known:
             return
         raise Refused(Code.STALE, f"offer: seq {offer.seq} is not above {known.seq}")
-    turn.state.providers[provider.owner] = replace(provider, offer=offer, alive_until=_alive(turn))
+    context.state.providers[provider.owner] = replace(provider, offer=offer, alive_until=_alive(context))
 
 
-def on_heartbeat(turn: Turn, event: HeartbeatReceived) -> None:
+def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> None:
     """Keeps a provider alive."""
     beat: Heartbeat = event.heartbeat.message
-    provider = registered(turn, beat.provider, event.key)
-    if abs(turn.at - beat.time) > 60:
+    provider = registered(context, beat.provider, event.key)
+    if abs(context.at - beat.time) > 60:
         raise Refused(Code.STALE, "heartbeat: its time is more than 60 s off; set the clock")
     if beat.seq <= provider.heartbeat_seq:
         raise Refused(Code.STALE, f"heartbeat: seq {beat.seq} is not above {provider.heartbeat_seq}")
-    turn.state.providers[provider.owner] = replace(_unbarred(turn, provider), heartbeat_seq=beat.seq, alive_until=_alive(turn))
+    context.state.providers[provider.owner] = replace(_unbarred(context, provider), heartbeat_seq=beat.seq, alive_until=_alive(context))
 
 
-def _unbarred(turn: Turn, provider: Provider) -> Provider:
+def _unbarred(context: StepContext, provider: Provider) -> Provider:
     """A bar ends with its time, unless a case has been opened meanwhile."""
-    if not provider.barred_until or turn.at < provider.barred_until:
+    if not provider.barred_until or context.at < provider.barred_until:
         return provider
-    is_accused = any(case.accused == provider.owner and case.is_convicted is None for case in turn.state.cases.values())
+    is_accused = any(case.accused == provider.owner and case.is_convicted is None for case in context.state.cases.values())
     return replace(provider, is_frozen=is_accused, barred_until=UnixSeconds(0))
 
 
-def _alive(turn: Turn) -> UnixSeconds:
-    return UnixSeconds(turn.at + turn.rules.limits.heartbeat_alive)
+def _alive(context: StepContext) -> UnixSeconds:
+    return UnixSeconds(context.at + context.rules.limits.heartbeat_alive)
 
 
-def registered(turn: Turn, owner: Address, key: Address) -> Provider:
+def registered(context: StepContext, owner: Address, key: Address) -> Provider:
     """The registered provider whose operator key `key` is."""
-    provider = turn.state.providers.get(owner)
+    provider = context.state.providers.get(owner)
     if provider is None:
         raise Refused(Code.NOT_REGISTERED, f"provider 0x{owner.hex()}: register in Stakes first")
     if key != provider.operator_key:
@@ -96,51 +96,51 @@ def price_of(slot: SlotOffer) -> Price:
     return market_index.price_of(slot)
 
 
-def free_slots(turn: Turn, provider: Provider, host_class: Hash32) -> int:
+def free_slots(context: StepContext, provider: Provider, host_class: Hash32) -> int:
     """Run slots of the class without a lease of ours. What others took, the provider says by Decline."""
-    return market_index.free_slots(turn.state, provider, host_class)
+    return market_index.free_slots(context.state, provider, host_class)
 
 
-def owners_of(turn: Turn, host_class: Hash32) -> frozenset[Address]:
+def owners_of(context: StepContext, host_class: Hash32) -> frozenset[Address]:
     """Distinct staked owners of a class, active now."""
-    return turn.state.market.staked(host_class)
+    return context.state.market.staked(host_class)
 
 
 # ---------------------------------------------------------------------------------------------------------- who runs it
 
 
-def choose(turn: Turn, job: Job, wanted: int = 1) -> list[Candidate]:
+def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
     """The best free providers for a job now, best first, no two of one owner or network; fewer than `wanted` when there are no more.
 
     Of the 64 cheapest that fit, the best score: price × (1 + jitter + strikes − cached). The jitter is one that nobody can foresee.
     """
     host_class, order = job.ack.message.host_class, job.submission.order.message
-    bucket = turn.state.market.bucket(host_class)
+    bucket = context.state.market.bucket(host_class)
     if bucket is None:
         return []
     needs = needs_of(job.submission.spec)
     if bucket.has_staked:
         needs = staked(needs)
-    chance = int.from_bytes(hash_tuple(turn.random, job.id)[:8], "big")
-    found = bucket.cheapest(needs, order.max_price_per_hour, turn.at, chance & columns.SPREAD_MASK, CANDIDATES_MAX, job.refused_by)
+    chance = int.from_bytes(hash_tuple(context.random, job.id)[:8], "big")
+    found = bucket.cheapest(needs, order.max_price_per_hour, context.at, chance & columns.SPREAD_MASK, CANDIDATES_MAX, job.refused_by)
     if not found.size:
         return []
-    scores = bucket.prices_at(found) * _weights(turn, job, bucket, found, chance)
+    scores = bucket.prices_at(found) * _weights(context, job, bucket, found, chance)
     if wanted == 1:
-        return [_candidate(turn, bucket, int(found[scores.argmin()]))]
-    return _distinct(turn, bucket, found[scores.argsort(kind="stable")].tolist(), wanted)
+        return [_candidate(context, bucket, int(found[scores.argmin()]))]
+    return _distinct(context, bucket, found[scores.argsort(kind="stable")].tolist(), wanted)
 
 
-def _candidate(turn: Turn, bucket: Bucket, position: int) -> Candidate:
+def _candidate(context: StepContext, bucket: Bucket, position: int) -> Candidate:
     owner, price = bucket.row_of(position)
-    return Candidate(turn.state.providers[owner], Price(price))
+    return Candidate(context.state.providers[owner], Price(price))
 
 
-def _distinct(turn: Turn, bucket: Bucket, ranked: list[int], wanted: int) -> list[Candidate]:
+def _distinct(context: StepContext, bucket: Bucket, ranked: list[int], wanted: int) -> list[Candidate]:
     chosen: list[Candidate] = []
     networks: set[Hash32] = set()
     for position in ranked:
-        one = _candidate(turn, bucket, position)
+        one = _candidate(context, bucket, position)
         if one.provider.network not in networks:
             networks.add(one.provider.network)
             chosen.append(one)
@@ -149,7 +149,7 @@ def _distinct(turn: Turn, bucket: Bucket, ranked: list[int], wanted: int) -> lis
     return chosen
 
 
-def _weights(turn: Turn, job: Job, bucket: Bucket, found: Positions, chance: int) -> Positions:
+def _weights(context: StepContext, job: Job, bucket: Bucket, found: Positions, chance: int) -> Positions:
     """What each one's price is multiplied by, in ppm."""
     mixed = bucket.numbers_at(found)
     mixed += np.uint64(chance)
@@ -164,7 +164,7 @@ def _weights(turn: Turn, job: Job, bucket: Bucket, found: Positions, chance: int
     if remarkable.size:
         wanted = frozenset(_digests_of(job.submission.spec))
         for index, owner in zip(remarkable.tolist(), bucket.owners_at(found[remarkable]), strict=True):
-            weights[index] += _record_of(turn, owner, wanted)
+            weights[index] += _record_of(context, owner, wanted)
     return weights
 
 
@@ -174,9 +174,9 @@ _JITTER, _ONE = np.uint64(JITTER_PPM), np.uint64(PPM_ONE)
 _REMARKABLE = np.uint64(columns.STRUCK | columns.CACHING)
 
 
-def _record_of(turn: Turn, owner: Address, wanted: frozenset[Hash32]) -> int:
-    trusts, offer = turn.state.trust.get(owner), turn.state.providers[owner].offer
-    strikes = sum(trust.live_strikes(turn.at) for trust in trusts.by_class.values()) if trusts is not None else 0
+def _record_of(context: StepContext, owner: Address, wanted: frozenset[Hash32]) -> int:
+    trusts, offer = context.state.trust.get(owner), context.state.providers[owner].offer
+    strikes = sum(trust.live_strikes(context.at) for trust in trusts.by_class.values()) if trusts is not None else 0
     has_cached = offer is not None and not wanted.isdisjoint(offer.cached)
     return STRIKE_PPM * min(strikes, 10) - CACHED_PPM * has_cached
 
@@ -202,60 +202,60 @@ def fits(offer: Offer, spec: job_rules.JobSpec) -> bool:
     return resources.cpu_millis <= offer.hardware.cores * 1000
 
 
-def class_for(turn: Turn, wanted: Hash32, spec: job_rules.JobSpec, price_max: Price, is_thin_too: bool = False) -> Hash32 | None:
+def class_for(context: StepContext, wanted: Hash32, spec: job_rules.JobSpec, price_max: Price, is_thin_too: bool = False) -> Hash32 | None:
     """Of the host classes in which a live offer fits, busy or not, the one with most owners. Who names none gets no thin one: whoever owns
     most of a class decides what is right there, and may have made it up.
     """
-    market, is_gpu = turn.state.market, spec.resources.gpu is not None
+    market, is_gpu = context.state.market, spec.resources.gpu is not None
     market.refresh()
     named = [wanted] if wanted != ZERO_HASH else list(market.buckets)
     known = [host_class for host_class in named if host_class in market.buckets and market.hosts[host_class].is_gpu == is_gpu]
     needs = busy_or_not(needs_of(spec))
-    for host_class in sorted(known, key=lambda item: (-len(owners_of(turn, item)), item)):
-        if wanted == ZERO_HASH and not is_thin_too and not _is_of_many(turn, host_class):
+    for host_class in sorted(known, key=lambda item: (-len(owners_of(context, item)), item)):
+        if wanted == ZERO_HASH and not is_thin_too and not _is_of_many(context, host_class):
             continue
         bucket = market.bucket(host_class)
-        if bucket is not None and bucket.first(needs, price_max, turn.at).size:
+        if bucket is not None and bucket.first(needs, price_max, context.at).size:
             return host_class
     return None
 
 
-def _is_of_many(turn: Turn, host_class: Hash32) -> bool:
+def _is_of_many(context: StepContext, host_class: Hash32) -> bool:
     """Whether enough owners have been there for long enough (PROTOCOL §2, Job class)."""
-    limits, since = turn.rules.limits, turn.state.hosts.get(host_class, HostList()).since
-    old = (owner for owner in owners_of(turn, host_class) if max(0, turn.at - since.get(owner, turn.at)) >= limits.class_owner_age)
+    limits, since = context.rules.limits, context.state.hosts.get(host_class, HostList()).since
+    old = (owner for owner in owners_of(context, host_class) if max(0, context.at - since.get(owner, context.at)) >= limits.class_owner_age)
     return sum(1 for _ in islice(old, limits.class_owners_min_any)) >= limits.class_owners_min_any
 
 
-def offers_for(turn: Turn, host_class: Hash32, spec: job_rules.JobSpec, price_max: Price) -> tuple[int, Price | None]:
+def offers_for(context: StepContext, host_class: Hash32, spec: job_rules.JobSpec, price_max: Price) -> tuple[int, Price | None]:
     """(live offers of a class that fit, busy or not; the lowest price among them)."""
-    bucket = turn.state.market.bucket(host_class)
+    bucket = context.state.market.bucket(host_class)
     if bucket is None:
         return 0, None
     needs = busy_or_not(needs_of(spec))
-    first = bucket.prices_at(bucket.first(needs, price_max, turn.at)).tolist()
-    return bucket.count(needs, price_max, turn.at), Price(first[0]) if first else None
+    first = bucket.prices_at(bucket.first(needs, price_max, context.at)).tolist()
+    return bucket.count(needs, price_max, context.at), Price(first[0]) if first else None
 
 
-def median_price(turn: Turn, host_class: Hash32) -> Price:
+def median_price(context: StepContext, host_class: Hash32) -> Price:
     """Of a class's live offers, busy or not; 0 when there are none."""
-    bucket, needs = turn.state.market.bucket(host_class), Needs(columns.PRESENT | columns.PRICED, 0, 0)
-    count = bucket.count(needs, columns.PRICE_LIMIT, turn.at) if bucket is not None else 0
+    bucket, needs = context.state.market.bucket(host_class), Needs(columns.PRESENT | columns.PRICED, 0, 0)
+    count = bucket.count(needs, columns.PRICE_LIMIT, context.at) if bucket is not None else 0
     if bucket is None or not count:
         return Price(0)
-    lower_half = bucket.prices_at(bucket.cheapest(needs, columns.PRICE_LIMIT, turn.at, 0, (count + 1) // 2))
+    lower_half = bucket.prices_at(bucket.cheapest(needs, columns.PRICE_LIMIT, context.at, 0, (count + 1) // 2))
     return Price(int(lower_half.max()))
 
 
 _ANYBODY = Needs(columns.PRESENT, 0, 0)
 
 
-def host_of(turn: Turn, host_class: Hash32) -> HostClass:
+def host_of(context: StepContext, host_class: Hash32) -> HostClass:
     """The class as its cheapest live offer describes it."""
-    bucket = turn.state.market.bucket(host_class)
-    found = bucket.owners_at(bucket.first(_ANYBODY, columns.PRICE_LIMIT, turn.at)) if bucket else []
+    bucket = context.state.market.bucket(host_class)
+    found = bucket.owners_at(bucket.first(_ANYBODY, columns.PRICE_LIMIT, context.at)) if bucket else []
     for owner in found:
-        offer = turn.state.providers[owner].offer
+        offer = context.state.providers[owner].offer
         slot = slot_offer(offer, host_class) if offer is not None else None
         if slot is not None:
             return slot.host

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from quorate_coordinator.core.effects import PaidVoucher
 from quorate_coordinator.core.money.ledger import chain_time
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.rules.epoch_tree import Leaf
 from quorate_protocol.units import Amount
@@ -19,17 +19,17 @@ from quorate_protocol.units import Amount
 FUND = 0  # index of the audit fund's leaf
 
 
-def backed(turn: Turn, leaves: tuple[Leaf, ...], vouchers: Sequence[PaidVoucher]) -> tuple[Leaf, ...]:
+def backed(context: StepContext, leaves: tuple[Leaf, ...], vouchers: Sequence[PaidVoucher]) -> tuple[Leaf, ...]:
     """The leaves as far as there is money, once these vouchers are on the chain too. Linear in accounts."""
     covered = {item.voucher.message.client: item.voucher.message.cumulative for item in vouchers}
-    now, margin = chain_time(turn), turn.rules.limits.voucher_margin
+    now, margin = chain_time(context), context.rules.limits.voucher_margin
     charged = allocated = 0
-    for client in turn.state.clients.values():
+    for client in context.state.clients.values():
         paid = max(client.posted, covered.get(client.account, 0))
         charged += paid
         allocated += max(paid, client.reach(now, margin))
-    first = (turn.state.indices.get(turn.rules.coordinator), FUND)
-    before = _shown(turn)
+    first = (context.state.indices.get(context.rules.coordinator), FUND)
+    before = _shown(context)
     news = {leaf.index: max(0, leaf.final - before.get(leaf.index, 0)) for leaf in leaves}
     finals = _cuts(news, sum(leaf.final for leaf in leaves) - charged, first)
     leaves = tuple(_moved(leaf, finals.get(leaf.index, 0)) for leaf in leaves)
@@ -38,9 +38,9 @@ def backed(turn: Turn, leaves: tuple[Leaf, ...], vouchers: Sequence[PaidVoucher]
     return tuple(replace(leaf, held=Amount(leaf.held - helds[leaf.index])) if helds.get(leaf.index) else leaf for leaf in leaves)
 
 
-def _shown(turn: Turn) -> dict[int, int]:
+def _shown(context: StepContext) -> dict[int, int]:
     """Final credits by index in the newest epoch on the chain: none of them ever falls."""
-    posted = [record for record in turn.state.epochs.values() if record.is_posted]
+    posted = [record for record in context.state.epochs.values() if record.is_posted]
     return {leaf.index: leaf.final for leaf in max(posted, key=lambda record: record.number).leaves} if posted else {}
 
 

@@ -4,7 +4,7 @@ from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
 from quorate_coordinator.core.money import epoch_cap
 from quorate_coordinator.core.money.ledger import chain_time
 from quorate_coordinator.core.state import EpochRecord
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.rules import epoch_tree as trees
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSeconds
@@ -15,28 +15,28 @@ EPOCHS_KEPT = 8
 INDICES = 1 << 32  # the registry has no more
 
 
-def build_if_due(turn: Turn) -> None:
+def build_if_due(context: StepContext) -> None:
     """Builds and posts an epoch when there is a voucher or final credit that the chain does not have yet, at most every `epoch_every`;
     sooner when the one before had no room for all vouchers. Never empty.
     """
-    own = turn.state.own
-    if not own.is_dirty or turn.at < own.last_epoch_at + turn.rules.limits.epoch_every or _in_flight(turn):
+    own = context.state.own
+    if not own.is_dirty or context.at < own.last_epoch_at + context.rules.limits.epoch_every or _in_flight(context):
         return
-    leaves = leaves_of(turn)
-    waiting = _vouchers(turn)
+    leaves = leaves_of(context)
+    waiting = _vouchers(context)
     if not leaves:
         return
     vouchers, is_full = waiting[:VOUCHERS_PER_EPOCH_MAX], len(waiting) > VOUCHERS_PER_EPOCH_MAX
-    leaves = epoch_cap.backed(turn, leaves, vouchers)
+    leaves = epoch_cap.backed(context, leaves, vouchers)
     number = own.epoch + 1
     root = trees.build(leaves)
-    record = EpochRecord(number, leaves, root.hash, vouchers, turn.at)
-    turn.state.epochs[number] = record
-    pause = turn.rules.limits.epoch_every - turn.rules.limits.epoch_every // FULL_EPOCHS if is_full else 0
-    turn.books(epoch=number, last_epoch_at=UnixSeconds(max(0, turn.at - pause)), is_dirty=is_full)
-    turn.emit(PostEpoch(purpose_of(record), number, root, vouchers))
-    for old in [item for item in turn.state.epochs if item <= number - EPOCHS_KEPT]:
-        del turn.state.epochs[old]
+    record = EpochRecord(number, leaves, root.hash, vouchers, context.at)
+    context.state.epochs[number] = record
+    pause = context.rules.limits.epoch_every - context.rules.limits.epoch_every // FULL_EPOCHS if is_full else 0
+    context.books(epoch=number, last_epoch_at=UnixSeconds(max(0, context.at - pause)), is_dirty=is_full)
+    context.emit(PostEpoch(purpose_of(record), number, root, vouchers))
+    for old in [item for item in context.state.epochs if item <= number - EPOCHS_KEPT]:
+        del context.state.epochs[old]
 
 
 def purpose_of(record: EpochRecord) -> str:
@@ -44,26 +44,26 @@ def purpose_of(record: EpochRecord) -> str:
     return f"epoch-{record.number}-{record.built_at}"
 
 
-def _in_flight(turn: Turn) -> bool:
-    last = turn.state.epochs.get(turn.state.own.epoch)
+def _in_flight(context: StepContext) -> bool:
+    last = context.state.epochs.get(context.state.own.epoch)
     return last is not None and not last.is_posted
 
 
-def leaves_of(turn: Turn) -> tuple[trees.Leaf, ...]:
+def leaves_of(context: StepContext) -> tuple[trees.Leaf, ...]:
     """One leaf an account: providers, the coordinator's fee, the audit fund (index 0, nobody's)."""
     leaves = []
-    for provider in turn.state.providers.values():
+    for provider in context.state.providers.values():
         if provider.final or provider.held:
             root = provider.credits.root()
             leaves.append(trees.Leaf(provider.index, provider.owner, provider.final, provider.held, root))
-    for client in turn.state.clients.values():
-        place = turn.state.indices.get(client.account)
+    for client in context.state.clients.values():
+        place = context.state.indices.get(client.account)
         if place is not None and (client.refund or client.refund_held):
             leaves.append(trees.Leaf(place, client.account, client.refund, client.refund_held, ZERO_HASH))
-    own = turn.state.own
-    index = turn.state.indices.get(turn.rules.coordinator)
+    own = context.state.own
+    index = context.state.indices.get(context.rules.coordinator)
     if index is not None and (own.fee or own.fee_held):
-        leaves.append(trees.Leaf(index, turn.rules.coordinator, own.fee, own.fee_held, ZERO_HASH))
+        leaves.append(trees.Leaf(index, context.rules.coordinator, own.fee, own.fee_held, ZERO_HASH))
     if own.fund or own.fund_held:
         leaves.append(trees.Leaf(0, Address(bytes(20)), own.fund, own.fund_held, ZERO_HASH))
     return tuple(sorted(_told_apart(leaves), key=lambda leaf: leaf.index))
@@ -89,11 +89,11 @@ def _told_apart(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
     return list(apart.values())
 
 
-def _vouchers(turn: Turn) -> tuple[PaidVoucher, ...]:
+def _vouchers(context: StepContext) -> tuple[PaidVoucher, ...]:
     """The newest voucher of every client that the chain has not seen and will honour; those with least time left first."""
     found = []
-    now = chain_time(turn)
-    for client in turn.state.clients.values():
+    now = chain_time(context)
+    for client in context.state.clients.values():
         voucher, session = client.voucher, client.voucher_session
         if voucher is None or session is None or not client.posted < voucher.message.cumulative <= client.escrowed:
             continue
@@ -104,43 +104,43 @@ def _vouchers(turn: Turn) -> tuple[PaidVoucher, ...]:
     return tuple(item for _, item in found)
 
 
-def on_posted(turn: Turn, number: int, root: Hash32) -> None:
+def on_posted(context: StepContext, number: int, root: Hash32) -> None:
     """A root of ours stands on chain. One that is not in the state was posted by another holder of the posting key, or was given up as
     refused: its number is taken, or every later posting would be refused, and all credits go into the next one.
     """
-    record = turn.state.epochs.get(number)
-    if (record is None or record.root != root) and number >= turn.state.own.epoch + (record is None):
+    record = context.state.epochs.get(number)
+    if (record is None or record.root != root) and number >= context.state.own.epoch + (record is None):
         if record is not None:
-            del turn.state.epochs[number]
-        turn.books(epoch=number, is_dirty=True)
+            del context.state.epochs[number]
+        context.books(epoch=number, is_dirty=True)
     elif record is not None:
-        turn.state.epochs[number] = replace(record, is_posted=True)
+        context.state.epochs[number] = replace(record, is_posted=True)
         for item in record.vouchers:
-            client = turn.state.clients[item.voucher.message.client]
+            client = context.state.clients[item.voucher.message.client]
             posted = Amount(max(client.posted, item.voucher.message.cumulative))
-            turn.state.clients[client.account] = replace(client, posted=posted)
+            context.state.clients[client.account] = replace(client, posted=posted)
 
 
-def on_newest(turn: Turn, number: int, root: Hash32) -> None:
+def on_newest(context: StepContext, number: int, root: Hash32) -> None:
     """The chain was asked what stands. A posting of ours that it no longer has was taken away by a reorganisation, and one that we have not
     heard of stands all the same: else every later number would be refused, or waited for, for ever.
     """
-    if number >= turn.state.own.epoch:
+    if number >= context.state.own.epoch:
         if number:
-            on_posted(turn, number, root)
+            on_posted(context, number, root)
         return
-    if turn.state.own.epoch == number + 1 and _in_flight(turn):
+    if context.state.own.epoch == number + 1 and _in_flight(context):
         return
-    for later in [item for item in turn.state.epochs if item > number]:
-        del turn.state.epochs[later]
-    turn.books(epoch=number, is_dirty=True)
+    for later in [item for item in context.state.epochs if item > number]:
+        del context.state.epochs[later]
+    context.books(epoch=number, is_dirty=True)
 
 
-def on_refused(turn: Turn, purpose: str) -> None:
+def on_refused(context: StepContext, purpose: str) -> None:
     """The chain refused a posting: the credits go into the next one under a new number, once what made it refuse had time to be heard."""
     number = int(purpose.split("-")[1])
-    record = turn.state.epochs.get(number)
+    record = context.state.epochs.get(number)
     # A refusal may be told twice (a crash before it was marked done), and then it is of an attempt that is already replaced.
     if record is not None and not record.is_posted and purpose == purpose_of(record):
-        del turn.state.epochs[number]
-        turn.books(epoch=number - 1, last_epoch_at=turn.at, is_dirty=True)
+        del context.state.epochs[number]
+        context.books(epoch=number - 1, last_epoch_at=context.at, is_dirty=True)

@@ -11,7 +11,7 @@ from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.events import VoucherReceived
 from quorate_coordinator.core.lease import Closed, Lease, Revealed, Silent
 from quorate_coordinator.core.state import Client, Decided, Job, Provider
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.crypto.merkle import credit_entry
 from quorate_protocol.messages import frames
@@ -25,34 +25,34 @@ from quorate_protocol.units import Address, Amount, Sequence, UnixSeconds, usd
 STATEMENTS_PER_TICK_MAX = 512
 
 
-def pay_of(turn: Turn, job: Job, lease: Lease) -> Amount:
+def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
     """What one execution of a closed batch earns: whoever has the receipt computes the same (I10)."""
     phase, assignment = lease.phase, lease.assignment.message
     assert isinstance(phase, Closed | Revealed | Silent)
     closed = next(batch.commit_set.message for batch in job.batches if lease.hash in batch.members)
-    by = settlement.committed_by(closed, lease.hash, turn.rules.timing)
+    by = settlement.committed_by(closed, lease.hash, context.rules.timing)
     return settlement.pay_of(job.submission.order.message, assignment, settlement.believed(phase.commit.message.usage_ms, assignment, by))
 
 
-def settle(turn: Turn, job: Job, paid: list[Lease]) -> None:
+def settle(context: StepContext, job: Job, paid: list[Lease]) -> None:
     """Charges the client for the executions that count and credits their providers, held for now."""
     ack, order = job.ack.message, job.submission.order.message
-    credits = [Credit(lease.hash, pay_of(turn, job, lease)) for lease in paid]
-    bounded = replace(order, budget=_room(turn, job))
+    credits = [Credit(lease.hash, pay_of(context, job, lease)) for lease in paid]
+    bounded = replace(order, budget=_room(context, job))
     split = settlement.split(bounded, ack.rule, ack.fee_bps, credits, not is_audit_billed(job)) if credits else settlement.NOTHING
-    release_reservation(turn, job)
-    turn.set_live(job, False)
-    client = turn.state.clients[order.client]
+    release_reservation(context, job)
+    context.set_live(job, False)
+    client = context.state.clients[order.client]
     charged = Amount(client.charged + split.charged)
-    turn.state.clients[order.client] = replace(client, charged=charged, open_charges=(*client.open_charges, job.id))
-    own = turn.state.own
-    turn.books(fee_held=Amount(own.fee_held + split.fee), fund_held=Amount(own.fund_held + split.fund))
-    turn.put(turn.state.jobs[job.id], split=split, charged_up_to=charged)
+    context.state.clients[order.client] = replace(client, charged=charged, open_charges=(*client.open_charges, job.id))
+    own = context.state.own
+    context.books(fee_held=Amount(own.fee_held + split.fee), fund_held=Amount(own.fund_held + split.fund))
+    context.put(context.state.jobs[job.id], split=split, charged_up_to=charged)
     for item in split.credits:
-        credit(turn, turn.state.leases[item.assignment_hash], item.amount)
-    turn.note(job, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
+        credit(context, context.state.leases[item.assignment_hash], item.amount)
+    context.note(job, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
     if charged <= client.vouched:
-        _cover(turn, order.client)  # nothing was charged, and no further voucher may come
+        _cover(context, order.client)  # nothing was charged, and no further voucher may come
 
 
 def is_audit_billed(job: Job) -> bool:
@@ -61,77 +61,77 @@ def is_audit_billed(job: Job) -> bool:
     return settlement.is_audit_billed(order, job.ack.message.rule, job.witness is not None, executions)
 
 
-def credit(turn: Turn, lease: Lease, amount: Amount) -> None:
+def credit(context: StepContext, lease: Lease, amount: Amount) -> None:
     """Credits an execution, held."""
-    provider = turn.state.providers[lease.provider]
+    provider = context.state.providers[lease.provider]
     credits = provider.credits.append(credit_entry(lease.assignment.message.assignment_id, amount))
-    turn.state.providers[provider.owner] = replace(provider, held=Amount(provider.held + amount), credits=credits)
-    turn.state.unstated[provider.owner] = True
+    context.state.providers[provider.owner] = replace(provider, held=Amount(provider.held + amount), credits=credits)
+    context.state.unstated[provider.owner] = True
 
 
-def _room(turn: Turn, job: Job) -> Amount:
+def _room(context: StepContext, job: Job) -> Amount:
     """The most that this job may be charged: its budget, as far as its reservation and what is free of allocation and session go (I4).
 
     Only a program with many different answers comes near: its executions are all paid, more of them than were reserved for.
     """
     order, session = job.submission.order.message, job.submission.session.message
-    client = turn.state.clients[order.client]
+    client = context.state.clients[order.client]
     free = max(0, min(client.allocation, settlement.signable(session)) - client.charged - client.reserved)
     return Amount(min(order.budget, job.reserved + free))
 
 
-def release_reservation(turn: Turn, job: Job) -> None:
+def release_reservation(context: StepContext, job: Job) -> None:
     """Gives back what was set aside for a job; once."""
     if not job.reserved:
         return
-    client = turn.state.clients[job.submission.order.message.client]
-    turn.state.clients[client.account] = replace(client, reserved=Amount(client.reserved - job.reserved))
-    turn.put(turn.state.jobs[job.id], reserved=Amount(0))
+    client = context.state.clients[job.submission.order.message.client]
+    context.state.clients[client.account] = replace(client, reserved=Amount(client.reserved - job.reserved))
+    context.put(context.state.jobs[job.id], reserved=Amount(0))
 
 
-def pay_from_fund(turn: Turn, job: Job, ran: list[Lease]) -> None:
+def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
     """Honest work of a job that nobody is charged for is paid by the audit fund, as far as it reaches."""
     for lease in ran:
-        own = turn.state.own
-        amount = Amount(min(pay_of(turn, job, lease), own.fund))
+        own = context.state.own
+        amount = Amount(min(pay_of(context, job, lease), own.fund))
         if amount:
-            turn.books(fund=Amount(own.fund - amount))
-            provider = turn.state.providers[lease.provider]
+            context.books(fund=Amount(own.fund - amount))
+            provider = context.state.providers[lease.provider]
             credits = provider.credits.append(credit_entry(lease.assignment.message.assignment_id, amount))
-            turn.state.providers[provider.owner] = replace(provider, final=Amount(provider.final + amount), credits=credits)
-            turn.books(is_dirty=True)
-            turn.state.unstated[provider.owner] = True
+            context.state.providers[provider.owner] = replace(provider, final=Amount(provider.final + amount), credits=credits)
+            context.books(is_dirty=True)
+            context.state.unstated[provider.owner] = True
 
 
-def state_credits(turn: Turn) -> None:
+def state_credits(context: StepContext) -> None:
     """Statements for everybody whose credit has changed since the last tick, bounded; who is left over waits for the next.
 
     Not at each credit: the newest replaces all before it, and its root is over every credit there ever was.
     """
-    for owner in list(islice(turn.state.unstated, STATEMENTS_PER_TICK_MAX)):
-        del turn.state.unstated[owner]
-        _state(turn, turn.state.providers[owner])
+    for owner in list(islice(context.state.unstated, STATEMENTS_PER_TICK_MAX)):
+        del context.state.unstated[owner]
+        _state(context, context.state.providers[owner])
 
 
-def _state(turn: Turn, provider: Provider) -> None:
+def _state(context: StepContext, provider: Provider) -> None:
     """Signs and sends a statement."""
     seq = Sequence(provider.statement_seq + 1)
     provider = replace(provider, statement_seq=seq)
-    turn.state.providers[provider.owner] = provider
-    epoch, root = Sequence(turn.state.own.epoch + 1), provider.credits.root()
+    context.state.providers[provider.owner] = provider
+    epoch, root = Sequence(context.state.own.epoch + 1), provider.credits.root()
     statement = Statement(provider.owner, provider.final, provider.held, epoch, seq, root)
-    frame = frames.StatementSent(turn.seal(statement))
-    turn.emit(Send(f"statement-{provider.owner.hex()}-{seq}", provider.owner, frame, UnixSeconds(turn.at + 3600)))
+    frame = frames.StatementSent(context.seal(statement))
+    context.emit(Send(f"statement-{provider.owner.hex()}-{seq}", provider.owner, frame, UnixSeconds(context.at + 3600)))
 
 
-def on_voucher(turn: Turn, event: VoucherReceived) -> None:
+def on_voucher(context: StepContext, event: VoucherReceived) -> None:
     """A client's cumulative signature covers its charges in order."""
     message = event.voucher.message
-    client = turn.state.clients.get(message.client)
+    client = context.state.clients.get(message.client)
     if client is None:
         raise Refused(Code.UNKNOWN, f"client 0x{message.client.hex()}")
     session = next((item for item in reversed(client.sessions) if item.message.session_key == event.key), None)
-    if session is None or message.coordinator != turn.rules.coordinator:
+    if session is None or message.coordinator != context.rules.coordinator:
         raise Refused(Code.WRONG_SIGNER, "voucher: not signed by a session key known here, or for another coordinator")
     if message.cumulative > settlement.signable(session.message):
         raise Refused(Code.OVER_ALLOCATION, f"voucher: above the session's upTo {settlement.signable(session.message)}")
@@ -141,32 +141,32 @@ def on_voucher(turn: Turn, event: VoucherReceived) -> None:
         )
     is_repeated = client.voucher == event.voucher
     if is_repeated and message.cumulative <= client.vouched:
-        _prolong(turn, client, session)
+        _prolong(context, client, session)
         return
     signed = client.vouched if client.voucher is None else client.voucher.message.cumulative
     if message.cumulative <= signed and not is_repeated:
         raise Refused(Code.STALE, f"voucher: {signed} is vouched for already")
-    _check_honoured(turn, client, session.message, message.cumulative)
+    _check_honoured(context, client, session.message, message.cumulative)
     client = replace(client, vouched=message.cumulative, voucher=event.voucher, voucher_session=session)
-    turn.state.clients[client.account] = client
-    turn.books(is_dirty=True)
-    _cover(turn, client.account)
+    context.state.clients[client.account] = client
+    context.books(is_dirty=True)
+    _cover(context, client.account)
 
 
-def _prolong(turn: Turn, client: Client, session: Envelope[Session]) -> None:
+def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -> None:
     """A voucher that is sent again may have a session that lasts longer than the one it came with."""
     before = client.voucher_session
     if before is None or session.message.expires > before.message.expires:
-        turn.state.clients[client.account] = replace(client, voucher_session=session)
-        turn.books(is_dirty=turn.state.own.is_dirty or client.posted < client.vouched)
+        context.state.clients[client.account] = replace(client, voucher_session=session)
+        context.books(is_dirty=context.state.own.is_dirty or client.posted < client.vouched)
 
 
-def _check_honoured(turn: Turn, client: Client, session: Session, cumulative: Amount) -> None:
+def _check_honoured(context: StepContext, client: Client, session: Session, cumulative: Amount) -> None:
     """Whether the chain will still take a voucher when its epoch lands. It refuses an epoch whole for one voucher that it does not
     honour: everybody's credit would wait. The later of our clock and the chain's decides, so that an error only refuses too early.
     """
-    margin = turn.rules.limits.voucher_margin
-    now = chain_time(turn)
+    margin = context.rules.limits.voucher_margin
+    now = chain_time(context)
     if now >= session.expires - margin:
         raise Refused(
             Code.EXPIRED, f"voucher: its session ends within {margin} s, too soon for an epoch; send a new session, then this again"
@@ -181,82 +181,82 @@ def _check_honoured(turn: Turn, client: Client, session: Session, cumulative: Am
         )
 
 
-def chain_time(turn: Turn) -> UnixSeconds:
+def chain_time(context: StepContext) -> UnixSeconds:
     """The moment as the chain may have it by now: a clock that is behind has seen a later block."""
-    return max(turn.at, turn.state.own.block_time)
+    return max(context.at, context.state.own.block_time)
 
 
-def reconsider(turn: Turn, account: Address) -> None:
+def reconsider(context: StepContext, account: Address) -> None:
     """A voucher counts for as long as the chain holds what it says. What a finished release took before an epoch brought it there counts no
     longer: pay that it covered and that is not final yet is held again. It counts anew once the client has allocated as much again.
     """
-    client = turn.state.clients[account]
+    client = context.state.clients[account]
     if client.voucher is None:
         return
     signed = client.voucher.message.cumulative
     worth = signed if signed <= client.escrowed else Amount(min(client.posted, client.escrowed))
     if worth < client.vouched:
-        _uncover(turn, client, worth)
+        _uncover(context, client, worth)
     elif worth > client.vouched:
-        turn.state.clients[account] = replace(client, vouched=worth)
-        turn.books(is_dirty=True)
-        _cover(turn, account)
+        context.state.clients[account] = replace(client, vouched=worth)
+        context.books(is_dirty=True)
+        _cover(context, account)
 
 
-def _uncover(turn: Turn, client: Client, worth: Amount) -> None:
+def _uncover(context: StepContext, client: Client, worth: Amount) -> None:
     """Linear in jobs: it takes a release that overtook an epoch. What is final already stays so (`backing`)."""
-    mine = [job for job in turn.state.jobs.values() if job.submission.order.message.client == client.account]
+    mine = [job for job in context.state.jobs.values() if job.submission.order.message.client == client.account]
     again = [job for job in mine if job.is_covered and not job.is_released and job.charged_up_to > worth]
     again.sort(key=lambda job: job.charged_up_to)
     for job in again:
-        turn.put(job, is_covered=False)
-        turn.note(job, "uncovered", "its client's release was finished before the voucher was on the chain")
+        context.put(job, is_covered=False)
+        context.note(job, "uncovered", "its client's release was finished before the voucher was on the chain")
     charges = (*(job.id for job in again), *client.open_charges)
-    turn.state.clients[client.account] = replace(client, vouched=worth, open_charges=charges)
+    context.state.clients[client.account] = replace(client, vouched=worth, open_charges=charges)
 
 
-def _cover(turn: Turn, account: Address) -> None:
+def _cover(context: StepContext, account: Address) -> None:
     """Charges are covered in the order in which they were made: only those that are, and the first that is not, are looked at."""
-    client = turn.state.clients[account]
+    client = context.state.clients[account]
     covered = 0
     for job_id in client.open_charges:
-        job = turn.state.jobs[job_id]
+        job = context.state.jobs[job_id]
         if job.charged_up_to > client.vouched:
             break
-        release(turn, turn.put(job, is_covered=True))
+        release(context, context.put(job, is_covered=True))
         covered += 1
-    turn.state.clients[account] = replace(turn.state.clients[account], open_charges=client.open_charges[covered:])
+    context.state.clients[account] = replace(context.state.clients[account], open_charges=client.open_charges[covered:])
 
 
-def release(turn: Turn, job: Job) -> None:
+def release(context: StepContext, job: Job) -> None:
     """Turns a job's held credits final once it is final and covered; once."""
     if job.is_released or not job.is_covered or not isinstance(job.phase, Decided) or not job.phase.is_final:
         return
-    turn.put(job, is_released=True)
-    turn.state.finished[job.id] = turn.at
+    context.put(job, is_released=True)
+    context.state.finished[job.id] = context.at
     for item in job.split.credits:
-        provider = turn.state.providers[turn.state.leases[item.assignment_hash].provider]
+        provider = context.state.providers[context.state.leases[item.assignment_hash].provider]
         moved = replace(provider, held=Amount(provider.held - item.amount), final=Amount(provider.final + item.amount))
         assert moved.held >= 0, "I1: more released than held"
-        turn.state.providers[provider.owner] = moved
-        turn.state.unstated[provider.owner] = True
-    own, split = turn.state.own, job.split
-    client = turn.state.clients[job.submission.order.message.client]
+        context.state.providers[provider.owner] = moved
+        context.state.unstated[provider.owner] = True
+    own, split = context.state.own, job.split
+    client = context.state.clients[job.submission.order.message.client]
     refund, waiting = Amount(client.refund + split.refund), Amount(client.refund_held - split.refund)
-    turn.state.clients[client.account] = replace(client, refund=refund, refund_held=waiting)
-    turn.books(
+    context.state.clients[client.account] = replace(client, refund=refund, refund_held=waiting)
+    context.books(
         fee=Amount(own.fee + split.fee),
         fee_held=Amount(own.fee_held - split.fee),
         fund=Amount(own.fund + split.fund),
         fund_held=Amount(own.fund_held - split.fund),
         is_dirty=own.is_dirty or split.charged > 0,
     )
-    turn.note(job, "final", "covered by the client's voucher")
+    context.note(job, "final", "covered by the client's voucher")
 
 
-def check(turn: Turn) -> None:
+def check(context: StepContext) -> None:
     """I1 off chain: charged = final + held + fees + fund + refunds. Linear in accounts: for the simulator and tests."""
-    state, own = turn.state, turn.state.own
+    state, own = context.state, context.state.own
     charged = sum(client.charged for client in state.clients.values())
     credited = sum(provider.final + provider.held for provider in state.providers.values())
     kept = own.fee + own.fee_held + own.fund + own.fund_held

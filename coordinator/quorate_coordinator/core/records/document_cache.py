@@ -3,7 +3,7 @@
 BYTES_MAX = 16 << 20
 
 
-class WaitingDocuments:
+class DocumentCache:
     """By CID, as many of the newest as fit. Whoever does not find one makes it anew, the same to the byte."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:

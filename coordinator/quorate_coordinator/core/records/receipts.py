@@ -10,7 +10,7 @@ from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.effects import StoreReceipt, StoreSpec
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.state import Batch, Decided, Job, State
-from quorate_coordinator.core.step_context import Rules, Turn
+from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.cids import RAW, cid_text, document_cid
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.receipt import BeaconEvidence, ExecutionEvidence, Party, Receipt, TakenFromChain
@@ -20,15 +20,15 @@ from quorate_protocol.rules import audit
 from quorate_protocol.units import Hash32
 
 
-def publish(turn: Turn, job: Job) -> Job:
+def publish(context: StepContext, job: Job) -> Job:
     """Has the receipt of a job that was decided now stored, and notes its CID."""
     assert isinstance(job.phase, Decided)
     verdict = job.phase.verdict
-    data = build(turn.state, turn.rules, job, verdict).encode()
+    data = build(context.state, context.rules, job, verdict).encode()
     cid = document_cid(data)
-    turn.state.receipts.put(cid, data)
-    turn.emit(StoreReceipt(f"receipt-doc-{cid}", job.id, verdict.message.seq, cid))
-    return turn.put(job, receipt_cid=cid)
+    context.state.receipts.put(cid, data)
+    context.emit(StoreReceipt(f"receipt-doc-{cid}", job.id, verdict.message.seq, cid))
+    return context.put(job, receipt_cid=cid)
 
 
 def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> bytes | None:

@@ -11,7 +11,7 @@ from quorate_coordinator.core.audit import eligible_snapshots, faults
 from quorate_coordinator.core.effects import ArchiveRuns
 from quorate_coordinator.core.events import RunsArchived
 from quorate_coordinator.core.state import Decided, Ended, Job, State
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.units import Hash32, UnixSeconds
 
 BATCH_MAX = 64  # runs in one effect, written in one transaction
@@ -53,34 +53,34 @@ class Leaving:
         return self._heap[0] if self._heap else None
 
 
-def archive_due(turn: Turn, leaving: Leaving) -> None:
+def archive_due(context: StepContext, leaving: Leaving) -> None:
     """Has those written down that nothing needs any more; the others are looked at again later."""
     found = []
-    named = faults.in_court(turn)
-    for job_id in dict.fromkeys(leaving.take(turn.at, PER_TICK_MAX)):
-        until = _needed_until(turn, turn.state.jobs[job_id], named)
-        if until > turn.at:
-            turn.state.finished[job_id] = until
+    named = faults.in_court(context)
+    for job_id in dict.fromkeys(leaving.take(context.at, PER_TICK_MAX)):
+        until = _needed_until(context, context.state.jobs[job_id], named)
+        if until > context.at:
+            context.state.finished[job_id] = until
         else:
-            del turn.state.finished[job_id]
+            del context.state.finished[job_id]
             found.append(job_id)
     for start in range(0, len(found), BATCH_MAX):
         batch = tuple(found[start : start + BATCH_MAX])
-        turn.emit(ArchiveRuns(f"archive-{batch[0].hex()}-{turn.at}", batch))
+        context.emit(ArchiveRuns(f"archive-{batch[0].hex()}-{context.at}", batch))
 
 
-def on_archived(turn: Turn, event: RunsArchived) -> None:
+def on_archived(context: StepContext, event: RunsArchived) -> None:
     """They are in the archive for good: their rows go. Told again, nothing happens."""
-    named = faults.in_court(turn)
+    named = faults.in_court(context)
     for job_id in event.jobs:
-        job = turn.state.jobs.get(job_id)
+        job = context.state.jobs.get(job_id)
         if job is None or not is_over(job):
             continue
-        until = _needed_until(turn, job, named)
-        if until > turn.at:
-            turn.state.finished[job_id] = until
+        until = _needed_until(context, job, named)
+        if until > context.at:
+            context.state.finished[job_id] = until
         else:
-            _forget(turn, job)
+            _forget(context, job)
 
 
 def is_over(job: Job) -> bool:
@@ -88,15 +88,15 @@ def is_over(job: Job) -> bool:
     return isinstance(job.phase, Ended) or (isinstance(job.phase, Decided) and job.phase.is_final and job.is_released)
 
 
-def _needed_until(turn: Turn, job: Job, named: frozenset[Hash32]) -> UnixSeconds:
+def _needed_until(context: StepContext, job: Job, named: frozenset[Hash32]) -> UnixSeconds:
     """When it may go: not while a case names it, nor while one may be opened over it."""
     if job.id in named:
-        return UnixSeconds(turn.at + LOOK_AGAIN_SECONDS)
-    return max(turn.at, faults.heard_until(turn, job))
+        return UnixSeconds(context.at + LOOK_AGAIN_SECONDS)
+    return max(context.at, faults.heard_until(context, job))
 
 
-def _forget(turn: Turn, job: Job) -> None:
-    state = turn.state
+def _forget(context: StepContext, job: Job) -> None:
+    state = context.state
     for digest in job.leases:
         lease = state.leases[digest]
         held = state.occupied.get(lease.provider) or ()
@@ -106,8 +106,8 @@ def _forget(turn: Turn, job: Job) -> None:
         state.accepts.pop(digest, None)
     for commit_hash in job.commits:
         state.commits.pop(commit_hash, None)
-    eligible_snapshots.let_go(turn, job.ack.message.eligible_root)
+    eligible_snapshots.let_go(context, job.ack.message.eligible_root)
     state.events.pop(job.id, None)
     state.finished.pop(job.id, None)
     del state.jobs[job.id]
-    turn.count(ARCHIVED)
+    context.count(ARCHIVED)

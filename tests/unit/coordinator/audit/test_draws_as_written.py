@@ -7,7 +7,7 @@ from quorate_coordinator.core.audit import faults
 from quorate_coordinator.core.effects import Effect, Send
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import CommitSet
@@ -73,9 +73,9 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
     owner, jobs = next(iter(market.parties)), []
     for number in range(2, 80):
         market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
-        turn = Turn(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+        context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
         for owner in market.parties:
-            jobs = held_pay.held_by(turn, owner)
+            jobs = held_pay.held_by(context, owner)
             if len(jobs) > 2:
                 break
         if len(jobs) > 2:
@@ -86,7 +86,7 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
     with market.core.state.transaction():
         before = market.core.state.trust[owner]
         del market.core.state.held[faulty.id]
-        faults.judge(turn, faulty, [], [lease])
+        faults.judge(context, faulty, [], [lease])
     assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in others), "each is drawn for once more"
     (after,) = [trust for trusts in (market.core.state.trust[owner],) for trust in trusts.by_class.values()]
     (known,) = before.by_class.values()

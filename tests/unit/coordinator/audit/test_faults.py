@@ -10,7 +10,7 @@ from quorate_coordinator.core.audit import faults
 from quorate_coordinator.core.effects import Effect, OpenCase, Send
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.state import AwaitingRound, Decided, Fault, Job, Trusts
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import document_cid
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
@@ -27,8 +27,8 @@ from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, HOST, Market, Party
 
 
-def turn_of(market: Market, later: int = 0, random: Hash32 = ZERO_HASH) -> Turn:
-    return Turn(market.core.state, market.core.rules, UnixSeconds(market.at + later), random)
+def turn_of(market: Market, later: int = 0, random: Hash32 = ZERO_HASH) -> StepContext:
+    return StepContext(market.core.state, market.core.rules, UnixSeconds(market.at + later), random)
 
 
 def test_a_strike_counts_for_ninety_days() -> None:
@@ -148,9 +148,9 @@ def accuse(market: Market, owner: Address) -> None:
 def opened(market: Market, owner: Address) -> list[Effect]:
     with market.core.state.transaction():
         accuse(market, owner)
-        turn = turn_of(market)
-        faults.open_case_if_due(turn, owner)
-    return turn.effects
+        context = turn_of(market)
+        faults.open_case_if_due(context, owner)
+    return context.effects
 
 
 def test_all_that_is_held_of_who_is_taken_to_court_is_executed_again() -> None:
@@ -233,13 +233,13 @@ def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
     market.send(ev.TransactionRefused(case.key, "named"))
     foreign = ev.CaseOpened(Nonce(7), owner, (mine, extra.lease))
     with state.transaction():
-        turn = turn_of(market)
-        chain_events._apply(turn, foreign)
+        context = turn_of(market)
+        chain_events._apply(context, foreign)
         found = state.cases["foreign-7"]
         assert [digest(DOMAIN, item.assignment.message) for item in found.executions] == [mine, extra.lease]
         assert state.providers[owner].is_frozen
-        chain_events._apply(turn, ev.CaseDecided(Nonce(7), False, Amount(0)))
-    (again,) = turn.effects
+        chain_events._apply(context, ev.CaseDecided(Nonce(7), False, Amount(0)))
+    (again,) = context.effects
     assert isinstance(again, OpenCase) and again.executions == case.executions
     assert again.key != case.key, "a purpose is sent once"
 
@@ -252,15 +252,15 @@ def test_what_a_strangers_case_convicted_for_is_named_in_no_case_of_ours() -> No
     state, judged = market.core.state, tuple(digest(DOMAIN, item.assignment.message) for item in case.executions)
     market.send(ev.TransactionRefused(case.key, "named"))
     with state.transaction():
-        turn = turn_of(market)
-        chain_events._apply(turn, ev.CaseOpened(Nonce(7), owner, judged))
-        chain_events._apply(turn, ev.ProviderSlashed(owner, Amount(1), BlockNumber(1)))
-        chain_events._apply(turn, ev.CaseDecided(Nonce(7), True, Amount(1)))
-        chain_events._apply(turn, ev.SlotOpened(HOST, 0, owner, BlockNumber(2)))
+        context = turn_of(market)
+        chain_events._apply(context, ev.CaseOpened(Nonce(7), owner, judged))
+        chain_events._apply(context, ev.ProviderSlashed(owner, Amount(1), BlockNumber(1)))
+        chain_events._apply(context, ev.CaseDecided(Nonce(7), True, Amount(1)))
+        chain_events._apply(context, ev.SlotOpened(HOST, 0, owner, BlockNumber(2)))
         assert not state.providers[owner].is_frozen and all(fault.is_case_used for fault in state.faults[owner])
         state.faults[owner] = (*state.faults[owner], third(market, owner))
-        faults.open_case_if_due(turn, owner)
-    assert not turn.effects, "one alone is no case"
+        faults.open_case_if_due(context, owner)
+    assert not context.effects, "one alone is no case"
 
 
 def test_a_strangers_case_of_which_we_know_nothing_is_only_remembered() -> None:

@@ -10,7 +10,7 @@ from quorate_coordinator.core.audit import draw
 from quorate_coordinator.core.audit.verdicts import CLOSINGS_MAX
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Revealing
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import sha256
@@ -83,7 +83,7 @@ def test_who_dates_a_closing_anew_chooses_the_round(monkeypatch: pytest.MonkeyPa
     rounds = set()
     for later in (0, 20, 200):
         with monkeypatch.context() as patch:
-            patch.setattr(draw, "known_moment", lambda turn, later=later: UnixSeconds(turn.at + later))
+            patch.setattr(draw, "known_moment", lambda context, later=later: UnixSeconds(context.at + later))
             market, job = disputed()
         rounds.add(job.batches[1].commit_set.message.beacon_round)
         assert failures(canonical.decode(Receipt, market.receipts[-1])) == []
@@ -177,8 +177,8 @@ def test_a_held_job_is_looked_at_by_a_round_that_follows_from_signed_times() -> 
         for later in (1, 30):
             market.core.restore(before)
             with market.core.state.transaction():
-                turn = Turn(market.core.state, market.core.rules, UnixSeconds(market.at + later), ZERO_HASH)
-                held_pay._look_again(turn, market.job(job.id), wanted=1, since=since)
+                context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at + later), ZERO_HASH)
+                held_pay._look_again(context, market.job(job.id), wanted=1, since=since)
             phase = market.job(job.id).phase
             assert isinstance(phase, AwaitingRound) and phase.round == expected
 
@@ -190,10 +190,10 @@ def test_faults_and_exits_say_from_when() -> None:
     before, timing = market.core.snapshot(), market.core.rules.timing
     owner = market.core.state.held[job.id].owner
 
-    def of(act: Callable[[Turn], None]) -> Round:
+    def of(act: Callable[[StepContext], None]) -> Round:
         market.core.restore(before)
         with market.core.state.transaction():
-            act(Turn(market.core.state, market.core.rules, UnixSeconds(market.at + 9), ZERO_HASH))
+            act(StepContext(market.core.state, market.core.rules, UnixSeconds(market.at + 9), ZERO_HASH))
         phase = market.job(job.id).phase
         assert isinstance(phase, AwaitingRound)
         return phase.round
@@ -201,16 +201,16 @@ def test_faults_and_exits_say_from_when() -> None:
     closed, block = closed_at(job, 0), market.core.state.own.block_time
     moved = seal(DOMAIN, replace(faulty.batches[-1].commit_set.message, closed_at=UnixSeconds(closed + 40)), STATEMENT.sign)
     faulty = replace(faulty, batches=(*faulty.batches[:-1], replace(faulty.batches[-1], commit_set=moved)))
-    assert of(lambda turn: held_pay.reexamine(turn, owner, faulty)) == timing.later_round(closed + 40)
-    assert of(lambda turn: held_pay.at_exit(turn, market.job(job.id))) == max(timing.later_round(block), timing.later_round(closed))
-    assert of(lambda turn: held_pay.at_limit(turn, market.job(job.id))) == timing.later_round(closed + timing.max_hold)
+    assert of(lambda context: held_pay.reexamine(context, owner, faulty)) == timing.later_round(closed + 40)
+    assert of(lambda context: held_pay.at_exit(context, market.job(job.id))) == max(timing.later_round(block), timing.later_round(closed))
+    assert of(lambda context: held_pay.at_limit(context, market.job(job.id))) == timing.later_round(closed + timing.max_hold)
 
 
 def test_a_receipt_of_a_held_job_shows_a_round_within_its_hold() -> None:
     market, job = held_job()
-    turn = Turn(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+    context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
     with market.core.state.transaction():
-        held_pay.reexamine_all(turn, market.core.state.held[job.id].owner)
+        held_pay.reexamine_all(context, market.core.state.held[job.id].owner)
     market.until_decided(job.id)
     body = canonical.decode(Receipt, market.receipts[-1])
     assert len(body.batches) == 2 and failures(body) == []

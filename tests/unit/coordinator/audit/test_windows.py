@@ -8,7 +8,7 @@ from quorate_coordinator.core import orders
 from quorate_coordinator.core.coordinator_core import Coordinator, on_tick
 from quorate_coordinator.core.holds import windows
 from quorate_coordinator.core.state import Decided
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.rules.window import Window, after_job, window_jobs
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Label, Price, UnixSeconds, VerifyTier
@@ -118,8 +118,8 @@ def test_nothing_is_lost_between_two_ticks_and_over_a_restart(market: LargeMarke
         assert len(found) == min(1, len(left))
         passing = windows.Passing(core.state)
         with core.state.transaction():
-            turn = Turn(core.state, core.rules, UnixSeconds(market.at), ZERO_HASH)
-            on_tick(turn, core.queue, passing)
+            context = StepContext(core.state, core.rules, UnixSeconds(market.at), ZERO_HASH)
+            on_tick(context, core.queue, passing)
         assert not any(job_id in core.state.held for job_id in left)
     assert market.core.snapshot() == again.snapshot()
 
@@ -132,9 +132,9 @@ def test_an_order_of_another_tier_ends_no_stretch() -> None:
     order = replace(job.submission.order, message=replace(job.submission.order.message, verify_tier=VerifyTier.CRITICAL))
     critical = replace(job, submission=replace(job.submission, order=order))
     primary = market.core.state.leases[job.batches[0].members[0]]
-    turn = Turn(market.core.state, replace(market.core.rules, limits=MAINNET), UnixSeconds(market.at), ZERO_HASH)
+    context = StepContext(market.core.state, replace(market.core.rules, limits=MAINNET), UnixSeconds(market.at), ZERO_HASH)
     with market.core.state.transaction():
         for _ in range(3):
-            windows.advance(turn, critical, primary)
+            windows.advance(context, critical, primary)
     window = market.core.state.windows[primary.provider].by_class[orders.trust_class_of(job)]
     assert window.served >= 3 and window.shares

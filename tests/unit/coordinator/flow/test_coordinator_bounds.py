@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from quorate_content.transfer.upload_limits import ACCOUNT_UPLOADS_MAX, UPLOADS_MAX, Pace, Places
-from quorate_coordinator.providers.frame_limits import Tolerance
+from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.rate_limits import Buckets
 from quorate_coordinator.request_limits import MAINNET_BOUNDS
 from quorate_coordinator.storage import run_logs
@@ -66,7 +66,7 @@ def test_the_header_that_a_proxy_does_not_set_is_not_read() -> None:
 
 def test_a_provider_whose_frames_are_refused_has_to_slow_down() -> None:
     now = 0.0
-    tolerance = Tolerance(MAINNET_BOUNDS, lambda: now)
+    tolerance = FrameLimits(MAINNET_BOUNDS, lambda: now)
     for _ in range(int(MAINNET_BOUNDS.offences_burst)):
         tolerance.check("0xbad")
         tolerance.offended("0xbad")
@@ -78,7 +78,7 @@ def test_a_provider_whose_frames_are_refused_has_to_slow_down() -> None:
 
 
 def test_a_flood_of_logs_costs_only_the_own_client_memory() -> None:
-    book = run_logs.LogBook()
+    book = run_logs.RunLogs()
     victim, flooder = Address(b"\x01" * 20), Address(b"\x02" * 20)
     book.add(victim, Hash32(b"\x01" * 32), "mine")
     for number in range(40):
@@ -91,7 +91,7 @@ def test_a_flood_of_logs_costs_only_the_own_client_memory() -> None:
 
 
 def test_a_log_that_was_cut_says_where_and_how_much_and_keeps_its_last_lines() -> None:
-    book, job = run_logs.LogBook(), Hash32(b"\x01" * 32)
+    book, job = run_logs.RunLogs(), Hash32(b"\x01" * 32)
     said = "é" * 500_000 + "x" * 200_001 + "y" * 100_000 + "\nwhat was written is larger than disk allows\n"
     for start in range(0, len(said), 30_011):
         book.add(Address(b"\x01" * 20), job, said[start : start + 30_011])
@@ -104,7 +104,7 @@ def test_a_log_that_was_cut_says_where_and_how_much_and_keeps_its_last_lines() -
 
 
 def test_a_log_is_cut_between_letters_and_one_that_is_whole_has_no_mark() -> None:
-    book, job = run_logs.LogBook(), Hash32(b"\x01" * 32)
+    book, job = run_logs.RunLogs(), Hash32(b"\x01" * 32)
     book.add(Address(b"\x01" * 20), job, "x" * (run_logs.RUN_BYTES_MAX - 1))
     assert book.ending(job) == b""
     book.add(Address(b"\x01" * 20), job, "é")
@@ -116,7 +116,7 @@ def test_a_log_is_cut_between_letters_and_one_that_is_whole_has_no_mark() -> Non
 
 
 def test_a_text_of_a_few_lines_is_one_object_and_grows_into_a_long_one_unchanged() -> None:
-    book, client, job = run_logs.LogBook(), Address(b"\x01" * 20), Hash32(b"\x01" * 32)
+    book, client, job = run_logs.RunLogs(), Address(b"\x01" * 20), Hash32(b"\x01" * 32)
     said = ""
     for number in range(600):
         line = f"line {number} é\n"
@@ -128,14 +128,14 @@ def test_a_text_of_a_few_lines_is_one_object_and_grows_into_a_long_one_unchanged
 
 
 def test_all_logs_together_are_bounded() -> None:
-    book = run_logs.LogBook()
+    book = run_logs.RunLogs()
     for number in range(200):
         book.add(Address(number.to_bytes(20, "big")), Hash32(number.to_bytes(32, "big")), "x" * (1 << 20) + "too much")
     assert book.bytes_in_all <= run_logs.ALL_BYTES_MAX and len(book.bytes_of) == len(book.client_of) == len(book.texts_of)
 
 
 def test_runs_that_log_next_to_nothing_are_bounded_too() -> None:
-    book, flooder = run_logs.LogBook(), Address(b"\x02" * 20)
+    book, flooder = run_logs.RunLogs(), Address(b"\x02" * 20)
     per_client = run_logs.CLIENT_BYTES_MAX // run_logs.TEXT_BYTES
     for number in range(2 * per_client):
         book.add(flooder, Hash32(number.to_bytes(32, "big")), "x" if number % 2 else "")

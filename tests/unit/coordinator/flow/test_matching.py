@@ -12,7 +12,7 @@ from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import columns, offers
 from quorate_coordinator.core.matching.columns import Bucket, Needs, Row, key_of
 from quorate_coordinator.core.state import HostList, Job, Matching, Provider, State, Trusts
-from quorate_coordinator.core.step_context import Rules, Turn
+from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.crypto.hashing import hash_tuple
@@ -221,10 +221,10 @@ def waiting(resources: job_spec.Resources, host: HostClass, price: int, image: s
     )  # fmt: skip
 
 
-def turn_of(state: State, step: int = 0) -> Turn:
+def turn_of(state: State, step: int = 0) -> StepContext:
     """A step's context."""
     rules = Rules(Domain(1, NOBODY), NOBODY, NOBODY, lambda _: UNSIGNED, DEVNET, Bps(0), 0, b"", ())
-    return Turn(state, rules, NOW, hash_tuple("step", step), list[Effect]())
+    return StepContext(state, rules, NOW, hash_tuple("step", step), list[Effect]())
 
 
 @settings(max_examples=150, deadline=None)

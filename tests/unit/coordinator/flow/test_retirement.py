@@ -13,8 +13,8 @@ from quorate_coordinator.core.nonces import LISTED_MAX, UsedNonces
 from quorate_coordinator.core.records import retirement
 from quorate_coordinator.core.records.archived_run import archived
 from quorate_coordinator.core.state import Case, Fault
-from quorate_coordinator.core.step_context import Turn
-from quorate_coordinator.storage.run_reader import History
+from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.tables import Table
 from quorate_protocol.units import ZERO_HASH, Hash32, Nonce, UnixSeconds
@@ -105,8 +105,8 @@ def test_a_job_stays_while_a_court_may_hear_of_it() -> None:
             faulted = job_id
             break
     assert faulted is not None, "the liar is the cheapest"
-    turn = Turn(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
-    until = faults.heard_until(turn, market.job(faulted))
+    context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+    until = faults.heard_until(context, market.job(faulted))
     assert until > market.at + 30
     while market.at < until - 1:
         market.beat()
@@ -145,7 +145,7 @@ def test_killed_around_archiving_nothing_is_lost(market: ArchivingMarket) -> Non
     for is_written in (False, True):
         for core in restarted(market):
             market.core, market.waiting = core, list(pending)
-            market.history = History(core.state, market.archive)
+            market.history = RunReader(core.state, market.archive)
             assert set(core.state.jobs) == {first, second}, "nobody was told that they may go"
             if is_written:
                 market.write()
@@ -205,5 +205,5 @@ def test_faults_and_cases_are_bounded(market: ArchivingMarket) -> None:
             state.cases[str(number)] = Case(str(number), owner, (), (), is_convicted=number % 2 == 0)
         state.cases["open"] = Case("open", owner, (), ())
         state.faults[owner] = (Fault(ZERO_HASH, ZERO_HASH, owner, UnixSeconds(1)),)
-        faults.forget_old_cases(Turn(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH))
+        faults.forget_old_cases(StepContext(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH))
     assert len(state.cases) == faults.CASES_KEPT + 1 and "0" not in state.cases and "open" in state.cases

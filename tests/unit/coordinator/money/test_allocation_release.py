@@ -8,7 +8,7 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PostEpoch
 from quorate_coordinator.core.money import epoch_cap, epochs
 from quorate_coordinator.core.state import Client, EpochRecord
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Voucher
@@ -185,12 +185,12 @@ def test_what_is_missing_is_shared_and_what_was_shown_stays() -> None:
         state.epochs[1] = EpochRecord(1, (_leaf(2, 50), _leaf(3, 100)), ZERO_HASH, (), UnixSeconds(0), is_posted=True)
         for party, posted in zip(market.clients, (Amount(300), Amount(40)), strict=True):
             state.clients[party.address] = Client(party.address, escrowed=posted, charged=Amount(500), vouched=posted, posted=posted)
-    turn = Turn(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
-    assert [(leaf.final, leaf.held) for leaf in epoch_cap.backed(turn, tuple(made), ())] == [(0, 0), (0, 0), (89, 0), (251, 0)]
+    context = StepContext(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+    assert [(leaf.final, leaf.held) for leaf in epoch_cap.backed(context, tuple(made), ())] == [(0, 0), (0, 0), (89, 0), (251, 0)]
     with state.transaction():
         account = market.clients[1].address
         state.clients[account] = replace(state.clients[account], escrowed=Amount(500))
-    found = epoch_cap.backed(turn, tuple(made), ())
+    found = epoch_cap.backed(context, tuple(made), ())
     assert [(leaf.final, leaf.held) for leaf in found] == [(0, 40), (0, 30), (89, 12), (251, 51)], "held, where the chain still has it"
 
 

@@ -6,7 +6,7 @@ from quorate_coordinator.core import chain_events
 from quorate_coordinator.core.events import ChainAdvanced, EpochPosted
 from quorate_coordinator.core.money import epochs
 from quorate_coordinator.core.state import EpochRecord, State
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.units import ZERO_HASH, BlockNumber, Hash32, UnixSeconds
 from sim.coordinator import rules_of
 from sim.plan import draw
@@ -14,35 +14,35 @@ from sim.plan import draw
 OURS, THEIRS = Hash32(b"\x01" * 32), Hash32(b"\x02" * 32)
 
 
-def turn_with(record: EpochRecord | None, epoch: int) -> Turn:
+def turn_with(record: EpochRecord | None, epoch: int) -> StepContext:
     state = State()
-    turn = Turn(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
+    context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
     if record is not None:
         state.epochs[record.number] = record
-    turn.books(epoch=epoch, is_dirty=False)
-    return turn
+    context.books(epoch=epoch, is_dirty=False)
+    return context
 
 
-def posted(turn: Turn, number: int, root: Hash32) -> None:
-    chain_events.on_block(turn, ChainAdvanced(BlockNumber(5 + number), ZERO_HASH, UnixSeconds(3_000), (EpochPosted(number, root),)))
+def posted(context: StepContext, number: int, root: Hash32) -> None:
+    chain_events.on_block(context, ChainAdvanced(BlockNumber(5 + number), ZERO_HASH, UnixSeconds(3_000), (EpochPosted(number, root),)))
 
 
 @pytest.mark.parametrize("is_refused_first", [True, False])
 def test_a_number_that_somebody_else_took_is_not_tried_for_ever(is_refused_first: bool) -> None:
     record = EpochRecord(3, (), OURS, (), UnixSeconds(2_990))
-    turn = turn_with(record, 3)
+    context = turn_with(record, 3)
     if is_refused_first:
-        epochs.on_refused(turn, epochs.purpose_of(record))
-        assert turn.state.own.epoch == 2
-    posted(turn, 3, THEIRS)
-    epochs.on_refused(turn, epochs.purpose_of(record))  # told, or told again, afterwards
-    assert turn.state.own.epoch == 3 and turn.state.own.is_dirty, "the next one is number 4, with all credits"
-    assert 3 not in turn.state.epochs, "nobody is given proofs of a root that does not stand"
+        epochs.on_refused(context, epochs.purpose_of(record))
+        assert context.state.own.epoch == 2
+    posted(context, 3, THEIRS)
+    epochs.on_refused(context, epochs.purpose_of(record))  # told, or told again, afterwards
+    assert context.state.own.epoch == 3 and context.state.own.is_dirty, "the next one is number 4, with all credits"
+    assert 3 not in context.state.epochs, "nobody is given proofs of a root that does not stand"
 
 
 def test_our_own_root_is_noted_and_an_old_one_changes_nothing() -> None:
-    turn = turn_with(EpochRecord(3, (), OURS, (), UnixSeconds(2_990)), 3)
-    posted(turn, 1, THEIRS)
-    assert turn.state.own.epoch == 3 and not turn.state.own.is_dirty
-    posted(turn, 3, OURS)
-    assert turn.state.epochs[3].is_posted and not turn.state.own.is_dirty
+    context = turn_with(EpochRecord(3, (), OURS, (), UnixSeconds(2_990)), 3)
+    posted(context, 1, THEIRS)
+    assert context.state.own.epoch == 3 and not context.state.own.is_dirty
+    posted(context, 3, OURS)
+    assert context.state.epochs[3].is_posted and not context.state.own.is_dirty

@@ -194,7 +194,7 @@ def test_an_ack_of_a_weaker_rule_than_was_ordered_is_none(changes: dict[str, obj
 @pytest.mark.parametrize(("fee", "is_taken"), [(500, True), (501, False)])
 def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(fee: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """However it came to take the order: its client signs no voucher for it."""
-    monkeypatch.setattr(orders, "rate_fee", lambda turn: 0)
+    monkeypatch.setattr(orders, "rate_fee", lambda context: 0)
     market = Market(*[Party(number) for number in range(3)])
     market.core.rules = replace(market.core.rules, fee_bps=Bps(fee))
     market.until_decided(market.order(0, 1))

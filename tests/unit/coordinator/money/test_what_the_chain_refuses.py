@@ -10,7 +10,7 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PostEpoch
 from quorate_coordinator.core.money.ledger import on_voucher
 from quorate_coordinator.core.state import Client
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.refusals import Code, Refused
@@ -30,11 +30,11 @@ def test_a_voucher_of_more_than_the_chain_remembers_of_a_session_is_refused() ->
     with state.transaction():
         client = Client(account, allocation=Amount(RICH), escrowed=Amount(RICH), charged=Amount(RICH), sessions=(session,))
         state.clients[account] = client
-        turn = Turn(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+        context = StepContext(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
         with pytest.raises(Refused) as refused:
-            on_voucher(turn, _voucher(market, SIGNABLE_MAX + 1))
+            on_voucher(context, _voucher(market, SIGNABLE_MAX + 1))
         assert refused.value.code is Code.OVER_ALLOCATION and str(SIGNABLE_MAX) in str(refused.value)
-        on_voucher(turn, _voucher(market, SIGNABLE_MAX))
+        on_voucher(context, _voucher(market, SIGNABLE_MAX))
         assert state.clients[account].vouched == SIGNABLE_MAX
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from quorate_coordinator.core.audit import eligible_snapshots
 from quorate_coordinator.core.state import HostList
-from quorate_coordinator.core.step_context import Turn
+from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.eligible import EligibleList
 from quorate_protocol.units import ZERO_HASH, UnixSeconds
 from support.markets.scripted_market import HOST, Market, Party
@@ -19,13 +19,13 @@ def test_lists_of_one_class_share_its_slots() -> None:
     whole = tuple(replace(few[index % 5], index=index) for index in range(SLOTS))
     with state.transaction():
         state.hosts[HOST.id()] = HostList(whole)
-    turn = Turn(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+    context = StepContext(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
     lists = [EligibleList([slot for slot in whole if slot.index != gone], SLOTS) for gone in range(LISTS)]
     sizes = []
     for made in lists:
         with state.transaction():
-            eligible_snapshots.hold(turn, HOST.id(), made)
-            eligible_snapshots.hold(turn, HOST.id(), made)
+            eligible_snapshots.hold(context, HOST.id(), made)
+            eligible_snapshots.hold(context, HOST.id(), made)
         sizes.append(len(market.core.snapshot()))
     assert (len(state.frames), len(state.rosters)) == (LISTS, 1)
     assert sizes[-1] - sizes[0] < LISTS * BYTES_MAX, "a frame writes its slots down once more"
@@ -35,13 +35,13 @@ def test_lists_of_one_class_share_its_slots() -> None:
         found = state.market.list_of(made.root)
         assert (found.root, found.slots, found.length) == (made.root, made.slots, SLOTS)
     with state.transaction():
-        eligible_snapshots.hold(turn, HOST.id(), EligibleList((), SLOTS))
+        eligible_snapshots.hold(context, HOST.id(), EligibleList((), SLOTS))
     assert len(state.rosters) == 1, "equal, if not the same, after a restore"
     with state.transaction():
         state.hosts[HOST.id()] = HostList(whole[:-1])
-        eligible_snapshots.hold(turn, HOST.id(), EligibleList(whole[:-1], SLOTS - 1))
+        eligible_snapshots.hold(context, HOST.id(), EligibleList(whole[:-1], SLOTS - 1))
     assert len(state.rosters) == 2, "the chain changed the list"
     with state.transaction():
         for made in (*lists, *lists, EligibleList((), SLOTS), EligibleList(whole[:-1], SLOTS - 1)):
-            eligible_snapshots.let_go(turn, made.root)
+            eligible_snapshots.let_go(context, made.root)
     assert not len(state.frames) and not len(state.rosters) and not len(state.newest_rosters)

@@ -9,7 +9,7 @@ APART = 16  # numbers of the role's keys: the n-th key of provider 3 is number 3
 
 
 @dataclass(slots=True)
-class Keyring:
+class OperatorKeys:
     """Both the owner's keystore and what the registry knows: in the simulator a rotation stands as soon as it is made."""
 
     number: int

@@ -16,12 +16,12 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import orders
 from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.providers.frame_handler import Gate
-from quorate_coordinator.providers.frame_limits import Tolerance
+from quorate_coordinator.providers.frame_handler import FrameHandler
+from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.run_logs import LogBook
+from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames as frames_module
 from quorate_protocol.messages.envelope import seal
@@ -43,14 +43,14 @@ class Stand:
     """A gate with everything behind it but the network."""
 
     world: World
-    gate: Gate
+    frame_handler: FrameHandler
     outputs: Outputs
 
     async def take(self, sender: str, data: bytes) -> None:
         """One frame; anything raised but the two typed errors fails the test."""
         try:
             async with asyncio.timeout(10):
-                assert await self.gate(sender, data) == frames_module.encode(frames_module.Ok())
+                assert await self.frame_handler(sender, data) == frames_module.encode(frames_module.Ok())
         except (Refused, Unavailable):
             return
 
@@ -58,9 +58,9 @@ class Stand:
         """Accepts and commits to a ciphertext."""
         at = UnixSeconds(self.world.at)
         accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), at)
-        await self.gate("0x" + owner.address.hex(), frames_module.encode(frames_module.AcceptSent(seal(DOMAIN, accept, owner.key.sign))))
+        await self.frame_handler("0x" + owner.address.hex(), frames_module.encode(frames_module.AcceptSent(seal(DOMAIN, accept, owner.key.sign))))
         commit = Commit(lease.hash, lease.class_id, Hash32(b"\x07" * 32), digest, Milliseconds(5), Round(0))
-        await self.gate("0x" + owner.address.hex(), frames_module.encode(frames_module.CommitSent(seal(DOMAIN, commit, owner.key.sign))))
+        await self.frame_handler("0x" + owner.address.hex(), frames_module.encode(frames_module.CommitSent(seal(DOMAIN, commit, owner.key.sign))))
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     running = asyncio.create_task(actor.run())
     store = ContentStore(tmp_path / "store", 64 << 20)
     outputs = Outputs(world.core.state, MemoryArchive())
-    tolerance = Tolerance(DEVNET_BOUNDS, clock.now)
-    yield Stand(world, Gate(DOMAIN, DEVNET, world.core, actor, store, clock, LogBook(), outputs, tolerance), outputs)
+    tolerance = FrameLimits(DEVNET_BOUNDS, clock.now)
+    yield Stand(world, FrameHandler(DOMAIN, DEVNET, world.core, actor, store, clock, RunLogs(), outputs, tolerance), outputs)
     assert not running.done(), "the actor died"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -108,12 +108,12 @@ async def test_a_flood_of_refused_frames_is_slowed_down_for_its_sender_alone(sta
     told: list[type] = []
     for _ in range(int(DEVNET_BOUNDS.offences_burst) + 5):
         try:
-            await stand.gate(bad, b"nonsense")
+            await stand.frame_handler(bad, b"nonsense")
         except (Refused, Unavailable) as error:
             told.append(type(error))
     assert told[0] is Refused and told[-1] is Unavailable
     with pytest.raises(Refused):
-        await stand.gate(good, b"nonsense")
+        await stand.frame_handler(good, b"nonsense")
 
 
 def test_one_client_does_not_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_one_client_does_not_take_all_places(monkeypatch: pytest.MonkeyPatch) ->
 
 async def test_an_output_is_read_by_its_client_and_its_provider_alone(stand: Stand) -> None:
     world = stand.world
-    stat = await stand.gate.store.put(b"sealed" * 100, "x")
+    stat = await stand.frame_handler.store.put(b"sealed" * 100, "x")
     digest = Hash32(stat.cid.digest)
     assert not stand.outputs.may_read(digest, None), "before it is committed to, it is nobody's"
     assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})

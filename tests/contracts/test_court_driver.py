@@ -8,7 +8,7 @@ from contracts.evm_node import EvmNode
 from contracts.market import key, peopled
 from contracts.trial import TRUTH, Trial
 from quorate_contracts.bindings.court import CaseOutcome, Phase
-from quorate_coordinator.chain.court_driver import CourtKeeper
+from quorate_coordinator.chain.court_driver import CourtDriver
 from quorate_coordinator.core.coordinator_core import Coordinator
 from quorate_coordinator.core.effects import Evidence
 from quorate_coordinator.core.state import Case
@@ -23,7 +23,7 @@ from support.markets.scripted_market import Market as ScriptedMarket
 ACCUSED = key("owner0").address
 
 
-def _kept(trial: Trial) -> tuple[CourtKeeper, EvmNode]:
+def _kept(trial: Trial) -> tuple[CourtDriver, EvmNode]:
     """A keeper of one case."""
     node, core = EvmNode(trial.market.evm), Coordinator(ScriptedMarket().core.rules)
     shown = [
@@ -32,10 +32,10 @@ def _kept(trial: Trial) -> tuple[CourtKeeper, EvmNode]:
     with core.state.transaction():
         core.state.cases["case"] = Case("case", ACCUSED, (), tuple(shown), Nonce(trial.case))
     world, clock = trial.market.contracts, cast(Clock, None)
-    return CourtKeeper(cast(ChainClient, node), world, core, cast(Sender, node), node, clock), node  # type: ignore[arg-type]
+    return CourtDriver(cast(ChainClient, node), world, core, cast(Sender, node), node, clock), node  # type: ignore[arg-type]
 
 
-async def _look(keeper: CourtKeeper, times: int = 3) -> None:
+async def _look(keeper: CourtDriver, times: int = 3) -> None:
     for _ in range(times):
         await keeper.look()
 

@@ -8,7 +8,7 @@ import pytest
 from quorate_contracts.bindings.calls import Call
 from quorate_contracts.bindings.epochs import Epoch, Epochs, SignedVoucher
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.chain.batch_claims import Paymaster
+from quorate_coordinator.chain.batch_claims import BatchClaims
 from quorate_coordinator.chain.queries import allocation_of
 from quorate_coordinator.chain.registration import ask
 from quorate_coordinator.core.state import EpochRecord, State
@@ -72,23 +72,23 @@ async def test_everybody_is_paid_once(stage: Stage) -> None:
     async def claimed(owner: Address) -> Amount:
         return await ask(chain, contracts.epochs.claimed(coordinator, owner))
 
-    def paymaster() -> Paymaster:
-        return Paymaster(chain, contracts, coordinator, state, senders["posting"], DEVNET, SystemClock())
+    def batch_claims() -> BatchClaims:
+        return BatchClaims(chain, contracts, coordinator, state, senders["posting"], DEVNET, SystemClock())
 
-    first = paymaster()
+    first = batch_claims()
     assert await first.look() == 0, "there is no epoch yet"
     await post(1)
     together = await first.look()
     assert await balances() == [1000, 2000, 3000, 4000, 5000] and await claimed(ZERO_ADDRESS) == 0
-    assert await first.look() == 0 and await paymaster().look() == 0 and await balances() == [1000, 2000, 3000, 4000, 5000], "once"
+    assert await first.look() == 0 and await batch_claims().look() == 0 and await balances() == [1000, 2000, 3000, 4000, 5000], "once"
     await post(2)
     alone = await send("provider", "own", contracts.epochs.claim(coordinator, 2, *prove(leaves(2), PROVIDERS[0])))
     assert await first.look() > 0, "the one that was faster is passed over"
     assert await balances() == [2000, 4000, 6000, 8000, 10000] and await claimed(PROVIDERS[0]) == 2000
-    late = paymaster()
+    late = batch_claims()
     late.state = State()
     assert await late.look() == 0, "an epoch whose leaves are not kept any more is left to the providers"
-    rare = paymaster()
+    rare = batch_claims()
     rare.limits = replace(DEVNET, claim_every_epochs=24)
     assert await rare.look() == 0, "not before the 24th"
     print(f"all together {together} gas, {together // len(PROVIDERS)} each; alone {alone}")
@@ -131,8 +131,8 @@ async def test_one_that_the_token_does_not_pay_keeps_nobody_elses_pay_up(reason:
 
     monkeypatch.setattr("quorate_coordinator.chain.batch_claims.ask", newest_final)
     contracts = SimpleNamespace(epochs=Epochs(Address(b"\xee" * 20)))
-    paymaster = Paymaster(book, contracts, Address(b"\xcc" * 20), state, book, DEVNET, SystemClock())  # type: ignore[arg-type]
-    assert await paymaster.look() > 0
+    batch_claims = BatchClaims(book, contracts, Address(b"\xcc" * 20), state, book, DEVNET, SystemClock())  # type: ignore[arg-type]
+    assert await batch_claims.look() > 0
     paid = [[owner in data for data in book.sent].count(True) for owner in owners]
     expected = [1] * 64 + [0] * 36 if reason == "stale" else [0 if number in (70, 99) else 1 for number in range(100)]
     assert paid == expected and book.asked <= 1 + 2 * 2 * 7, "whole parts, halves of one, and not one by one"

@@ -6,7 +6,7 @@ import pytest
 
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.messaging.announcements import Herald
+from quorate_node.messaging.announcements import Announcements
 from quorate_node.ops.drain import Leaving
 from quorate_runtime.clock import VirtualClock
 from support.markets.provider_world import Driver, make_terms
@@ -27,12 +27,12 @@ async def test_a_signal_in_the_middle_of_the_replay_does_not_end_what_the_owner_
     """Nothing is known yet then; it was noted that the daemon had drained by itself, and the next start took work again."""
     driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
     daemon = Daemon(driver)
-    herald = Herald(driver.core.terms, None, {}, None, VirtualClock())  # type: ignore[arg-type]  # there is nobody to tell
-    first = Leaving(driver.core, daemon, herald, VirtualClock(), marker)
+    announcements = Announcements(driver.core.terms, None, {}, None, VirtualClock())  # type: ignore[arg-type]  # there is nobody to tell
+    first = Leaving(driver.core, daemon, announcements, VirtualClock(), marker)
     await (first.drain() if drains else first.announce())
     driver.do(events.DrainRequested(True))  # the owner's, of long ago: the second start replays it
     daemon.is_replayed = True
-    second = Leaving(driver.core, daemon, herald, VirtualClock(), marker)
+    second = Leaving(driver.core, daemon, announcements, VirtualClock(), marker)
     await second.end()
     assert driver.core.facts.is_draining and not marker.exists()
 
@@ -41,10 +41,10 @@ async def test_what_the_daemon_did_is_taken_back(tmp_path: Path) -> None:
     driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
     daemon = Daemon(driver)
     daemon.is_replayed = True
-    herald = Herald(driver.core.terms, None, {}, None, VirtualClock())  # type: ignore[arg-type]  # there is nobody to tell
-    leaving = Leaving(driver.core, daemon, herald, VirtualClock(), marker)
+    announcements = Announcements(driver.core.terms, None, {}, None, VirtualClock())  # type: ignore[arg-type]  # there is nobody to tell
+    leaving = Leaving(driver.core, daemon, announcements, VirtualClock(), marker)
     await leaving.end()
     await leaving.announce()
     assert driver.core.facts.is_draining and marker.exists()
-    await Leaving(driver.core, daemon, herald, VirtualClock(), marker).end()
+    await Leaving(driver.core, daemon, announcements, VirtualClock(), marker).end()
     assert not driver.core.facts.is_draining and not marker.exists()

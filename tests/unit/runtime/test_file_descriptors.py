@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from quorate_runtime.http.listener import DoorBounds, Doorman
+from quorate_runtime.http.listener import ListenerLimits, ListenerProtocol
 from quorate_runtime.process import file_descriptors
 
 
@@ -35,7 +35,7 @@ def test_where_they_cannot_be_raised_fewer_are_let_in(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (200, 4096))
     monkeypatch.setattr(resource, "setrlimit", refuse)
-    doorman = Doorman(DoorBounds())
+    doorman = ListenerProtocol(ListenerLimits())
     doorman.connections_max = file_descriptors.connections_max(doorman.bounds.connections_max)
     assert sum(doorman.lets_in(f"10.0.{number}.0") for number in range(300)) == 100
     assert "ulimit -n" in caplog.text

@@ -11,17 +11,17 @@ import pytest
 from quorate_content.dag.cid import raw_cid
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.store.content_store import ContentStore
-from quorate_node.chain.court_follower import DocketFollower
-from quorate_node.chain.jury_and_claims import Courtroom
+from quorate_node.chain.court_follower import CourtFollower
+from quorate_node.chain.jury_and_claims import JuryService
 from quorate_node.core import effects, events
 from quorate_node.core.jury_duty import Repeating
 from quorate_node.core.phases import Starting
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, unwanted_pins
 from quorate_node.executors.noop import NoopExecutor
-from quorate_node.jobs.effect_performer import Performer
-from quorate_node.jobs.job_runner import Workbench
-from quorate_node.keys.operator_keys import Keyring
+from quorate_node.jobs.effect_performer import EffectPerformer
+from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.coordinator_client import Coordinator
 from quorate_node.periodic import write_status
@@ -46,8 +46,8 @@ async def store(tmp_path: Path) -> AsyncIterator[ContentStore]:
     await made.close()
 
 
-def make_bench(folder: Path, store: ContentStore) -> Workbench:
-    return Workbench(NoopExecutor(folder / "noop", SystemClock()), store, folder / "home", SystemClock(), {HOST.id(): HOST})
+def make_bench(folder: Path, store: ContentStore) -> JobRunner:
+    return JobRunner(NoopExecutor(folder / "noop", SystemClock()), store, folder / "home", SystemClock(), {HOST.id(): HOST})
 
 
 async def test_outputs_that_content_addressing_refuses_are_a_result_with_nothing_in_it(tmp_path: Path, store: ContentStore) -> None:
@@ -92,7 +92,7 @@ async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(tmp_path: Path,
         assert isinstance(driver.core.jury[CASE].phase, Repeating)
     await store.pin(image.cid, f"lease:{jury_lease_id(CASE, 0, PROVIDER)}")
     nobody: dict[Address, object] = {}
-    court = Courtroom(driver.core, bench, nobody, None, None, None, None, SystemClock())  # type: ignore[arg-type]  # no chain is asked
+    court = JuryService(driver.core, bench, nobody, None, None, None, None, SystemClock())  # type: ignore[arg-type]  # no chain is asked
     await court.perform(effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), heard.submit)
     assert heard.events == ([events.Reexecuted(CASE, 0, ZERO_HASH)] if lacks == "an input" else [])
     assert await bench.pinned() == ()
@@ -114,7 +114,7 @@ async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(t
     driver = Driver(ProviderCore(make_terms()))
     driver.do(events.CaseOpened(CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2))
     driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
-    court = Courtroom(driver.core, bench, {}, None, None, None, None, clock)  # type: ignore[arg-type]  # no chain is asked
+    court = JuryService(driver.core, bench, {}, None, None, None, None, clock)  # type: ignore[arg-type]  # no chain is asked
     again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
     with pytest.raises(Unavailable, match="no space left"):
         await court.perform(again, heard.submit)
@@ -131,7 +131,7 @@ async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(tmp_pat
     (tmp_path / "noop").write_text("no folder")
     lease = driver.assign()
     driver.advance(lease, Starting)
-    performer = Performer(driver.core, bench, {}, {}, None, None, None, SystemClock())  # type: ignore[arg-type]  # nothing is signed
+    performer = EffectPerformer(driver.core, bench, {}, {}, None, None, None, SystemClock())  # type: ignore[arg-type]  # nothing is signed
     due = driver.core.resume()
     assert [type(item) for item in due] == [effects.StartTask]
     with pytest.raises(Unavailable, match="Not a directory"):
@@ -163,8 +163,8 @@ async def test_files_that_count_for_nothing_do_not_end_the_daemon(tmp_path: Path
     with pytest.raises(asyncio.CancelledError):
         await write_status(write, VirtualClock())
     (tmp_path / "court.json").write_bytes(b"")
-    docket = DocketFollower(None, None, Heard(), VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]  # no chain is asked
-    assert docket._read_cursor() is None
+    court_follower = CourtFollower(None, None, Heard(), VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]  # no chain is asked
+    assert court_follower._read_cursor() is None
 
 
 def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:
@@ -183,7 +183,7 @@ def test_only_a_coordinators_own_store_may_stand_in_the_owners_network(limits: L
     """What it names beside that is any text; on a devnet everything stands there."""
     beacon = BeaconView("", bytes(96), Seconds(2), GENESIS)
     info = InfoView(COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), limits.name, "0")
-    ring = Keyring(ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, None))
+    ring = OperatorKeys(ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, None))
     coordinator = Coordinator("http://10.0.0.7:1", info, None, PROVIDER, ring, SystemClock())  # type: ignore[arg-type]  # nothing is asked
     own, other = coordinator.sources(("http://10.0.0.7:1/v1/content/", "http://10.0.0.7:2/reboot"))
     assert (own.url, own.may_be_private, bool(own.headers)) == ("http://10.0.0.7:1/v1/content", True, True)

@@ -1,14 +1,14 @@
 """Documents between verdict and store: within their room, and never another's bytes."""
 
 from quorate_coordinator.core.effects import StoreReceipt
-from quorate_coordinator.core.records.document_cache import WaitingDocuments
+from quorate_coordinator.core.records.document_cache import DocumentCache
 from quorate_coordinator.core.records.receipts import document
 from quorate_protocol.cids import document_cid
 from support.markets.scripted_market import Market, Party
 
 
 def test_the_oldest_make_room() -> None:
-    waiting = WaitingDocuments(bytes_max=10)
+    waiting = DocumentCache(bytes_max=10)
     waiting.put("a", b"12345")
     waiting.put("b", b"12345")
     waiting.put("b", b"1234")

@@ -10,7 +10,7 @@ from quorate_coordinator.chain.queries import everything
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
 from quorate_coordinator.core.state import Client, State
-from quorate_coordinator.effect_performer import Performer
+from quorate_coordinator.effect_performer import EffectPerformer
 from quorate_coordinator.storage.documents import Documents
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.ports import Clock, Peers
@@ -23,7 +23,7 @@ from quorate_runtime.chain.sender import Sender
 CLIENTS = [key("client0"), key("client1")]
 
 
-def _performer(world: Market, told: list[ev.Event]) -> Performer:
+def _performer(world: Market, told: list[ev.Event]) -> EffectPerformer:
     """With nothing but a chain: it posts."""
     node, state = EvmNode(world.evm, POSTER.address), State()
     with state.transaction():
@@ -35,7 +35,7 @@ def _performer(world: Market, told: list[ev.Event]) -> Performer:
         return None
 
     chain, sender, nothing = cast(ChainClient, node), cast(Sender, node), None
-    return Performer(
+    return EffectPerformer(
         COORDINATOR.address, world.contracts, chain, DEVNET, cast(Peers, nothing), cast(Documents, nothing), sender, cast(Clock, nothing),
         submit, submit, state,  # type: ignore[arg-type]
     )  # fmt: skip
