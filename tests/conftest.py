@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 WITHOUT_SOCKETS = ("unit", "style")
 LOOPBACK = ["127.0.0.0/8", "::1", "localhost"]
-USES_SANDBOXES = re.compile(r"mark\.(docker|runsc|bwrap|registry|compose)\b|^from support\.executors(\.| )", re.MULTILINE)
+USES_SANDBOXES = re.compile(
+    r"mark\.(docker|runsc|bwrap|registry|compose)\b|^from support\.executors(\.| )", re.MULTILINE
+)
 LONGEST_FIRST = ("e2e", "sandboxes", "integration", "contracts", "fuzz", "unit", "style")
 
 
 def pytest_configure() -> None:
     """Refuses a QUORATE_REQUIRE that names something nobody can look for. No example of Hypothesis has a deadline: machines are busy."""
     required()
-    settings.register_profile("patient", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(
+        "patient", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     settings.load_profile("patient")
 
 
@@ -38,8 +42,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Unit and style tests open no socket (a Unix socket pair, which every event loop has, is none); others reach loopback only."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-        item.add_marker(pytest.mark.disable_socket if folder in WITHOUT_SOCKETS else pytest.mark.allow_hosts(LOOPBACK))
-    if hasattr(config, "workerinput"):  # one of several processes: the longest first, and the many short ones fill up the end
+        item.add_marker(
+            pytest.mark.disable_socket
+            if folder in WITHOUT_SOCKETS
+            else pytest.mark.allow_hosts(LOOPBACK)
+        )
+    if hasattr(
+        config, "workerinput"
+    ):  # one of several processes: the longest first, and the many short ones fill up the end
         items.sort(key=lambda item: LONGEST_FIRST.index(turn_of(item.nodeid)))
 
 

@@ -15,7 +15,9 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 
 CHAIN_RETRY_SECONDS = 2.0
-AMOUNTS = frozenset({"amount", "bond", "slashed", "burned", "sumFinal", "sumHeld", "charged", "pays"})
+AMOUNTS = frozenset(
+    {"amount", "bond", "slashed", "burned", "sumFinal", "sumHeld", "charged", "pays"}
+)
 FOLDER = Path(__file__).parent / "abi"
 CONTRACTS = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
 
@@ -34,7 +36,10 @@ class Function:
 
     def decode(self, data: bytes) -> tuple[Json, ...]:
         """Results, addresses as 20 bytes."""
-        return tuple(_plain(kind, value) for kind, value in zip(self.outputs, decode(self.outputs, data), strict=True))
+        return tuple(
+            _plain(kind, value)
+            for kind, value in zip(self.outputs, decode(self.outputs, data), strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +54,17 @@ class LogType:
         try:
             return self._decode(topics, data)
         except (DecodingError, ValueError, OverflowError) as error:
-            raise Unavailable(f"the chain node sent a log that is no {self.name}: {str(error)[:200]}", CHAIN_RETRY_SECONDS) from error
+            raise Unavailable(
+                f"the chain node sent a log that is no {self.name}: {str(error)[:200]}",
+                CHAIN_RETRY_SECONDS,
+            ) from error
 
     def _decode(self, topics: Sequence[bytes], data: bytes) -> dict[str, Json]:
         plain = [(name, kind) for name, kind, indexed in self.parameters if not indexed]
         values = decode([kind for _, kind in plain], data)
-        found = {name: _plain(kind, value) for (name, kind), value in zip(plain, values, strict=True)}
+        found = {
+            name: _plain(kind, value) for (name, kind), value in zip(plain, values, strict=True)
+        }
         indexed = [(name, kind) for name, kind, is_topic in self.parameters if is_topic]
         for (name, kind), topic in zip(indexed, topics[1:], strict=True):
             found[name] = _plain(kind, decode([kind], topic)[0])
@@ -98,15 +108,21 @@ def artifact(name: str) -> Artifact:
         signature = keccak256(f"{entry.get('name', '')}({','.join(inputs)})".encode())
         match entry["type"]:
             case "function":
-                functions[entry["name"]] = Function(signature[:4], inputs, tuple(_kind(each) for each in entry["outputs"]))
+                functions[entry["name"]] = Function(
+                    signature[:4], inputs, tuple(_kind(each) for each in entry["outputs"])
+                )
             case "event":
-                parameters = tuple((each["name"], _kind(each), each["indexed"]) for each in entry["inputs"])
+                parameters = tuple(
+                    (each["name"], _kind(each), each["indexed"]) for each in entry["inputs"]
+                )
                 events[signature] = LogType(entry["name"], parameters)
             case "constructor":
                 constructor = inputs
             case other:
                 raise AssertionError(f"an ABI entry of type {other} in {name}")
-    return Artifact(bytes.fromhex(tree["bytecode"][2:]), constructor, functions, events, tree["integrity"])
+    return Artifact(
+        bytes.fromhex(tree["bytecode"][2:]), constructor, functions, events, tree["integrity"]
+    )
 
 
 def _kind(parameter: Json) -> str:

@@ -35,7 +35,9 @@ async def check_curve(client: ChainClient) -> None:
     yes, no = pairing_probes()
     element, point = map_probe()
     answers = ((1).to_bytes(32, "big"), bytes(32), point)
-    for address, data, wanted in zip((PAIRING, PAIRING, MAP_TO_G1), (yes, no, element), answers, strict=True):
+    for address, data, wanted in zip(
+        (PAIRING, PAIRING, MAP_TO_G1), (yes, no, element), answers, strict=True
+    ):
         if await client.call(address, data) != wanted:
             detail = f"the chain lacks EIP-2537 (no sound function at 0x{address.hex()}), so that no jury could be drawn: use one with it"
             raise Refused(Code.CHAIN, detail)

@@ -23,7 +23,9 @@ def compiled(name: str) -> dict[str, object]:
     source = bundle.load_file(f"{name}.vy")
     assert isinstance(source, FileInput)
     settings = Settings(optimize=OptimizationLevel.GAS, experimental_codegen=False)
-    out = compile_from_file_input(source, input_bundle=bundle, settings=settings, output_formats=FORMATS)
+    out = compile_from_file_input(
+        source, input_bundle=bundle, settings=settings, output_formats=FORMATS
+    )
     return {
         "abi": out["abi"],
         "bytecode": out["bytecode"],

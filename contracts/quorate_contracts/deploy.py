@@ -24,7 +24,14 @@ from quorate_runtime.beacon.bls import public_key_words, words_bytes
 from quorate_runtime.chain.transactions import rlp
 
 ORDER = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
-GAS = {"TestToken": 700_000, "Stakes": 3_200_000, "Escrow": 1_700_000, "Epochs": 2_600_000, "Beacon": 1_300_000, "Court": 5_200_000}
+GAS = {
+    "TestToken": 700_000,
+    "Stakes": 3_200_000,
+    "Escrow": 1_700_000,
+    "Epochs": 2_600_000,
+    "Beacon": 1_300_000,
+    "Court": 5_200_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,14 @@ class Contracts:
     def of(cls, deployment: Deployment) -> "Contracts":
         """The faces at a deployment's addresses."""
         d = deployment
-        faces = (Token(d.token), Stakes(d.stakes), Escrow(d.escrow), Epochs(d.epochs), BeaconContract(d.beacon), Court(d.court))
+        faces = (
+            Token(d.token),
+            Stakes(d.stakes),
+            Escrow(d.escrow),
+            Epochs(d.epochs),
+            BeaconContract(d.beacon),
+            Court(d.court),
+        )
         return cls(d, *faces)
 
     def event(self, address: Address, topics: tuple[Hash32, ...], data: bytes) -> Event | None:
@@ -105,33 +119,71 @@ class Plan:
     deployment: Deployment
 
 
-def plan(deployer: Address, nonce: int, chain_id: int, start_block: BlockNumber, limits: Limits, beacon: BeaconInfo, faucet: bool) -> Plan:
+def plan(
+    deployer: Address,
+    nonce: int,
+    chain_id: int,
+    start_block: BlockNumber,
+    limits: Limits,
+    beacon: BeaconInfo,
+    faucet: bool,
+) -> Plan:
     """A whole deployment from `deployer`, whose next nonce is given. With `faucet` everybody mints the token: devnets only."""
-    assert beacon.period == limits.beacon_period, "the beacon's period is a constant of the deployment"
+    assert beacon.period == limits.beacon_period, (
+        "the beacon's period is a constant of the deployment"
+    )
     places = {name: created_address(deployer, nonce + i) for i, name in enumerate(ORDER)}
     arguments = _arguments(places, limits, beacon, faucet)
     creations = tuple(
-        Creation(name, places[name], nonce + i, artifact(name).creation(arguments[name]), GAS[name]) for i, name in enumerate(ORDER)
+        Creation(name, places[name], nonce + i, artifact(name).creation(arguments[name]), GAS[name])
+        for i, name in enumerate(ORDER)
     )
     deployment = Deployment(
-        chain_id=chain_id, start_block=start_block, limits=limits.name,
-        token=places["TestToken"], stakes=places["Stakes"], escrow=places["Escrow"],
-        epochs=places["Epochs"], beacon=places["Beacon"], court=places["Court"],
-        beacon_key=beacon.public_key, beacon_period=beacon.period, beacon_genesis=beacon.genesis_time,
-    )  # fmt: skip
+        chain_id=chain_id,
+        start_block=start_block,
+        limits=limits.name,
+        token=places["TestToken"],
+        stakes=places["Stakes"],
+        escrow=places["Escrow"],
+        epochs=places["Epochs"],
+        beacon=places["Beacon"],
+        court=places["Court"],
+        beacon_key=beacon.public_key,
+        beacon_period=beacon.period,
+        beacon_genesis=beacon.genesis_time,
+    )
     return Plan(creations, deployment)
 
 
-def _arguments(places: dict[str, Address], limits: Limits, beacon: BeaconInfo, faucet: bool) -> dict[str, tuple[object, ...]]:
+def _arguments(
+    places: dict[str, Address], limits: Limits, beacon: BeaconInfo, faucet: bool
+) -> dict[str, tuple[object, ...]]:
     """Constructor arguments: every constant comes from `limits`."""
     token, stakes, escrow, epochs, beacon_place, court = (places[name] for name in ORDER)
-    jury = (limits.jury_owners_min, limits.jury_slot_age, limits.jury_rounds_ahead, limits.jury_beacon_missing, limits.jury_window)
+    jury = (
+        limits.jury_owners_min,
+        limits.jury_slot_age,
+        limits.jury_rounds_ahead,
+        limits.jury_beacon_missing,
+        limits.jury_window,
+    )
     return {
         "TestToken": (faucet, 0),
-        "Stakes": (token, court, escrow, limits.slot_stake, limits.coordinator_bond, limits.unbond_after),
+        "Stakes": (
+            token,
+            court,
+            escrow,
+            limits.slot_stake,
+            limits.coordinator_bond,
+            limits.unbond_after,
+        ),
         "Escrow": (token, stakes, epochs, limits.allocation_release, limits.withdrawal_delay),
         "Epochs": (stakes, escrow, limits.challenge_window),
-        "Beacon": (words_bytes(public_key_words(beacon.public_key)), beacon.genesis_time, beacon.period),
+        "Beacon": (
+            words_bytes(public_key_words(beacon.public_key)),
+            beacon.genesis_time,
+            beacon.period,
+        ),
         "Court": (
             token,
             stakes,

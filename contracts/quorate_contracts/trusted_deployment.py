@@ -16,11 +16,19 @@ def read(path: Path) -> Deployment:
     try:
         with path.open("rb") as file:
             tree = canonical.parse(file.read(FILE_BYTES_MAX + 1), FILE_BYTES_MAX)
-        made: Deployment = canonical.from_json(Deployment, tree["deployment"] if isinstance(tree, dict) and "deployment" in tree else tree)
+        made: Deployment = canonical.from_json(
+            Deployment,
+            tree["deployment"] if isinstance(tree, dict) and "deployment" in tree else tree,
+        )
     except OSError as error:
-        raise Refused(Code.MALFORMED, f"{path}: {error.strerror}; it is the deployment.json of a market that you trust") from error
+        raise Refused(
+            Code.MALFORMED,
+            f"{path}: {error.strerror}; it is the deployment.json of a market that you trust",
+        ) from error
     except Refused as refused:
-        raise Refused(Code.MALFORMED, f"{path} describes no deployment: {refused.detail}") from refused
+        raise Refused(
+            Code.MALFORMED, f"{path} describes no deployment: {refused.detail}"
+        ) from refused
     return made
 
 
@@ -42,7 +50,9 @@ def strange(home: Path, info: InfoView) -> str:
     except FileNotFoundError:
         return ""  # not re-raised: what is named at first contact is taken
     except (OSError, Refused) as error:
-        return f"{path} cannot be read ({error}): put the deployment.json that you trust in its place"
+        return (
+            f"{path} cannot be read ({error}): put the deployment.json that you trust in its place"
+        )
     named: dict[str, object] = {**info.contracts, "chain": info.chain_id, "limits": info.limits}
     named |= {"beacon": (info.beacon.public_key, info.beacon.period, info.beacon.genesis_time)}
     wanted: dict[str, object] = {name: address for address, name in known.names().items()}
@@ -51,5 +61,7 @@ def strange(home: Path, info: InfoView) -> str:
     others = [name for name, value in wanted.items() if named.get(name) != value]
     if not others:
         return ""
-    told = f"the coordinator 0x{info.coordinator.hex()} names another {', '.join(others)} than {path}"
+    told = (
+        f"the coordinator 0x{info.coordinator.hex()} names another {', '.join(others)} than {path}"
+    )
     return f"{told}: nothing is deposited, staked or signed there. If you trust another deployment by now, put its deployment.json there"

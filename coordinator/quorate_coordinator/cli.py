@@ -14,7 +14,16 @@ import typer
 
 from quorate_contracts import deploy
 from quorate_coordinator import coordinator_keys
-from quorate_coordinator.config import ARCHIVE_DAYS, ARCHIVE_GIB, BOOKS, DOCUMENTS_DAYS, DOCUMENTS_GIB, FEE_CAP_GWEI, GIB, Config
+from quorate_coordinator.config import (
+    ARCHIVE_DAYS,
+    ARCHIVE_GIB,
+    BOOKS,
+    DOCUMENTS_DAYS,
+    DOCUMENTS_GIB,
+    FEE_CAP_GWEI,
+    GIB,
+    Config,
+)
 from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.storage.staging_quota import STORE_BYTES, StagingQuota
 from quorate_protocol.codec import canonical
@@ -34,15 +43,27 @@ from quorate_runtime.sqlite.durable import FileDamaged
 if TYPE_CHECKING:
     from quorate_coordinator.service import Service
 
-app = typer.Typer(help="Run the matching service: order book, audits, settlement.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Run the matching service: order book, audits, settlement.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 4
 LEAVE_SECONDS = 5  # for what was taken to be done with
 SETTINGS = "coordinator.json"
 CHAIN_URL, BEACON_URL = "http://127.0.0.1:8545", "http://127.0.0.1:8546"
 
-Home = Annotated[Path | None, typer.Option("--home", help="Folder of this coordinator (default: $QUORATE_HOME/coordinator or XDG)")]
-PasswordFile = Annotated[Path | None, typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)")]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        "--home", help="Folder of this coordinator (default: $QUORATE_HOME/coordinator or XDG)"
+    ),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON line on stdout")]
 
 
@@ -69,7 +90,11 @@ def home_of(home: Path | None) -> Path:
     base = os.environ.get("QUORATE_HOME")
     if base:
         return Path(base).absolute() / "coordinator"
-    return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "coordinator"
+    return (
+        Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
+        / "quorate"
+        / "coordinator"
+    )
 
 
 def fail(message: str, status: int) -> typer.Exit:
@@ -80,16 +105,42 @@ def fail(message: str, status: int) -> typer.Exit:
 
 @app.command()
 def init(
-    deployment: Annotated[Path, typer.Option("--deployment", "--devnet", help="deployment.json, or the devnet.json of a devnet to join")],
-    chain_url: Annotated[str, typer.Option("--chain-url", help="Chain node (default: the devnet's, else http://127.0.0.1:8545)")] = "",
-    beacon_url: Annotated[str, typer.Option("--beacon-url", help="Beacon (default: the devnet's, else http://127.0.0.1:8546)")] = "",
+    deployment: Annotated[
+        Path,
+        typer.Option(
+            "--deployment",
+            "--devnet",
+            help="deployment.json, or the devnet.json of a devnet to join",
+        ),
+    ],
+    chain_url: Annotated[
+        str,
+        typer.Option(
+            "--chain-url", help="Chain node (default: the devnet's, else http://127.0.0.1:8545)"
+        ),
+    ] = "",
+    beacon_url: Annotated[
+        str,
+        typer.Option(
+            "--beacon-url", help="Beacon (default: the devnet's, else http://127.0.0.1:8546)"
+        ),
+    ] = "",
     host: Annotated[str, typer.Option("--host", help="Where it listens")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 = any")] = 7700,
-    public_url: Annotated[str, typer.Option("--public-url", help="How others reach it (default: host and port)")] = "",
+    public_url: Annotated[
+        str, typer.Option("--public-url", help="How others reach it (default: host and port)")
+    ] = "",
     fee_bps: Annotated[int, typer.Option("--fee-bps", min=0, max=2000)] = 200,
-    fee_cap_gwei: Annotated[int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")] = FEE_CAP_GWEI,
-    trusted_proxy: Annotated[list[str] | None, typer.Option(help="Network of reverse proxies, such as 10.0.0.0/8; repeatable")] = None,
-    proxy_header: Annotated[str, typer.Option(help=f"The header they set: {X_FORWARDED_FOR} or {FORWARDED}")] = X_FORWARDED_FOR,
+    fee_cap_gwei: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")
+    ] = FEE_CAP_GWEI,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(help="Network of reverse proxies, such as 10.0.0.0/8; repeatable"),
+    ] = None,
+    proxy_header: Annotated[
+        str, typer.Option(help=f"The header they set: {X_FORWARDED_FOR} or {FORWARDED}")
+    ] = X_FORWARDED_FOR,
     home: Home = None,
     password_file: PasswordFile = None,
     as_json: AsJson = False,
@@ -101,7 +152,9 @@ def init(
     try:
         chain_url = web_url("--chain-url", chain_url or chain or CHAIN_URL, CHAIN_URL)
         beacon_url = web_url("--beacon-url", beacon_url or beacon or BEACON_URL, BEACON_URL)
-        public_url = web_url("--public-url", public_url, "https://market.example") if public_url else ""
+        public_url = (
+            web_url("--public-url", public_url, "https://market.example") if public_url else ""
+        )
         is_first = not (folder / "keys" / "account.json").exists()
         passphrase = passphrase_of(password_file, os.environ, "coordinator", is_first)
         keystore = Keystore.at(folder / "keys", passphrase, BY_NAME[made.limits])
@@ -110,18 +163,40 @@ def init(
         raise fail(error.detail, 2) from error
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error
-    settings = Settings(made, chain_url, beacon_url, host, port, public_url, Bps(fee_bps), proxies, proxy_header, fee_cap_gwei)
+    settings = Settings(
+        made,
+        chain_url,
+        beacon_url,
+        host,
+        port,
+        public_url,
+        Bps(fee_bps),
+        proxies,
+        proxy_header,
+        fee_cap_gwei,
+    )
     (folder / SETTINGS).write_bytes(canonical.encode(settings))
     bond = BY_NAME[made.limits].coordinator_bond
-    facts = {"home": str(folder), "account": "0x" + keys.account.address.hex(), "posting": "0x" + keys.posting.address.hex(), "bond": bond}
+    facts = {
+        "home": str(folder),
+        "account": "0x" + keys.account.address.hex(),
+        "posting": "0x" + keys.posting.address.hex(),
+        "bond": bond,
+    }
     if as_json:
         typer.echo(json.dumps(facts))
         return
     typer.echo(f"Coordinator made in {folder}")
-    typer.echo(f"  account 0x{keys.account.address.hex()}: needs a bond of {usd(bond)} USD and gas to register")
-    typer.echo(f"  posting 0x{keys.posting.address.hex()}: needs gas, and tokens for the bonds of cases")
+    typer.echo(
+        f"  account 0x{keys.account.address.hex()}: needs a bond of {usd(bond)} USD and gas to register"
+    )
+    typer.echo(
+        f"  posting 0x{keys.posting.address.hex()}: needs gas, and tokens for the bonds of cases"
+    )
     faucet = f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if chain else "fund both"
-    typer.echo(f"Next: {faucet}, then `quorate coordinator up{'' if home is None else f' --home {shlex.quote(str(home))}'}`")
+    typer.echo(
+        f"Next: {faucet}, then `quorate coordinator up{'' if home is None else f' --home {shlex.quote(str(home))}'}`"
+    )
 
 
 def _proxies(networks: tuple[str, ...], header: str) -> Proxies:
@@ -137,9 +212,16 @@ def _read_deployment(path: Path) -> tuple[deploy.Deployment, str, str]:
         tree = canonical.parse(path.read_bytes(), 1 << 20)
         if not isinstance(tree, dict) or "deployment" not in tree:
             return canonical.from_json(deploy.Deployment, tree), "", ""
-        return canonical.from_json(deploy.Deployment, tree["deployment"]), str(tree.get("chainUrl", "")), str(tree.get("beaconUrl", ""))
+        return (
+            canonical.from_json(deploy.Deployment, tree["deployment"]),
+            str(tree.get("chainUrl", "")),
+            str(tree.get("beaconUrl", "")),
+        )
     except OSError as error:
-        raise fail(f"--deployment {path}: {error.strerror}; on a devnet it is --devnet devnet/devnet.json, once it is up", 2) from error
+        raise fail(
+            f"--deployment {path}: {error.strerror}; on a devnet it is --devnet devnet/devnet.json, once it is up",
+            2,
+        ) from error
     except Refused as refused:
         raise fail(f"--deployment {path}: {refused.detail}", 2) from refused
 
@@ -148,26 +230,53 @@ def _read_deployment(path: Path) -> tuple[deploy.Deployment, str, str]:
 def up(
     home: Home = None,
     password_file: PasswordFile = None,
-    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port to serve on; 0 = any")] = None,
-    ready_file: Annotated[Path | None, typer.Option("--ready-file", help="Written with the URL once it serves")] = None,
-    archive_gib: Annotated[int, typer.Option("--archive-gib", min=1, help="Disk for finished runs")] = ARCHIVE_GIB,
-    archive_days: Annotated[int, typer.Option("--archive-days", min=1, help="How long they are kept, if they may go")] = ARCHIVE_DAYS,
-    store_gib: Annotated[int, typer.Option("--store-gib", min=1, help="Disk for what clients and providers upload")] = STORE_BYTES // GIB,
-    documents_gib: Annotated[int, typer.Option("--documents-gib", min=1, help="Disk for own specs and receipts")] = DOCUMENTS_GIB,
-    documents_days: Annotated[int, typer.Option("--documents-days", min=23, help="How long they are kept")] = DOCUMENTS_DAYS,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="Port to serve on; 0 = any")
+    ] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option("--ready-file", help="Written with the URL once it serves")
+    ] = None,
+    archive_gib: Annotated[
+        int, typer.Option("--archive-gib", min=1, help="Disk for finished runs")
+    ] = ARCHIVE_GIB,
+    archive_days: Annotated[
+        int, typer.Option("--archive-days", min=1, help="How long they are kept, if they may go")
+    ] = ARCHIVE_DAYS,
+    store_gib: Annotated[
+        int, typer.Option("--store-gib", min=1, help="Disk for what clients and providers upload")
+    ] = STORE_BYTES // GIB,
+    documents_gib: Annotated[
+        int, typer.Option("--documents-gib", min=1, help="Disk for own specs and receipts")
+    ] = DOCUMENTS_GIB,
+    documents_days: Annotated[
+        int, typer.Option("--documents-days", min=23, help="How long they are kept")
+    ] = DOCUMENTS_DAYS,
     begin_anew: Annotated[
-        list[str] | None, typer.Option(help=f"A file that is gone for good ({', '.join(BOOKS)}): make it, empty; repeatable")
+        list[str] | None,
+        typer.Option(
+            help=f"A file that is gone for good ({', '.join(BOOKS)}): make it, empty; repeatable"
+        ),
     ] = None,
     journal_is_newest: Annotated[
-        bool, typer.Option("--journal-is-newest", help="Start although others show signatures of these keys that it does not know")
+        bool,
+        typer.Option(
+            "--journal-is-newest",
+            help="Start although others show signatures of these keys that it does not know",
+        ),
     ] = False,
     log_json: Annotated[bool, typer.Option("--log-json")] = False,
     log_file: Annotated[
-        Path | None, typer.Option("--log-file", help="Log there, turned over at 16 MiB, five old files kept (default: stderr)")
+        Path | None,
+        typer.Option(
+            "--log-file",
+            help="Log there, turned over at 16 MiB, five old files kept (default: stderr)",
+        ),
     ] = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C. Twice ends it at once."""
-    from quorate_coordinator.service import Service  # here, because it takes a second to load, which `init` and `health` need not wait
+    from quorate_coordinator.service import (
+        Service,
+    )  # here, because it takes a second to load, which `init` and `health` need not wait
 
     folder, anew = home_of(home), frozenset(begin_anew or ())
     if anew - set(BOOKS):
@@ -177,16 +286,23 @@ def up(
         if not 0 <= settings.port <= 65535:
             raise Refused(Code.MALFORMED, f"port: {settings.port} is not between 0 and 65535")
     except OSError as error:
-        raise fail(f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator init` first", 2) from error
+        raise fail(
+            f"{folder / SETTINGS} cannot be read ({error.strerror}); run `quorate coordinator init` first",
+            2,
+        ) from error
     except Refused as damage:
         remedy = "make it anew with `quorate coordinator init`: keys stay"
-        raise fail(f"{folder / SETTINGS} is damaged ({damage.detail}); {remedy}", EXIT_REFUSED) from damage
+        raise fail(
+            f"{folder / SETTINGS} is damaged ({damage.detail}); {remedy}", EXIT_REFUSED
+        ) from damage
     crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     try:
         logs.setup(is_json=log_json, file=log_file)
     except OSError as error:
         raise fail(f"--log-file {log_file}: {error.strerror}", 2) from error
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line a request would be most of the log
+    logging.getLogger("aiohttp.access").setLevel(
+        logging.WARNING
+    )  # a line a request would be most of the log
     try:
         passphrase = passphrase_of(password_file, os.environ, "coordinator")
         keystore = Keystore.at(folder / "keys", passphrase, BY_NAME[settings.deployment.limits])
@@ -194,25 +310,46 @@ def up(
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error
     config = Config(
-        home=folder, deployment=settings.deployment, chain_url=settings.chain_url, beacon_url=settings.beacon_url, host=settings.host,
-        port=settings.port if port is None else port, public_url=settings.public_url, fee_bps=settings.fee_bps,
+        home=folder,
+        deployment=settings.deployment,
+        chain_url=settings.chain_url,
+        beacon_url=settings.beacon_url,
+        host=settings.host,
+        port=settings.port if port is None else port,
+        public_url=settings.public_url,
+        fee_bps=settings.fee_bps,
         fee_cap_gwei=settings.fee_cap_gwei,
         archive=Keeping(archive_gib * GIB, archive_days * DAY_SECONDS),
-        staging=StagingQuota(store_gib * GIB), documents=Keeping(documents_gib * GIB, documents_days * DAY_SECONDS), ready_file=ready_file,
-        proxies=_proxies(settings.trusted_proxies, settings.proxy_header), begin_anew=anew, is_newest=journal_is_newest,
-    )  # fmt: skip
+        staging=StagingQuota(store_gib * GIB),
+        documents=Keeping(documents_gib * GIB, documents_days * DAY_SECONDS),
+        ready_file=ready_file,
+        proxies=_proxies(settings.trusted_proxies, settings.proxy_header),
+        begin_anew=anew,
+        is_newest=journal_is_newest,
+    )
     try:
         asyncio.run(_serve(Service(config, keys, notifier=Notifier(os.environ))))
     except* Refused as group:
-        faucet = f". On a devnet: quorate devnet fund {shlex.quote(str(folder))}" if settings.deployment.limits == DEVNET.name else ""
+        faucet = (
+            f". On a devnet: quorate devnet fund {shlex.quote(str(folder))}"
+            if settings.deployment.limits == DEVNET.name
+            else ""
+        )
         refused = _cause(group)
         assert isinstance(refused, Refused), "the group holds nothing else"
-        raise fail(f"{refused.detail or refused}{faucet if refused.code is Code.NOT_REGISTERED else ''}", EXIT_REFUSED) from group
+        raise fail(
+            f"{refused.detail or refused}{faucet if refused.code is Code.NOT_REGISTERED else ''}",
+            EXIT_REFUSED,
+        ) from group
     except* (JournalError, FileDamaged) as group:
         raise fail(str(_cause(group)), EXIT_REFUSED) from group
     except* Unavailable as group:
         told = str(_cause(group))
-        remedy = ". Start it, or name another: quorate coordinator init --chain-url URL" if told.startswith("chain node") else ""
+        remedy = (
+            ". Start it, or name another: quorate coordinator init --chain-url URL"
+            if told.startswith("chain node")
+            else ""
+        )
         raise fail(told + remedy, EXIT_UNAVAILABLE) from group
 
 
@@ -271,6 +408,9 @@ def _asked(url: str) -> dict[str, object]:
 
 async def _health(url: str) -> dict[str, object]:
     timeout = aiohttp.ClientTimeout(total=5)
-    async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{url}/v1/health") as response:
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        session.get(f"{url}/v1/health") as response,
+    ):
         found: dict[str, object] = await response.json()
         return found

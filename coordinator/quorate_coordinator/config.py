@@ -11,7 +11,11 @@ from quorate_protocol.units import Bps
 from quorate_runtime.http.client_networks import Proxies
 
 GIB = 1 << 30
-ARCHIVE, DOCUMENTS, TRANSACTIONS = BOOKS = ("archive.sqlite", "documents.sqlite", "transactions.sqlite")
+ARCHIVE, DOCUMENTS, TRANSACTIONS = BOOKS = (
+    "archive.sqlite",
+    "documents.sqlite",
+    "transactions.sqlite",
+)
 DOCUMENTS_GIB = 50
 DOCUMENTS_DAYS = 180  # two half-lives of reputation, which is a fold over receipts
 ARCHIVE_GIB = 50  # some ten million runs
@@ -32,13 +36,21 @@ class Config:
     public_url: str = ""  # how others reach it; empty = http://host:port as bound
     fee_bps: Bps = Bps(200)
     staging: StagingQuota = StagingQuota()  # what clients and providers may store
-    archive: Keeping = Keeping(ARCHIVE_GIB * GIB, ARCHIVE_DAYS * DAY_SECONDS)  # finished runs; none goes while it may be demanded
-    documents: Keeping = Keeping(DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS)  # own specs and receipts, beside the staging store
+    archive: Keeping = Keeping(
+        ARCHIVE_GIB * GIB, ARCHIVE_DAYS * DAY_SECONDS
+    )  # finished runs; none goes while it may be demanded
+    documents: Keeping = Keeping(
+        DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS
+    )  # own specs and receipts, beside the staging store
     fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction pays per gas
     proxies: Proxies = Proxies()  # reverse proxies whose word on who is asking is taken
-    bounds: Bounds | None = None  # what one address and one account may take; None = those of the deployment's limits
+    bounds: Bounds | None = (
+        None  # what one address and one account may take; None = those of the deployment's limits
+    )
     claims_for_all: bool = True  # pays the gas of everybody's claims; else providers claim for themselves, one period later
-    begin_anew: frozenset[str] = frozenset()  # files that are gone for good: made, with nothing in them
+    begin_anew: frozenset[str] = (
+        frozenset()
+    )  # files that are gone for good: made, with nothing in them
     is_newest: bool = False  # the operator says that no journal is newer, whatever others show
     ready_file: Path | None = None  # written with the bound URL once it serves
 

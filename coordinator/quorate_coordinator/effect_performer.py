@@ -10,7 +10,16 @@ from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.chain.queries import backers, everything, newest_epoch, view
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import ArchiveRuns, Effect, Evidence, OpenCase, PostEpoch, Send, StoreReceipt, StoreSpec
+from quorate_coordinator.core.effects import (
+    ArchiveRuns,
+    Effect,
+    Evidence,
+    OpenCase,
+    PostEpoch,
+    Send,
+    StoreReceipt,
+    StoreSpec,
+)
 from quorate_coordinator.core.state import State
 from quorate_coordinator.storage.documents import Documents
 from quorate_protocol.limits import Limits
@@ -79,23 +88,33 @@ class EffectPerformer:
         vouchers = [SignedVoucher(item.session, item.voucher) for item in effect.vouchers]
         # A session that the chain has proven once need not be shown and checked again: 7,000 gas a voucher.
         clients = [item.voucher.message.client for item in effect.vouchers]
-        known = {client: await view(self.client, epochs.session(self.coordinator, client)) for client in clients}
+        known = {
+            client: await view(self.client, epochs.session(self.coordinator, client))
+            for client in clients
+        }
         call = epochs.post(self.coordinator, effect.number, effect.root, vouchers, known)
         try:
             await self._transact(effect.key, call)
         except Refused:
             # What is known here differs from what stands there: before the next is built, all that it rests on is asked for.
-            await self.submit(await everything(self.client, self.contracts, self.coordinator, backers(self.state)))
+            await self.submit(
+                await everything(self.client, self.contracts, self.coordinator, backers(self.state))
+            )
             raise
         # Its log may be kept back; who waits for it would wait with everybody's money.
-        await self.submit(ev.ChainAsked((await newest_epoch(self.client, self.contracts, self.coordinator),)))
+        await self.submit(
+            ev.ChainAsked((await newest_epoch(self.client, self.contracts, self.coordinator),))
+        )
 
     async def _open_case(self, effect: OpenCase) -> None:
         executions = [_execution(item) for item in effect.executions]
         bond = case_bond(executions, self.limits)
         if not await self.sender.known(effect.key):
             await self._must_hold(bond, executions)
-        await self._transact(f"{effect.key}-approve", self.contracts.token.approve(self.contracts.deployment.court, bond))
+        await self._transact(
+            f"{effect.key}-approve",
+            self.contracts.token.approve(self.contracts.deployment.court, bond),
+        )
         await self._transact(effect.key, self.contracts.court.open_case(executions))
 
     async def _must_hold(self, bond: Amount, executions: Sequence[CaseExecution]) -> None:
@@ -103,24 +122,38 @@ class EffectPerformer:
         held = await view(self.client, self.contracts.token.balance_of(self.sender.address))
         if held >= bond:
             return
-        heard_until = min(item.assignment.message.accept_by + item.assignment.message.max_duration for item in executions)
+        heard_until = min(
+            item.assignment.message.accept_by + item.assignment.message.max_duration
+            for item in executions
+        )
         if (await self.client.head()).time <= heard_until + self.limits.case_evidence_age:
             told = f"the posting key 0x{self.sender.address.hex()} needs {usd(bond)} USD for the bond of a case, and has {usd(held)}"
             raise Unavailable(told, FUNDS_SECONDS)
 
     async def _transact(self, purpose: str, call: Call) -> None:
         try:
-            receipt = await self.sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)
+            receipt = await self.sender.send(
+                purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
+            )
         except Unfunded as error:
             # A case must not be given up because our own key ran dry.
-            raise Unavailable(f"the posting key 0x{self.sender.address.hex()} needs coins for gas: {error}", FUNDS_SECONDS) from error
+            raise Unavailable(
+                f"the posting key 0x{self.sender.address.hex()} needs coins for gas: {error}",
+                FUNDS_SECONDS,
+            ) from error
         log.info("%s: %d gas", purpose, receipt.gas_used)
 
 
 def purpose_of(effect: Effect, refused: Refused) -> tuple[str, str] | None:
     """(purpose, reason) when the core must hear that the chain refused something."""
-    return (effect.key, refused.detail or str(refused)) if isinstance(effect, PostEpoch | OpenCase) else None
+    return (
+        (effect.key, refused.detail or str(refused))
+        if isinstance(effect, PostEpoch | OpenCase)
+        else None
+    )
 
 
 def _execution(item: Evidence) -> CaseExecution:
-    return CaseExecution(item.session, item.order, item.index, item.blind, item.assignment, item.commit)
+    return CaseExecution(
+        item.session, item.order, item.index, item.blind, item.assignment, item.commit
+    )

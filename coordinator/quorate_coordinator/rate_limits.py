@@ -63,9 +63,15 @@ class Rates:
 
     def __init__(self, bounds: Bounds, now: Now) -> None:
         self.bounds = bounds
-        self.by_address = Buckets(bounds.address_per_second, bounds.address_burst, bounds.buckets_max, now)
-        self.by_account = Buckets(bounds.account_per_second, bounds.account_burst, bounds.buckets_max, now)
-        self.by_upload = Buckets(bounds.upload_bytes_per_second, bounds.upload_burst_bytes, bounds.buckets_max, now)
+        self.by_address = Buckets(
+            bounds.address_per_second, bounds.address_burst, bounds.buckets_max, now
+        )
+        self.by_account = Buckets(
+            bounds.account_per_second, bounds.account_burst, bounds.buckets_max, now
+        )
+        self.by_upload = Buckets(
+            bounds.upload_bytes_per_second, bounds.upload_burst_bytes, bounds.buckets_max, now
+        )
 
     def address(self, remote: str | None) -> None:
         """One request from this address, or `Busy`."""

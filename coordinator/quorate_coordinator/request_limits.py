@@ -40,9 +40,16 @@ MAINNET_BOUNDS = Bounds()
 
 # A devnet's whole market, some hundred providers and every client, comes from one address.
 DEVNET_BOUNDS = Bounds(
-    address_per_second=5_000.0, address_burst=20_000.0, account_per_second=2_000.0, account_burst=5_000.0, address_connections_max=4_096,
-    unasked_per_second=20.0, unasked_burst=200.0, upload_bytes_per_second=1024.0 * MIB, address_uploads_max=48,
-)  # fmt: skip
+    address_per_second=5_000.0,
+    address_burst=20_000.0,
+    account_per_second=2_000.0,
+    account_burst=5_000.0,
+    address_connections_max=4_096,
+    unasked_per_second=20.0,
+    unasked_burst=200.0,
+    upload_bytes_per_second=1024.0 * MIB,
+    address_uploads_max=48,
+)
 
 BOUNDS: dict[str, Bounds] = {"mainnet": MAINNET_BOUNDS, "devnet": DEVNET_BOUNDS}
 """By the name of the deployment's limits."""

@@ -116,7 +116,9 @@ class Service:
     async def _run(self, stack: AsyncExitStack) -> None:
         config, contracts = self.config, Contracts.of(self.config.deployment)
         config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        journal = Journal.open(config.path("journal"))  # first: it also says that no other process works in this folder
+        journal = Journal.open(
+            config.path("journal")
+        )  # first: it also says that no other process works in this folder
         stack.push_async_callback(journal.close)
         session = await stack.enter_async_context(plain_session())
         client = ChainClient(Rpc(config.chain_url, session), config.fee_cap_gwei * GWEI)
@@ -124,7 +126,11 @@ class Service:
         stack.callback(sender.close)
         await self._register(client, contracts, is_known=journal.last_offset > 0)
         rates = Rates(config.bounds or BOUNDS[config.deployment.limits], self.clock.now)
-        guards = [before_handlers(rates), refuse_early(self.ready.is_set), refuse_new(lambda: self.is_leaving)]
+        guards = [
+            before_handlers(rates),
+            refuse_early(self.ready.is_set),
+            refuse_new(lambda: self.is_leaving),
+        ]
         before = [config.proxies.middleware(), failures, *guards]
         app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
         app.on_response_prepare.append(mark_started)
@@ -132,25 +138,58 @@ class Service:
         core, registry, logs = Coordinator(self._rules()), Registry(), RunLogs()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
         has_worked = journal.last_offset > 0
-        archive = FileArchive(config.path(ARCHIVE), startup_checks.gone(ARCHIVE, has_worked, config.begin_anew))
+        archive = FileArchive(
+            config.path(ARCHIVE), startup_checks.gone(ARCHIVE, has_worked, config.begin_anew)
+        )
         stack.callback(archive.close)
         gone = startup_checks.gone(DOCUMENTS, has_worked, config.begin_anew)
         file = DocumentFile(config.path(DOCUMENTS), config.documents, self.clock.now, gone)
         stack.callback(file.close)
-        registry.gauge("quorate_documents_bytes", "Own specs and receipts on the disk.", partial(_known, file.used_bytes))
-        registry.gauge("quorate_documents_bytes_max", "What they may take.", lambda: config.documents.bytes_max)
-        registry.gauge("quorate_archive_bytes", "Finished runs on the disk.", partial(_known, archive.used_bytes))
-        registry.gauge("quorate_archive_bytes_max", "From where on the oldest go before their time.", lambda: config.archive.bytes_max)
+        registry.gauge(
+            "quorate_documents_bytes",
+            "Own specs and receipts on the disk.",
+            partial(_known, file.used_bytes),
+        )
+        registry.gauge(
+            "quorate_documents_bytes_max", "What they may take.", lambda: config.documents.bytes_max
+        )
+        registry.gauge(
+            "quorate_archive_bytes",
+            "Finished runs on the disk.",
+            partial(_known, archive.used_bytes),
+        )
+        registry.gauge(
+            "quorate_archive_bytes_max",
+            "From where on the oldest go before their time.",
+            lambda: config.archive.bytes_max,
+        )
         history, outputs = RunReader(core.state, archive), Outputs(core.state, archive)
         max_hold = core.rules.limits.max_hold
-        staging = Staging(config.path("store"), config.staging, core.state, outputs, rates, self.clock, max_hold)
+        staging = Staging(
+            config.path("store"), config.staging, core.state, outputs, rates, self.clock, max_hold
+        )
         stack.push_async_callback(staging.close)
         runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
-        stack.push_async_callback(runner.cleanup)  # first of all to end: its handlers use the others
+        stack.push_async_callback(
+            runner.cleanup
+        )  # first of all to end: its handlers use the others
         documents = Documents(core, file)
         parts = _Parts(
-            self, contracts, client, sender, staging, documents, core, registry, logs, beacon, rates, outputs, history, journal
-        )  # fmt: skip
+            self,
+            contracts,
+            client,
+            sender,
+            staging,
+            documents,
+            core,
+            registry,
+            logs,
+            beacon,
+            rates,
+            outputs,
+            history,
+            journal,
+        )
         await parts.serve(stack, app, runner)
 
     async def _register(self, client: ChainClient, contracts: Contracts, is_known: bool) -> None:
@@ -161,7 +200,9 @@ class Service:
         except Unavailable as error:
             if not is_known:
                 raise
-            log.error("started without the chain, from what the journal knows: %s", error)  # not re-raised: jobs need no chain
+            log.error(
+                "started without the chain, from what the journal knows: %s", error
+            )  # not re-raised: jobs need no chain
         finally:
             owner.close()
 
@@ -198,10 +239,14 @@ class _Parts:
     outputs: Outputs
     history: RunReader
     journal: Journal
-    shown: asyncio.Queue[str] = field(default_factory=asyncio.Queue)  # of what we signed and do not know
+    shown: asyncio.Queue[str] = field(
+        default_factory=asyncio.Queue
+    )  # of what we signed and do not know
     found: startup_checks.Found = startup_checks.Found()
 
-    async def serve(self, stack: AsyncExitStack, app: web.Application, runner: web.AppRunner) -> None:
+    async def serve(
+        self, stack: AsyncExitStack, app: web.Application, runner: web.AppRunner
+    ) -> None:
         """Replays the journal, listens, and runs all tasks."""
         service, core = self.service, self.core
         codec: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
@@ -220,24 +265,51 @@ class _Parts:
 
         archive_writer = ArchiveWriter(self.history, self.outputs, submit, self.documents.keep)
         performer = EffectPerformer(
-            core.rules.coordinator, self.contracts, self.client, limits, peers, self.documents, self.sender, service.clock, archive_writer,
-            submit, core.state,
-        )  # fmt: skip
+            core.rules.coordinator,
+            self.contracts,
+            self.client,
+            limits,
+            peers,
+            self.documents,
+            self.sender,
+            service.clock,
+            archive_writer,
+            submit,
+            core.state,
+        )
 
         async def refused(effect: Effect, refusal: Refused) -> None:
             told = purpose_of(effect, refusal)
             if told is not None:
                 await submit(ev.TransactionRefused(*told))
 
-        actor = Actor(core, self.journal, service.clock, codec, performer, SecretStream(), on_refused=refused, registry=self.registry)
+        actor = Actor(
+            core,
+            self.journal,
+            service.clock,
+            codec,
+            performer,
+            SecretStream(),
+            on_refused=refused,
+            registry=self.registry,
+        )
         actors.append(actor)
         service.is_settled = actor.is_settled
         tolerance = FrameLimits(self.rates.bounds, service.clock.now)
         gates.append(
             FrameHandler(
-                core.rules.domain, limits, core, actor, self.staging.outputs, service.clock, self.logs, self.outputs, tolerance, self._show
+                core.rules.domain,
+                limits,
+                core,
+                actor,
+                self.staging.outputs,
+                service.clock,
+                self.logs,
+                self.outputs,
+                tolerance,
+                self._show,
             )
-        )  # fmt: skip
+        )
         app.router.add_routes(peers.routes())
         url = await self._listen(app, runner, actor)
         core.rules = _with_sources(core.rules, (f"{url}/v1/content",))
@@ -260,11 +332,21 @@ class _Parts:
 
     async def _compare(self, compared: asyncio.Event) -> None:
         """With the chain, as soon as it answers."""
-        clock, coordinator, path = self.service.clock, self.core.rules.coordinator, self.service.config.path(TRANSACTIONS)
+        clock, coordinator, path = (
+            self.service.clock,
+            self.core.rules.coordinator,
+            self.service.config.path(TRANSACTIONS),
+        )
         while not self.service.config.is_newest:
             try:
                 newest = await newest_epoch(self.client, self.contracts, coordinator)
-                await asyncio.to_thread(startup_checks.check_chain, newest.number, self.found.epochs, path, self.sender.address)
+                await asyncio.to_thread(
+                    startup_checks.check_chain,
+                    newest.number,
+                    self.found.epochs,
+                    path,
+                    self.sender.address,
+                )
                 break
             except Unavailable as error:
                 # Not re-raised: nothing can be posted before it answers.
@@ -288,19 +370,37 @@ class _Parts:
         except Unavailable:
             return  # not re-raised: `health` says what is wrong with it
         if there < wanted:
-            log.error("the archive has %d of %d finished runs: it is older than the journal. Bring back its newest backup", there, wanted)
+            log.error(
+                "the archive has %d of %d finished runs: it is older than the journal. Bring back its newest backup",
+                there,
+                wanted,
+            )
 
     async def _authorize(self, account: Address, key: Address) -> bool:
         provider = self.core.state.providers.get(account)
         return provider is not None and provider.operator_key == key
 
-    async def _listen(self, app: web.Application, runner: web.AppRunner, actor: Actor[ev.Event, Effect]) -> str:
+    async def _listen(
+        self, app: web.Application, runner: web.AppRunner, actor: Actor[ev.Event, Effect]
+    ) -> str:
         service, config, core = self.service, self.service.config, self.core
         auth = Auth(core.rules, core.state, service.clock, self.rates)
         info = self._info()
-        api = Api(core, actor, auth, info, core.rules.limits, service.clock, self._document, self.history, self._problems)
+        api = Api(
+            core,
+            actor,
+            auth,
+            info,
+            core.rules.limits,
+            service.clock,
+            self._document,
+            self.history,
+            self._problems,
+        )
         api.add_routes(app)
-        Streams(self.history, auth, service.clock, self.logs, lambda: service.is_stopping).add_routes(app)
+        Streams(
+            self.history, auth, service.clock, self.logs, lambda: service.is_stopping
+        ).add_routes(app)
         library = Library(self.staging.stores, self.documents.find)
 
         async def may_read(request: web.Request, cid: Cid) -> bool:
@@ -312,7 +412,9 @@ class _Parts:
         add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)
         app.router.add_get("/metrics", self._metrics)
         await runner.setup()
-        site = Listener(runner, config.host, config.port, ListenerProtocol(self.rates.bounds, config.proxies))
+        site = Listener(
+            runner, config.host, config.port, ListenerProtocol(self.rates.bounds, config.proxies)
+        )
         try:
             await site.start()
         except OSError as error:
@@ -330,11 +432,15 @@ class _Parts:
         """What is wrong at this moment."""
         service = self.service
         time, depth = self.core.state.own.block_time, self.core.rules.limits.chain_depth
-        service.board.put("chain", chain_problem(service.clock, time, service.config.chain_url, depth))
+        service.board.put(
+            "chain", chain_problem(service.clock, time, service.config.chain_url, depth)
+        )
         service.board.put("disk", disk_problem(service.config.home))
         service.board.put("documents", self.documents.file.problem)
         if self.history.archive.problem:
-            service.board.put("archive", self.history.archive.problem)  # taken away by `Retention`, which works on it every minute
+            service.board.put(
+                "archive", self.history.archive.problem
+            )  # taken away by `Retention`, which works on it every minute
         return service.board.problems()
 
     async def _document(self, cid: str) -> bytes | None:
@@ -347,20 +453,46 @@ class _Parts:
         info = deployment.beacon_info()
         beacon = BeaconView(config.beacon_url, info.public_key, info.period, info.genesis_time)
         return InfoView(
-            coordinator=rules.coordinator, statement_key=rules.statement_key, chain_id=deployment.chain_id, chain_url=config.chain_url,
-            contracts=names, beacon=beacon, fee_bps=rules.fee_bps, limits=deployment.limits, version=VERSION,
-        )  # fmt: skip
+            coordinator=rules.coordinator,
+            statement_key=rules.statement_key,
+            chain_id=deployment.chain_id,
+            chain_url=config.chain_url,
+            contracts=names,
+            beacon=beacon,
+            fee_bps=rules.fee_bps,
+            limits=deployment.limits,
+            version=VERSION,
+        )
 
     async def _tasks(self, actor: Actor[ev.Event, Effect]) -> None:
         service, clock = self.service, self.service.clock
-        watch = ContractFollower(self.client, self.contracts, self.core.rules.coordinator, self.core, actor, clock)
+        watch = ContractFollower(
+            self.client, self.contracts, self.core.rules.coordinator, self.core, actor, clock
+        )
         if isinstance(clock, SystemClock):
             watch.witness = clock.witness
-        keeper = CourtDriver(self.client, self.contracts, self.core, self.sender, self.beacon, clock)
+        keeper = CourtDriver(
+            self.client, self.contracts, self.core, self.sender, self.beacon, clock
+        )
         submit = partial(self._until_taken, actor)
-        rounds = Rounds(self.core.rounds_wanted, submit, self.beacon, service.config.beacon_url, service.board, clock)
+        rounds = Rounds(
+            self.core.rounds_wanted,
+            submit,
+            self.beacon,
+            service.config.beacon_url,
+            service.board,
+            clock,
+        )
         rules = self.core.rules
-        batch_claims = BatchClaims(self.client, self.contracts, rules.coordinator, self.core.state, self.sender, rules.limits, clock)
+        batch_claims = BatchClaims(
+            self.client,
+            self.contracts,
+            rules.coordinator,
+            self.core.state,
+            self.sender,
+            rules.limits,
+            clock,
+        )
         compared = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
@@ -375,7 +507,9 @@ class _Parts:
                 group.create_task(self._ticks(actor, compared), name="ticks")
                 group.create_task(rounds.run(), name="beacon")
                 group.create_task(self._project(), name="projection")
-                group.create_task(refresh_for_ever(self.staging, clock, PROJECTION_SECONDS), name="staging")
+                group.create_task(
+                    refresh_for_ever(self.staging, clock, PROJECTION_SECONDS), name="staging"
+                )
                 group.create_task(service.notifier.watch(clock), name="watchdog")
                 group.create_task(gc_tuning.tidy_for_ever(clock), name="memory")
                 self._announce()
@@ -388,7 +522,11 @@ class _Parts:
         ready = service.config.ready_file
         if ready is not None:
             part = ready.with_suffix(".part")
-            part.write_text(json.dumps({"url": service.url, "coordinator": "0x" + self.core.rules.coordinator.hex()}))
+            part.write_text(
+                json.dumps(
+                    {"url": service.url, "coordinator": "0x" + self.core.rules.coordinator.hex()}
+                )
+            )
             os.replace(part, ready)
         service.ready.set()
         service.notifier.ready(f"serves at {service.url}")
@@ -407,11 +545,15 @@ class _Parts:
         """Sums are signed by ticks alone. Before the first, others have a moment to show newer ones: the chain unless it is away, and after
         a longer time away, as between a backup and today, providers too.
         """
-        with contextlib.suppress(TimeoutError):  # not re-raised: nothing can be posted then, and deadlines are to pass
+        with contextlib.suppress(
+            TimeoutError
+        ):  # not re-raised: nothing can be posted then, and deadlines are to pass
             async with asyncio.timeout(COMPARE_SECONDS):
                 await compared.wait()
         if self.found.may_be_older:
-            await self.service.clock.sleep(startup_checks.PAUSES_HEARD * self.core.rules.limits.heartbeat_every)
+            await self.service.clock.sleep(
+                startup_checks.PAUSES_HEARD * self.core.rules.limits.heartbeat_every
+            )
 
     async def _until_taken(self, actor: Actor[ev.Event, Effect], event: ev.Event) -> None:
         """An event of our own. While effects wait in heaps (a full disk, a chain that is away) it waits for them: ending the process
@@ -453,13 +595,18 @@ class _Parts:
     def _retention(self, projection: Projection) -> Retention:
         """What lets old runs go, from the archive and from the tables."""
         service, limits = self.service, self.core.rules.limits
-        keeping = replace(service.config.archive, least_seconds=max(service.config.archive.least_seconds, demanded_seconds(limits)))
+        keeping = replace(
+            service.config.archive,
+            least_seconds=max(service.config.archive.least_seconds, demanded_seconds(limits)),
+        )
 
         async def hide(over: Sequence[ArchivedRun]) -> None:
             await projection.forget([item.run.job_id for item in over])
 
         async def is_stored(digest: Hash32) -> bool:
-            found = [await store.resolve(digest) for store in self.staging.stores]  # readers are served from all of them
+            found = [
+                await store.resolve(digest) for store in self.staging.stores
+            ]  # readers are served from all of them
             return any(cid is not None for cid in found)
 
         return Retention(self.history, keeping, is_stored, hide, service.clock, service.board)
@@ -484,7 +631,9 @@ async def _begin(projection: Projection) -> None:
     try:
         await projection.begin_anew()
     except (SQLAlchemyError, OSError) as error:
-        log.warning("the tables cannot be made anew: %s", error)  # not re-raised: the next look tries again
+        log.warning(
+            "the tables cannot be made anew: %s", error
+        )  # not re-raised: the next look tries again
 
 
 def _known(count: Callable[[], int]) -> int:

@@ -27,7 +27,14 @@ def main(seed, output, paths):
     total, squares = simulate(seed, paths)
     discounted = total * DISCOUNT >> GROWTH_BITS
     price_micro = discounted * 1_000_000 // (paths << PRICE_BITS)
-    tree = {"seed": seed, "paths": paths, "steps": STEPS, "payoff_sum": total, "payoff_square_sum": squares, "price_micro": price_micro}
+    tree = {
+        "seed": seed,
+        "paths": paths,
+        "steps": STEPS,
+        "payoff_sum": total,
+        "payoff_square_sum": squares,
+        "price_micro": price_micro,
+    }
     Path(output).write_text(json.dumps(tree, sort_keys=True) + "\n")
     print(f"seed {seed}: {paths} paths, price {price_micro / 1e6:.4f}")
 
@@ -54,7 +61,10 @@ def normal(seed, step, lanes):
     """Nearly standard normal integers with 16 fractional bits."""
     total = np.zeros(len(lanes), dtype=np.int64)
     for draw in range(3):
-        word = splitmix64((lanes * np.uint64(3) + np.uint64(draw)) ^ np.uint64((seed * 1_000_003 + step) << 24 & (1 << 64) - 1))
+        word = splitmix64(
+            (lanes * np.uint64(3) + np.uint64(draw))
+            ^ np.uint64((seed * 1_000_003 + step) << 24 & (1 << 64) - 1)
+        )
         for shift in (0, 16, 32, 48):
             total += ((word >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(np.int64)
     return total - 6 * 0x10000 + 6

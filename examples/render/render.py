@@ -23,7 +23,9 @@ def main(scene_path, tile, output):
     scene = json.loads(Path(scene_path).read_text())
     pixels = render_tile(scene, tile)
     Path(output).write_bytes(pixels.tobytes())
-    print(f"tile {tile}: {pixels.shape[1]} x {pixels.shape[0]} pixels, {scene['samples']} samples each, mean {pixels.mean():.1f}")
+    print(
+        f"tile {tile}: {pixels.shape[1]} x {pixels.shape[0]} pixels, {scene['samples']} samples each, mean {pixels.mean():.1f}"
+    )
 
 
 def render_tile(scene, tile):
@@ -37,7 +39,11 @@ def render_tile(scene, tile):
         origins, directions = camera_rays(scene, columns.ravel(), rows.ravel(), random)
         total += trace(scene, origins, directions, random)
     linear = total / scene["samples"]
-    return np.round(255 * np.clip(linear, 0, 1) ** (1 / GAMMA)).astype(np.uint8).reshape(height, width, 3)
+    return (
+        np.round(255 * np.clip(linear, 0, 1) ** (1 / GAMMA))
+        .astype(np.uint8)
+        .reshape(height, width, 3)
+    )
 
 
 def camera_rays(scene, columns, rows, random):
@@ -49,7 +55,9 @@ def camera_rays(scene, columns, rows, random):
     up = np.cross(right, forward)
     half = np.tan(np.radians(camera["field_of_view_degrees"]) / 2)
     jitter = random.random((2, len(columns)))
-    across = ((columns + jitter[0]) / scene["width"] * 2 - 1) * half * scene["width"] / scene["height"]
+    across = (
+        ((columns + jitter[0]) / scene["width"] * 2 - 1) * half * scene["width"] / scene["height"]
+    )
     down = (1 - (rows + jitter[1]) / scene["height"] * 2) * half
     directions = forward + across[:, None] * right + down[:, None] * up
     return np.broadcast_to(eye, directions.shape).copy(), unit(directions)
@@ -65,7 +73,12 @@ def trace(scene, origins, directions, random):
         missed = which < -1
         light[alive[missed]] += weight[missed] * sky(scene, directions[missed])
         keep = ~missed
-        alive, origins, directions, weight = alive[keep], origins[keep], directions[keep], weight[keep]
+        alive, origins, directions, weight = (
+            alive[keep],
+            origins[keep],
+            directions[keep],
+            weight[keep],
+        )
         if not len(alive):
             break
         points = origins + distance[keep, None] * directions
@@ -124,7 +137,9 @@ def scatter(directions, normals, mirror, random):
 def sky(scene, directions):
     """The sky's light: from the horizon to the zenith."""
     share = np.clip(directions[:, 1], 0, 1)[:, None] ** 0.6
-    return (1 - share) * np.array(scene["sky"]["horizon"]) + share * np.array(scene["sky"]["zenith"])
+    return (1 - share) * np.array(scene["sky"]["horizon"]) + share * np.array(
+        scene["sky"]["zenith"]
+    )
 
 
 def dot(one, other):

@@ -37,7 +37,11 @@ from quorate_runtime.process.shutdown import serve_until_signal
 from quorate_runtime.process.systemd_notify import Notifier
 from quorate_runtime.sqlite.durable import FileDamaged
 
-app = typer.Typer(help="Run the provider: check the machine, stake, execute jobs, earn.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="Run the provider: check the machine, stake, execute jobs, earn.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 EXIT_USAGE = 2
 EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 4
@@ -45,14 +49,28 @@ CONTROL_SECONDS = 5.0
 LEAVE_SECONDS = 3  # to tell the coordinators
 KEYS = "keys"  # the keystore's folder
 OPTIONS_OF = {
-    "coordinators": {"coordinator", "devnet"}, "is_devnet": {"limits", "devnet"}, "images": {"image"}, "listen_host": {"host"},
+    "coordinators": {"coordinator", "devnet"},
+    "is_devnet": {"limits", "devnet"},
+    "images": {"image"},
+    "listen_host": {"host"},
     "listen_port": {"port"},
-}  # fmt: skip
+}
 """Options of `init` by the settings they make, where the names differ."""
 
-Home = Annotated[Path | None, typer.Option("--home", help="Folder of this provider (default: $QUORATE_HOME/node or XDG)")]
-PasswordFile = Annotated[Path | None, typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)")]
-LogFile = Annotated[Path | None, typer.Option("--log-file", help="Log there, turned over at 16 MiB, five old files kept (default: stderr)")]
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder of this provider (default: $QUORATE_HOME/node or XDG)"),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)"),
+]
+LogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-file", help="Log there, turned over at 16 MiB, five old files kept (default: stderr)"
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON line on stdout")]
 
 
@@ -63,19 +81,33 @@ def home_of(home: Path | None) -> Path:
     base = os.environ.get("QUORATE_HOME")
     if base:
         return Path(base).absolute() / "node"
-    return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "node"
+    return (
+        Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "node"
+    )
 
 
 def fail(error: BaseException, as_json: bool = False) -> NoReturn:
     """Says what is wrong and ends with the kind's exit code: 3 refused, 4 unavailable."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    code = error.code.value if isinstance(error, Refused) else "unavailable" if isinstance(error, Unavailable) else "refused"
+    code = (
+        error.code.value
+        if isinstance(error, Refused)
+        else "unavailable"
+        if isinstance(error, Unavailable)
+        else "refused"
+    )
     if as_json:
         typer.echo(json.dumps({"error": code, "detail": str(error)}))
     # What these codes mean to a peer says nothing to whoever typed the command; the detail does.
-    is_typed = isinstance(error, Refused) and error.code in (Code.MALFORMED, Code.UNKNOWN, Code.UNSUPPORTED)
-    typer.echo(f"node: {error.detail if isinstance(error, Refused) and is_typed else error}", err=True)
+    is_typed = isinstance(error, Refused) and error.code in (
+        Code.MALFORMED,
+        Code.UNKNOWN,
+        Code.UNSUPPORTED,
+    )
+    typer.echo(
+        f"node: {error.detail if isinstance(error, Refused) and is_typed else error}", err=True
+    )
     raise typer.Exit(EXIT_UNAVAILABLE if isinstance(error, Unavailable) else EXIT_REFUSED)
 
 
@@ -85,18 +117,24 @@ def _address(text: str, name: str) -> Address:
     except ValueError:
         value = b""  # told below with the length
     if text and len(value) != 20:
-        raise Refused(Code.MALFORMED, f"{name} {text!r}: an address is 0x and 40 hexadecimal digits")
+        raise Refused(
+            Code.MALFORMED, f"{name} {text!r}: an address is 0x and 40 hexadecimal digits"
+        )
     return Address(value) if text else ZERO_ADDRESS
 
 
-def _keys(folder: Path, settings: Settings, password_file: Path | None, is_new: bool) -> ProviderKeys:
+def _keys(
+    folder: Path, settings: Settings, password_file: Path | None, is_new: bool
+) -> ProviderKeys:
     is_first = is_new and not provider_keys.operator_names(folder / KEYS)
     keystore = _keystore(folder, settings, password_file, is_first)
     work = provider_keys.create if is_new else provider_keys.load
     return work(keystore, _or_none(settings.owner), _or_none(settings.payout))
 
 
-def _keystore(folder: Path, settings: Settings, password_file: Path | None, is_first: bool = False) -> Keystore:
+def _keystore(
+    folder: Path, settings: Settings, password_file: Path | None, is_first: bool = False
+) -> Keystore:
     passphrase = passphrase_of(password_file, os.environ, "provider", is_first)
     return Keystore.at(folder / KEYS, passphrase, DEVNET if settings.is_devnet else MAINNET)
 
@@ -108,30 +146,70 @@ def _or_none(address: Address) -> Address | None:
 @app.command()
 def init(
     ctx: typer.Context,
-    coordinator: Annotated[list[str] | None, typer.Option("--coordinator", help="Base URL of a coordinator to serve; repeatable")] = None,
-    devnet: Annotated[Path | None, typer.Option("--devnet", help="devnet.json of a devnet to join: its coordinator, its limits")] = None,
-    limits: Annotated[str, typer.Option("--limits", help="mainnet, or devnet: cheap keys, allows the process executor")] = MAINNET.name,
+    coordinator: Annotated[
+        list[str] | None,
+        typer.Option("--coordinator", help="Base URL of a coordinator to serve; repeatable"),
+    ] = None,
+    devnet: Annotated[
+        Path | None,
+        typer.Option(
+            "--devnet", help="devnet.json of a devnet to join: its coordinator, its limits"
+        ),
+    ] = None,
+    limits: Annotated[
+        str,
+        typer.Option(
+            "--limits", help="mainnet, or devnet: cheap keys, allows the process executor"
+        ),
+    ] = MAINNET.name,
     price: Annotated[str, typer.Option("--price", help="USD per slot-hour")] = "0.10",
     price_floor: Annotated[str, typer.Option("--price-floor", help="Never work for less")] = "0",
-    slots: Annotated[int, typer.Option("--slots", min=1, max=16, help="Run slots, each with its stake slot")] = 1,
-    owner: Annotated[str, typer.Option("--owner", help="Account whose key is kept elsewhere (default: made here)")] = "",
-    payout: Annotated[str, typer.Option("--payout", help="Where the money goes (default: the owner)")] = "",
-    image: Annotated[list[str] | None, typer.Option("--image", help="Run only this image; repeatable")] = None,
+    slots: Annotated[
+        int, typer.Option("--slots", min=1, max=16, help="Run slots, each with its stake slot")
+    ] = 1,
+    owner: Annotated[
+        str,
+        typer.Option("--owner", help="Account whose key is kept elsewhere (default: made here)"),
+    ] = "",
+    payout: Annotated[
+        str, typer.Option("--payout", help="Where the money goes (default: the owner)")
+    ] = "",
+    image: Annotated[
+        list[str] | None, typer.Option("--image", help="Run only this image; repeatable")
+    ] = None,
     region: Annotated[str, typer.Option("--region", help="Shown in the offer")] = "",
     executor: Annotated[ExecutorKind, typer.Option("--executor")] = ExecutorKind.AUTO,
     host: Annotated[str, typer.Option("--host", help="Where the gateway listens")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any")] = 7710,
-    public_url: Annotated[str, typer.Option("--public-url", help="How others reach the gateway")] = "",
-    store_gib: Annotated[int, typer.Option(min=1, max=1 << 20, help="Disk for inputs, and for outputs of two weeks")] = STORE_GIB,
-    chain_url: Annotated[str, typer.Option("--chain-url", help="Your own chain node (default: what the coordinator names)")] = "",
-    fee_cap_gwei: Annotated[int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")] = FEE_CAP_GWEI,
-    deployment: Annotated[Path | None, typer.Option(help="deployment.json that you trust: no coordinator is believed another")] = None,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any")
+    ] = 7710,
+    public_url: Annotated[
+        str, typer.Option("--public-url", help="How others reach the gateway")
+    ] = "",
+    store_gib: Annotated[
+        int, typer.Option(min=1, max=1 << 20, help="Disk for inputs, and for outputs of two weeks")
+    ] = STORE_GIB,
+    chain_url: Annotated[
+        str,
+        typer.Option(
+            "--chain-url", help="Your own chain node (default: what the coordinator names)"
+        ),
+    ] = "",
+    fee_cap_gwei: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")
+    ] = FEE_CAP_GWEI,
+    deployment: Annotated[
+        Path | None,
+        typer.Option(help="deployment.json that you trust: no coordinator is believed another"),
+    ] = None,
     home: Home = None,
     password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Make keys and settings; print what has to be funded."""
-    from quorate_contracts import trusted_deployment  # here, because it loads the contracts, which `health` need not wait for
+    from quorate_contracts import (
+        trusted_deployment,
+    )  # here, because it loads the contracts, which `health` need not wait for
 
     folder = home_of(home)
     try:
@@ -152,39 +230,60 @@ def init(
             listen_port=port,
             public_url=_public(public_url) if public_url else "",
             store_gib=store_gib,
-            chain_url=web_url("--chain-url", chain_url, "http://127.0.0.1:8545") if chain_url else "",
+            chain_url=web_url("--chain-url", chain_url, "http://127.0.0.1:8545")
+            if chain_url
+            else "",
             fee_cap_gwei=fee_cap_gwei,
         )
-        is_first, settings = not (folder / stored.FILE).exists(), stored.changed(folder, typed, _named(ctx))
+        is_first, settings = (
+            not (folder / stored.FILE).exists(),
+            stored.changed(folder, typed, _named(ctx)),
+        )
         keys = _keys(folder, settings, password_file, is_new=True)
-        trusted_deployment.keep(folder, known)  # first: settings without it would believe whoever answers
+        trusted_deployment.keep(
+            folder, known
+        )  # first: settings without it would believe whoever answers
         stored.write(folder, settings)
     except (Refused, KeystoreError) as error:
         fail(error, as_json)
     stake = settings.slots * (DEVNET if settings.is_devnet else MAINNET).slot_stake
     facts = {
-        "home": str(folder), "provider": _hex(keys.account), "operator": _hex(keys.operator.address), "payout": _hex(keys.payout),
-        "stake": stake, "has_owner_key": keys.owner is not None,
-    }  # fmt: skip
+        "home": str(folder),
+        "provider": _hex(keys.account),
+        "operator": _hex(keys.operator.address),
+        "payout": _hex(keys.payout),
+        "stake": stake,
+        "has_owner_key": keys.owner is not None,
+    }
     if as_json:
         typer.echo(json.dumps(facts))
         return
-    typer.echo(f"Provider {'made' if is_first else 'changed'} in {folder}{'' if is_first else ': keys, and what you did not name, stay'}")
+    typer.echo(
+        f"Provider {'made' if is_first else 'changed'} in {folder}{'' if is_first else ': keys, and what you did not name, stay'}"
+    )
     typer.echo(f"  owner {_hex(keys.account)}: needs {usd(stake)} USD of stake and gas to register")
     typer.echo(f"  operator {_hex(keys.operator.address)}: signs; `up` gives it gas from the owner")
     where = "" if home is None else f" --home {shlex.quote(str(home))}"
-    faucet = f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if devnet else "fund the owner"
+    faucet = (
+        f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if devnet else "fund the owner"
+    )
     typer.echo(f"Next: {faucet}, then `quorate node check{where}` and `quorate node up{where}`")
 
 
 def _named(ctx: typer.Context) -> set[str]:
     """Fields of the settings whose options were typed."""
     sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
-    typed = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    typed = {
+        name
+        for name, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    }
     return typed | {field for field, options in OPTIONS_OF.items() if typed & options}
 
 
-def _market(coordinators: list[str], devnet: Path | None, limits: str) -> tuple[tuple[str, ...], bool]:
+def _market(
+    coordinators: list[str], devnet: Path | None, limits: str
+) -> tuple[tuple[str, ...], bool]:
     """(URLs of the coordinators to serve, whether devnet's limits hold)."""
     if limits not in (MAINNET.name, DEVNET.name):
         raise Refused(Code.MALFORMED, f"--limits {limits!r}: it is {MAINNET.name} or {DEVNET.name}")
@@ -206,7 +305,9 @@ def _image(text: str) -> str:
     try:
         image_digest(text)
     except Refused as error:
-        raise Refused(Code.MALFORMED, f"--image {text!r}: name@sha256:digest, or the CID of an archive") from error
+        raise Refused(
+            Code.MALFORMED, f"--image {text!r}: name@sha256:digest, or the CID of an archive"
+        ) from error
     return text
 
 
@@ -217,7 +318,9 @@ def _hex(value: bytes) -> str:
 @app.command()
 def check(home: Home = None, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
     """Look at machine, engine, market and money; each failure comes with its fix. Exit 3 when something is missing."""
-    from quorate_node.ops.diagnostics import check_up  # here as below: what is not needed by each command takes a moment to load
+    from quorate_node.ops.diagnostics import (
+        check_up,
+    )  # here as below: what is not needed by each command takes a moment to load
 
     folder = home_of(home)
     try:
@@ -227,10 +330,20 @@ def check(home: Home = None, password_file: PasswordFile = None, as_json: AsJson
     except (Refused, KeystoreError) as error:
         if not isinstance(error, Refused) or error.code is not Code.UNKNOWN:
             fail(error, as_json)
-        config, keys = Config(folder, ()), None  # before init: the machine can be looked at all the same
+        config, keys = (
+            Config(folder, ()),
+            None,
+        )  # before init: the machine can be looked at all the same
     found = asyncio.run(check_up(config, keys, SystemClock()))
     if as_json:
-        typer.echo(json.dumps({"good": all(item.is_good for item in found), "findings": [asdict(item) for item in found]}))
+        typer.echo(
+            json.dumps(
+                {
+                    "good": all(item.is_good for item in found),
+                    "findings": [asdict(item) for item in found],
+                }
+            )
+        )
     else:
         for item in found:
             typer.echo(f"{'ok ' if item.is_good else 'NO '} {item.name:12} {item.text}")
@@ -241,11 +354,19 @@ def check(home: Home = None, password_file: PasswordFile = None, as_json: AsJson
 
 @app.command()
 def up(
-    executor: Annotated[ExecutorKind | None, typer.Option("--executor", help="Overrides the setting")] = None,
-    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any")] = None,
-    stop_on_exit: Annotated[bool, typer.Option("--stop-on-exit", help="End running jobs too (they go on otherwise)")] = False,
+    executor: Annotated[
+        ExecutorKind | None, typer.Option("--executor", help="Overrides the setting")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any")
+    ] = None,
+    stop_on_exit: Annotated[
+        bool, typer.Option("--stop-on-exit", help="End running jobs too (they go on otherwise)")
+    ] = False,
     noop_ms: Annotated[int, typer.Option("--noop-ms", hidden=True)] = 0,
-    drain_seconds: Annotated[int, typer.Option("--drain-seconds", min=0, help="At the end wait so long for what runs")] = 0,
+    drain_seconds: Annotated[
+        int, typer.Option("--drain-seconds", min=0, help="At the end wait so long for what runs")
+    ] = 0,
     log_json: Annotated[bool, typer.Option("--log-json")] = False,
     log_file: LogFile = None,
     home: Home = None,
@@ -259,12 +380,25 @@ def up(
         logs.setup(is_json=log_json or as_json, file=log_file)
     except OSError as error:
         fail(Refused(Code.UNSUPPORTED, f"--log-file {log_file}: {error.strerror}"), as_json)
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line a request would be most of the log
+    logging.getLogger("aiohttp.access").setLevel(
+        logging.WARNING
+    )  # a line a request would be most of the log
     try:
         settings = stored.read(folder)
         keys = _keys(folder, settings, password_file, is_new=False)
-        asyncio.run(_serve(settings.config(folder, executor, port, stop_on_exit, noop_ms, drain_seconds), keys))
-    except (Refused, Unavailable, KeystoreError, JournalError, FileDamaged, BaseExceptionGroup) as error:
+        asyncio.run(
+            _serve(
+                settings.config(folder, executor, port, stop_on_exit, noop_ms, drain_seconds), keys
+            )
+        )
+    except (
+        Refused,
+        Unavailable,
+        KeystoreError,
+        JournalError,
+        FileDamaged,
+        BaseExceptionGroup,
+    ) as error:
         fail(error, as_json)
 
 
@@ -280,7 +414,9 @@ async def _serve(config: Config, keys: ProviderKeys) -> None:
     daemon = ProviderDaemon(config, keys, executor, clock, notifier=Notifier(os.environ))
     try:
         gc_tuning.settle()
-        if await serve_until_signal(daemon.run(), daemon.leave, max(LEAVE_SECONDS, config.drain_seconds)):
+        if await serve_until_signal(
+            daemon.run(), daemon.leave, max(LEAVE_SECONDS, config.drain_seconds)
+        ):
             typer.echo("node: stopped", err=True)
     finally:
         await executor.close()
@@ -312,13 +448,19 @@ def status(home: Home = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(tree))
         return
-    typer.echo(f"provider {tree['provider']} · {tree['executor']} · gateway {tree['gateway']}{' · draining' if tree['isDraining'] else ''}")
-    typer.echo(f"free run slots {tree['freeSlots']} · coordinators connected {len(tree['connected'])} · jury duties {len(tree['jury'])}")
+    typer.echo(
+        f"provider {tree['provider']} · {tree['executor']} · gateway {tree['gateway']}{' · draining' if tree['isDraining'] else ''}"
+    )
+    typer.echo(
+        f"free run slots {tree['freeSlots']} · coordinators connected {len(tree['connected'])} · jury duties {len(tree['jury'])}"
+    )
     for lease in tree["leases"]:
         typer.echo(f"  lease {lease['lease'][:18]} {lease['phase']}")
     for item in tree["earnings"]:
         final, held, claimed = (usd(int(item[name])) for name in ("final", "held", "claimed"))
-        typer.echo(f"  earned {final} USD final, {held} held, {claimed} claimed (coordinator {item['coordinator'][:12]})")
+        typer.echo(
+            f"  earned {final} USD final, {held} held, {claimed} claimed (coordinator {item['coordinator'][:12]})"
+        )
     for item in tree["declined"][-5:]:
         typer.echo(f"  declined: {item['reason']}: {item['text']}")
     for item in tree.get("unpaid", [])[-5:]:
@@ -336,7 +478,13 @@ def drain(
         asyncio.run(_control(home_of(home), "POST", f"/v1/drain{'?off=1' if off else ''}"))
     except (Refused, Unavailable) as error:
         fail(error, as_json)
-    typer.echo(json.dumps({"draining": not off}) if as_json else "taking work again" if off else "draining: no new work is taken")
+    typer.echo(
+        json.dumps({"draining": not off})
+        if as_json
+        else "taking work again"
+        if off
+        else "draining: no new work is taken"
+    )
 
 
 @app.command()
@@ -355,25 +503,39 @@ def rotate(home: Home = None, password_file: PasswordFile = None, as_json: AsJso
     if as_json:
         typer.echo(json.dumps({"operator": _hex(new.address), "is_new": not waiting}))
         return
-    typer.echo(f"operator {_hex(new.address)} {'was made before, and waits' if waiting else 'is made'}")
+    typer.echo(
+        f"operator {_hex(new.address)} {'was made before, and waits' if waiting else 'is made'}"
+    )
     if keys.owner is None:
-        typer.echo(f"Its gas comes from you; then, with the key of {_hex(keys.account)}: call rotate_key({_hex(new.address)}) of Stakes")
+        typer.echo(
+            f"Its gas comes from you; then, with the key of {_hex(keys.account)}: call rotate_key({_hex(new.address)}) of Stakes"
+        )
     typer.echo(f"Next: stop the daemon and `quorate node up{where}`; jobs go on meanwhile")
 
 
 async def _control(home: Path, method: str, path: str) -> canonical.Json:
     last = await asyncio.to_thread(read_status, home / "status.json")
     if last is None:
-        raise Unavailable(f"no provider has run in {home}; start it with `quorate node up --home {shlex.quote(str(home))}`", 0)
+        raise Unavailable(
+            f"no provider has run in {home}; start it with `quorate node up --home {shlex.quote(str(home))}`",
+            0,
+        )
     token = await asyncio.to_thread(control_token, home)
     timeout = aiohttp.ClientTimeout(total=CONTROL_SECONDS)
     try:
         session = aiohttp.ClientSession(timeout=timeout)
-        async with session, session.request(method, last.gateway + path, headers={TOKEN_HEADER: token}) as response:
+        async with (
+            session,
+            session.request(method, last.gateway + path, headers={TOKEN_HEADER: token}) as response,
+        ):
             if response.status != 200:
-                raise Unavailable(f"{last.gateway} answered {response.status}: another program has that port now", 0)
+                raise Unavailable(
+                    f"{last.gateway} answered {response.status}: another program has that port now",
+                    0,
+                )
             return await response.json()
     except (aiohttp.ClientError, TimeoutError) as error:
         raise Unavailable(
-            f"the provider of {home} does not answer at {last.gateway}; start it with `quorate node up --home {shlex.quote(str(home))}`", 0
+            f"the provider of {home} does not answer at {last.gateway}; start it with `quorate node up --home {shlex.quote(str(home))}`",
+            0,
         ) from error

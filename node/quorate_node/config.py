@@ -25,6 +25,7 @@ class ExecutorKind(StrEnum):
     PROCESS = "process"
     NOOP = "noop"
 
+
 FEE_CAP_GWEI = 500
 
 
@@ -47,7 +48,9 @@ class Config:
     public_url: str = ""  # how others reach the gateway; empty = http://host:port as bound
     store_quota_bytes: int = STORE_GIB * GIB
     stop_on_exit: bool = False
-    drain_seconds: int = 0  # at the end, how long to wait for what runs; 0 = jobs go on without the daemon
+    drain_seconds: int = (
+        0  # at the end, how long to wait for what runs; 0 = jobs go on without the daemon
+    )
     claim_least: Amount = Amount(1)  # smaller credits wait for a later epoch
     chain_url: str = ""  # empty = what the first coordinator names
     fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction pays per gas
@@ -59,7 +62,9 @@ class Config:
     scratch_bytes: int = 8 * GIB
     output_bytes: int = 4 * GIB
     input_bytes: int = 16 * GIB  # also the most that an image of a registry may have
-    engine_image_bytes: int = 64 * GIB  # of images that jobs brought into the container engine; the longest unused go
+    engine_image_bytes: int = (
+        64 * GIB
+    )  # of images that jobs brought into the container engine; the longest unused go
 
     def path(self, name: str) -> Path:
         """A file or folder of this daemon."""

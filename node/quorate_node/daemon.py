@@ -36,7 +36,12 @@ from quorate_node.keys.operator_keys import FILE as KEYRING_FILE
 from quorate_node.keys.operator_keys import OperatorKeys, Speaker
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.announcements import Advert, Announcements
-from quorate_node.messaging.coordinator_client import Coordinator, deployment_of, discover, kept_path
+from quorate_node.messaging.coordinator_client import (
+    Coordinator,
+    deployment_of,
+    discover,
+    kept_path,
+)
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_node.messaging.statement_echo import StatementEcho
 from quorate_node.ops.drain import Leaving
@@ -88,7 +93,10 @@ class ProviderDaemon:
             self.config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             session = await stack.enter_async_context(plain_session())
             known = self.config.path("coordinators")
-            infos = [await self._meet(session, url, kept_path(known, url)) for url in self.config.coordinators]
+            infos = [
+                await self._meet(session, url, kept_path(known, url))
+                for url in self.config.coordinators
+            ]
             await self.executor.check()
             hardware = detect_hardware(self.config.home)
             parts = await _Parts.make(self, stack, session, infos, hardware)
@@ -100,7 +108,9 @@ class ProviderDaemon:
         except Unavailable as away:  # only one that was never met ends the daemon
             home = f" --home {shlex.quote(str(self.config.home))}"
             remedy = f"once it does, start again; or name another: quorate node init{home} --coordinator URL"
-            raise Unavailable(f"{away}, and this provider has never met it: {remedy}", away.retry_after) from away
+            raise Unavailable(
+                f"{away}, and this provider has never met it: {remedy}", away.retry_after
+            ) from away
 
     async def leave(self) -> None:
         """No new work from here on; with `drain_seconds`, until nothing runs. Whoever waits sets the bound, then cancels `run`."""
@@ -110,25 +120,46 @@ class ProviderDaemon:
             await (self.leaving.drain() if self.config.drain_seconds else self.leaving.announce())
 
 
-def terms_of(config: Config, keys: ProviderKeys, executor: Executor, infos: list[InfoView], hardware: Hardware) -> Terms:
+def terms_of(
+    config: Config,
+    keys: ProviderKeys,
+    executor: Executor,
+    infos: list[InfoView],
+    hardware: Hardware,
+) -> Terms:
     """What the rules may know: from configuration, machine and deployment."""
     deployment = deployment_of(infos[0])
     for info in infos[1:]:
         if info.chain_id != deployment.chain_id or info.contracts["Stakes"] != deployment.stakes:
-            raise Unavailable("all coordinators of one daemon must work on the same deployment; run another daemon for the other", 0)
+            raise Unavailable(
+                "all coordinators of one daemon must work on the same deployment; run another daemon for the other",
+                0,
+            )
     memory = hardware.memory_bytes * MEMORY_SHARE[0] // MEMORY_SHARE[1] // config.slots
     room = Room(
-        cpu_millis=config.cpu_millis or hardware.cores * 1000 // config.slots, memory_bytes=config.memory_bytes or memory,
-        scratch_bytes=config.scratch_bytes, output_bytes=config.output_bytes, input_bytes=config.input_bytes,
-    )  # fmt: skip
+        cpu_millis=config.cpu_millis or hardware.cores * 1000 // config.slots,
+        memory_bytes=config.memory_bytes or memory,
+        scratch_bytes=config.scratch_bytes,
+        output_bytes=config.output_bytes,
+        input_bytes=config.input_bytes,
+    )
     slot = SlotOffer(detect_cpu_class(), Small(config.slots), Price(0), config.price, Price(0))
     return Terms(
-        provider=keys.account, domain=deployment.domain(), limits=deployment.constants(), beacon=deployment.beacon_info(),
-        statement_keys={info.coordinator: info.statement_key for info in infos}, slots=(slot,), sandbox=executor.sandbox,
+        provider=keys.account,
+        domain=deployment.domain(),
+        limits=deployment.constants(),
+        beacon=deployment.beacon_info(),
+        statement_keys={info.coordinator: info.statement_key for info in infos},
+        slots=(slot,),
+        sandbox=executor.sandbox,
         policy=Policy(
-            config.price_floor, config.images, config.kinds, room, declined_keep_seconds=config.declined_keep_seconds
+            config.price_floor,
+            config.images,
+            config.kinds,
+            room,
+            declined_keep_seconds=config.declined_keep_seconds,
         ),
-    )  # fmt: skip
+    )
 
 
 @dataclass(slots=True)
@@ -151,15 +182,24 @@ class _Parts:
 
     @classmethod
     async def make(
-        cls, daemon: ProviderDaemon, stack: AsyncExitStack, session: aiohttp.ClientSession, infos: list[InfoView], hardware: Hardware
+        cls,
+        daemon: ProviderDaemon,
+        stack: AsyncExitStack,
+        session: aiohttp.ClientSession,
+        infos: list[InfoView],
+        hardware: Hardware,
     ) -> "_Parts":
         """Builds from the outside in; what has to be closed is on the stack."""
         config, keys, clock = daemon.config, daemon.keys, daemon.clock
-        journal = Journal.open(config.path("journal"))  # first: it also says that no other process works in this folder
+        journal = Journal.open(
+            config.path("journal")
+        )  # first: it also says that no other process works in this folder
         stack.push_async_callback(journal.close)
         terms = terms_of(config, keys, daemon.executor, infos, hardware)
         core, contracts = ProviderCore(terms), Contracts.of(deployment_of(infos[0]))
-        client = ChainClient(Rpc(config.chain_url or infos[0].chain_url, session), config.fee_cap_gwei * GWEI)
+        client = ChainClient(
+            Rpc(config.chain_url or infos[0].chain_url, session), config.fee_cap_gwei * GWEI
+        )
         ring = OperatorKeys(keys, config.path(KEYRING_FILE))
         operator_sender = OperatorSender(ring, client, config.path("operator.sqlite"), clock)
         stack.callback(operator_sender.close)
@@ -169,29 +209,79 @@ class _Parts:
             info.coordinator: Coordinator(url, info, session, keys.account, ring, clock)
             for url, info in zip(config.coordinators, infos, strict=True)
         }
-        classes, gpus = {slot.host.id(): slot.host for slot in terms.slots}, tuple(gpu.uuid for gpu in hardware.gpus)
+        classes, gpus = (
+            {slot.host.id(): slot.host for slot in terms.slots},
+            tuple(gpu.uuid for gpu in hardware.gpus),
+        )
         job_runner = JobRunner(daemon.executor, store, config.home, clock, classes, gpus)
         dialers: dict[Address, WebSocketDialer] = {}
-        peers: Mapping[Address, Peers] = dialers  # filled below: dialer, inbox and actor need each other
+        peers: Mapping[Address, Peers] = (
+            dialers  # filled below: dialer, inbox and actor need each other
+        )
 
         def advert() -> Advert:
-            return Advert(hardware, config.region, keys.peer_public, keys.box_public, (config.public_url or daemon.url,))
+            return Advert(
+                hardware,
+                config.region,
+                keys.peer_public,
+                keys.box_public,
+                (config.public_url or daemon.url,),
+            )
 
         announcements = Announcements(terms, advert, peers, ring, clock)
-        jury_service = JuryService(core, job_runner, coordinators, contracts, client, operator_sender, ring, clock)
-        performer = EffectPerformer(core, job_runner, coordinators, peers, ring, announcements, jury_service, clock)
-        codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
-        actor = Actor(core, journal, clock, codec, performer.perform, SecretStream(), on_refused=performer.refused)
+        jury_service = JuryService(
+            core, job_runner, coordinators, contracts, client, operator_sender, ring, clock
+        )
+        performer = EffectPerformer(
+            core, job_runner, coordinators, peers, ring, announcements, jury_service, clock
+        )
+        codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(
+            events.Event, effects.Effect
+        )
+        actor = Actor(
+            core,
+            journal,
+            clock,
+            codec,
+            performer.perform,
+            SecretStream(),
+            on_refused=performer.refused,
+        )
         performer.attach(actor)
         for address, item in coordinators.items():
-            inbox = FrameHandler(actor, address, terms.domain, recover, partial(ring.may_take_work, address), store.room_bytes)
+            inbox = FrameHandler(
+                actor,
+                address,
+                terms.domain,
+                recover,
+                partial(ring.may_take_work, address),
+                store.room_bytes,
+            )
             url = item.url.replace("http", "ws", 1) + "/v1/peers"
             dialers[address] = WebSocketDialer(
-                url, address, keys.account, Speaker(ring, address), inbox.handle, clock, retry_max=terms.limits.heartbeat_every
+                url,
+                address,
+                keys.account,
+                Speaker(ring, address),
+                inbox.handle,
+                clock,
+                retry_max=terms.limits.heartbeat_every,
             )
         parts = cls(
-            daemon, core, contracts, client, coordinators, job_runner, None, actor, announcements, jury_service, dialers, ring, terms  # type: ignore[arg-type]
-        )  # fmt: skip
+            daemon,
+            core,
+            contracts,
+            client,
+            coordinators,
+            job_runner,
+            None,
+            actor,
+            announcements,
+            jury_service,
+            dialers,
+            ring,
+            terms,  # type: ignore[arg-type]
+        )
         parts.gateway = Gateway(store, config.home, parts.status, parts.drain)
         daemon.leaving = Leaving(core, actor, announcements, clock, config.path("stopping"))
         stack.push_async_callback(parts.gateway.close)
@@ -206,12 +296,30 @@ class _Parts:
         daemon.core = self.core
         if config.stop_on_exit:
             stack.push_async_callback(self._stop_all)
-        court_follower = CourtFollower(self.client, self.contracts, self.actor, clock, config.path("court.json"))
+        court_follower = CourtFollower(
+            self.client, self.contracts, self.actor, clock, config.path("court.json")
+        )
         claim_sender = periodic.ClaimSender(
-            self.core, self.actor, self.coordinators, self.jury_service, self.client, self.contracts, config.claim_least, clock
+            self.core,
+            self.actor,
+            self.coordinators,
+            self.jury_service,
+            self.client,
+            self.contracts,
+            config.claim_least,
+            clock,
         )
         chain_url = config.chain_url or next(iter(self.coordinators.values())).info.chain_url
-        health_monitor = HealthMonitor(daemon.board, daemon.executor, self.client, chain_url, self.coordinators, self.dialers, config.home, clock)
+        health_monitor = HealthMonitor(
+            daemon.board,
+            daemon.executor,
+            self.client,
+            chain_url,
+            self.coordinators,
+            self.dialers,
+            config.home,
+            clock,
+        )
         _logger.info("provider 0x%s serves at %s", daemon.keys.account.hex(), daemon.url)
         async with asyncio.TaskGroup() as group:
             group.create_task(self.actor.run(), name="actor")
@@ -234,12 +342,16 @@ class _Parts:
     async def _attach(self) -> tuple[events.Failed, ...]:
         """Compares journal and executor before anything new can start."""
         executor = self.daemon.executor
-        observed: dict[str, TaskState] = {lease: await executor.state(lease) for lease in await executor.leases()}
+        observed: dict[str, TaskState] = {
+            lease: await executor.state(lease) for lease in await executor.leases()
+        }
         found = reconcile(self.core.live(), self.core.jury.values(), observed)
         for lease in found.strays:
             _logger.warning("removing %s, which no lease wants any more", lease)
             await executor.remove(lease)
-        for lease in unwanted_pins(self.core.live(), self.core.jury.values(), await self.job_runner.pinned()):
+        for lease in unwanted_pins(
+            self.core.live(), self.core.jury.values(), await self.job_runner.pinned()
+        ):
             await self.job_runner.remove(lease)
         return found.happened
 
@@ -252,7 +364,9 @@ class _Parts:
         stood = bool(_read(self.daemon.config.path("standing")))
         if not stood:
             await self._stand()
-        group.create_task(StatementEcho(self.core.statements.get, self.dialers, clock).run(), name="statements")
+        group.create_task(
+            StatementEcho(self.core.statements.get, self.dialers, clock).run(), name="statements"
+        )
         while unchecked:
             for address, item in list(unchecked.items()):
                 try:
@@ -270,12 +384,23 @@ class _Parts:
         self.daemon.is_standing.set()
         self.daemon.notifier.status("on offer")
         _logger.info("on offer: waiting for jobs")
-        group.create_task(periodic.beat(self.core, self.announcements, clock, self.daemon.board), name="heartbeats")
+        group.create_task(
+            periodic.beat(self.core, self.announcements, clock, self.daemon.board),
+            name="heartbeats",
+        )
         group.create_task(periodic.advertise(self.core, self.actor, clock), name="offers")
         rotation = Rotation(
-            self.core, self.ring, self.daemon.keys, self.client, self.contracts, self.announcements, self.coordinators, self.daemon.board,
-            self.daemon.config, clock,
-        )  # fmt: skip
+            self.core,
+            self.ring,
+            self.daemon.keys,
+            self.client,
+            self.contracts,
+            self.announcements,
+            self.coordinators,
+            self.daemon.board,
+            self.daemon.config,
+            clock,
+        )
         group.create_task(rotation.run(), name="rotation")
 
     async def _check(self, item: Coordinator) -> None:
@@ -292,7 +417,11 @@ class _Parts:
         slot, marker = self.told.slots[0], self.daemon.config.path("standing")
         wanted = (slot.host.id(), int(slot.count))
         mark = f"{self.contracts.deployment.stakes.hex()} {keys.operator.address.hex()} {wanted[0].hex()} {wanted[1]}"
-        owner = Sender(self.client, keys.owner, daemon.config.path("owner.sqlite"), daemon.clock) if keys.owner else None
+        owner = (
+            Sender(self.client, keys.owner, daemon.config.path("owner.sqlite"), daemon.clock)
+            if keys.owner
+            else None
+        )
         try:
             while True:
                 try:
@@ -302,8 +431,19 @@ class _Parts:
                     text = "; ".join(f"{item.what}: {item.remedy}" for item in lacks)
                     if not any(item.is_blocking for item in lacks):
                         if owner is not None:
-                            found = await stand(self.client, self.contracts, keys, owner, *wanted, daemon.config.public_url or daemon.url)
-                        _logger.info("registered, with %d stake slots in host class %s", found.open_slots, wanted[0].hex()[:16])
+                            found = await stand(
+                                self.client,
+                                self.contracts,
+                                keys,
+                                owner,
+                                *wanted,
+                                daemon.config.public_url or daemon.url,
+                            )
+                        _logger.info(
+                            "registered, with %d stake slots in host class %s",
+                            found.open_slots,
+                            wanted[0].hex()[:16],
+                        )
                         marker.write_text(mark)
                         daemon.board.put("stake")
                         return
@@ -334,12 +474,20 @@ class _Parts:
         await self.actor.submit(events.DrainRequested(is_on))
         if is_on or self.daemon.is_standing.is_set():
             await self.actor.submit(events.OfferDue())
-        await self.announcements.send_heartbeat(self.core.offered(has_room=not self.daemon.board.has("disk")))
+        await self.announcements.send_heartbeat(
+            self.core.offered(has_room=not self.daemon.board.has("disk"))
+        )
 
     def status(self) -> Status:
         """As it stands."""
         connected = tuple(address for address, dialer in self.dialers.items() if dialer.connected())
-        return status_of(self.core, self.ring.current.address, self.daemon.url, connected, self.daemon.board.problems())
+        return status_of(
+            self.core,
+            self.ring.current.address,
+            self.daemon.url,
+            connected,
+            self.daemon.board.problems(),
+        )
 
     def _write_status(self) -> None:
         write_status(self.daemon.config.path("status.json"), self.status())

@@ -34,10 +34,14 @@ async def tick(core: ProviderCore, actor: Submits, clock: Clock) -> None:
         await clock.sleep(TICK_SECONDS)
 
 
-async def beat(core: ProviderCore, announcements: Announcements, clock: Clock, board: Board | None = None) -> None:
+async def beat(
+    core: ProviderCore, announcements: Announcements, clock: Clock, board: Board | None = None
+) -> None:
     """Heartbeats with the free run slots: none while the disk is full."""
     while True:
-        await announcements.send_heartbeat(core.offered(has_room=board is None or not board.has("disk")))
+        await announcements.send_heartbeat(
+            core.offered(has_room=board is None or not board.has("disk"))
+        )
         await clock.sleep(core.terms.limits.heartbeat_every)
 
 
@@ -65,14 +69,33 @@ class ClaimSender:
     """Looks for final epochs that credit more than was claimed."""
 
     def __init__(
-        self, core: ProviderCore, actor: Submits, coordinators: Mapping[Address, Coordinator], jury_service: JuryService,
-        client: ChainClient, contracts: Contracts, claim_least: Amount, clock: Clock,
-    ) -> None:  # fmt: skip
-        self._core, self._actor, self._coordinators, self._jury_service = core, actor, coordinators, jury_service
-        self._client, self._contracts, self._least, self._clock = client, contracts, claim_least, clock
+        self,
+        core: ProviderCore,
+        actor: Submits,
+        coordinators: Mapping[Address, Coordinator],
+        jury_service: JuryService,
+        client: ChainClient,
+        contracts: Contracts,
+        claim_least: Amount,
+        clock: Clock,
+    ) -> None:
+        self._core, self._actor, self._coordinators, self._jury_service = (
+            core,
+            actor,
+            coordinators,
+            jury_service,
+        )
+        self._client, self._contracts, self._least, self._clock = (
+            client,
+            contracts,
+            claim_least,
+            clock,
+        )
         self._seen: dict[Address, int] = {}
         self._final: dict[Address, Amount] = {}  # credit in the newest final epoch
-        self._owed_since: dict[Address, float] = {}  # when credit was first seen that nobody has claimed
+        self._owed_since: dict[
+            Address, float
+        ] = {}  # when credit was first seen that nobody has claimed
 
     async def run(self) -> None:
         """Until cancelled; whoever is away is asked again."""
@@ -86,7 +109,9 @@ class ClaimSender:
                 except Refused as refused:
                     # No leaf yet is the usual case; a proof that leads elsewhere is the coordinator's fault and said loudly.
                     level = logging.ERROR if refused.code is Code.BAD_AMOUNT else logging.DEBUG
-                    _logger.log(level, "no claim against 0x%s: %s", coordinator.address.hex(), refused)
+                    _logger.log(
+                        level, "no claim against 0x%s: %s", coordinator.address.hex(), refused
+                    )
             await self._clock.sleep(pause)
 
     async def look(self, coordinator: Coordinator) -> None:
@@ -108,14 +133,23 @@ class ClaimSender:
             self._owed_since.pop(coordinator, None)
             return
         limits = self._core.terms.limits
-        if now - self._owed_since.setdefault(coordinator, now) >= limits.epoch_every * limits.claim_every_epochs:
-            await self._actor.submit(events.EpochFinal(coordinator, Sequence(self._seen[coordinator]), final))
+        if (
+            now - self._owed_since.setdefault(coordinator, now)
+            >= limits.epoch_every * limits.claim_every_epochs
+        ):
+            await self._actor.submit(
+                events.EpochFinal(coordinator, Sequence(self._seen[coordinator]), final)
+            )
             self._owed_since[coordinator] = now
 
     def _check_statement(self, coordinator: Address, epoch: int, final: Amount) -> None:
         signed = self._core.statements.get(coordinator)
         if signed is not None and signed.message.epoch < epoch and signed.message.final > final:
             _logger.error(
-                "0x%s signed a statement of %d in epoch %d, but epoch %d credits %d: challenge it", coordinator.hex(),
-                signed.message.final, signed.message.epoch, epoch, final,
-            )  # fmt: skip
+                "0x%s signed a statement of %d in epoch %d, but epoch %d credits %d: challenge it",
+                coordinator.hex(),
+                signed.message.final,
+                signed.message.epoch,
+                epoch,
+                final,
+            )

@@ -41,17 +41,35 @@ class Settings:
     fee_cap_gwei: int = FEE_CAP_GWEI
 
     def config(
-        self, home: Path, executor: ExecutorKind | None, port: int | None, stop_on_exit: bool, noop_milliseconds: int = 0,
+        self,
+        home: Path,
+        executor: ExecutorKind | None,
+        port: int | None,
+        stop_on_exit: bool,
+        noop_milliseconds: int = 0,
         drain_seconds: int = 0,
-    ) -> Config:  # fmt: skip
+    ) -> Config:
         """The daemon's configuration; flags win over the file."""
         return Config(
-            home=home, coordinators=self.coordinators, executor=executor or self.executor, is_devnet=self.is_devnet, slots=self.slots,
-            price=self.price, price_floor=self.price_floor, images=self.images, region=self.region, listen_host=self.listen_host,
-            listen_port=self.listen_port if port is None else port, public_url=self.public_url, stop_on_exit=stop_on_exit,
-            noop_milliseconds=noop_milliseconds, drain_seconds=drain_seconds, store_quota_bytes=self.store_gib * GIB,
-            chain_url=self.chain_url, fee_cap_gwei=self.fee_cap_gwei,
-        )  # fmt: skip
+            home=home,
+            coordinators=self.coordinators,
+            executor=executor or self.executor,
+            is_devnet=self.is_devnet,
+            slots=self.slots,
+            price=self.price,
+            price_floor=self.price_floor,
+            images=self.images,
+            region=self.region,
+            listen_host=self.listen_host,
+            listen_port=self.listen_port if port is None else port,
+            public_url=self.public_url,
+            stop_on_exit=stop_on_exit,
+            noop_milliseconds=noop_milliseconds,
+            drain_seconds=drain_seconds,
+            store_quota_bytes=self.store_gib * GIB,
+            chain_url=self.chain_url,
+            fee_cap_gwei=self.fee_cap_gwei,
+        )
 
 
 def write(home: Path, settings: Settings) -> None:
@@ -75,7 +93,14 @@ def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
     except Refused:
         settings = typed
     else:
-        settings = replace(kept, **{field.name: getattr(typed, field.name) for field in fields(Settings) if field.name in named})
+        settings = replace(
+            kept,
+            **{
+                field.name: getattr(typed, field.name)
+                for field in fields(Settings)
+                if field.name in named
+            },
+        )
     _check(settings)
     return settings
 
@@ -86,30 +111,46 @@ def read(home: Path) -> Settings:
     if not path.exists():
         raise Refused(Code.UNKNOWN, f"{path} is not there; run {again} first")
     try:
-        settings: Settings = canonical.from_json(Settings, canonical.parse(path.read_bytes(), FILE_BYTES_MAX))
+        settings: Settings = canonical.from_json(
+            Settings, canonical.parse(path.read_bytes(), FILE_BYTES_MAX)
+        )
         _check(settings)
     except Refused as refused:
-        raise Refused(Code.MALFORMED, f"{path}: {refused.detail}; repair it, or run {again} with your options: keys stay") from refused
+        raise Refused(
+            Code.MALFORMED,
+            f"{path}: {refused.detail}; repair it, or run {again} with your options: keys stay",
+        ) from refused
     return settings
 
 
 def _check(settings: Settings) -> None:
     bounds = (
-        ("slots", settings.slots, 1, SLOTS_MAX), ("listenPort", settings.listen_port, 0, 65535),
-        ("storeGib", settings.store_gib, 1, 1 << 20), ("feeCapGwei", settings.fee_cap_gwei, 1, 1_000_000),
-    )  # fmt: skip
+        ("slots", settings.slots, 1, SLOTS_MAX),
+        ("listenPort", settings.listen_port, 0, 65535),
+        ("storeGib", settings.store_gib, 1, 1 << 20),
+        ("feeCapGwei", settings.fee_cap_gwei, 1, 1_000_000),
+    )
     for name, value, least, most in bounds:
         if not least <= value <= most:
             raise Refused(Code.MALFORMED, f"{name}: {value} is not between {least} and {most}")
     if not settings.coordinators:
-        raise Refused(Code.MALFORMED, "coordinators: none is named; name the market to join: --coordinator URL, or --devnet devnet.json")
+        raise Refused(
+            Code.MALFORMED,
+            "coordinators: none is named; name the market to join: --coordinator URL, or --devnet devnet.json",
+        )
     for url in settings.coordinators:
         web_url("coordinators", url, "http://127.0.0.1:7700")
     if len(settings.region) > REGION_MAX or not settings.region.isprintable():
-        raise Refused(Code.MALFORMED, f"region {settings.region[:80]!r}: at most {REGION_MAX} letters, on one line")
+        raise Refused(
+            Code.MALFORMED,
+            f"region {settings.region[:80]!r}: at most {REGION_MAX} letters, on one line",
+        )
     if settings.price < settings.price_floor:
         floor = f"the price floor of {usd(settings.price_floor)}"
-        raise Refused(Code.MALFORMED, f"price: {usd(settings.price)} is below {floor}: every job would be declined")
+        raise Refused(
+            Code.MALFORMED,
+            f"price: {usd(settings.price)} is below {floor}: every job would be declined",
+        )
 
 
 def devnet_coordinator(path: Path) -> str:
@@ -117,9 +158,14 @@ def devnet_coordinator(path: Path) -> str:
     try:
         tree = canonical.parse(path.read_bytes(), DEVNET_FILE_BYTES_MAX)
     except OSError as error:
-        raise Refused(Code.UNKNOWN, f"{path}: {error.strerror}; start a devnet with `quorate devnet up`") from error
+        raise Refused(
+            Code.UNKNOWN, f"{path}: {error.strerror}; start a devnet with `quorate devnet up`"
+        ) from error
     except Refused as error:
-        raise Refused(Code.MALFORMED, f"{path} is no devnet.json ({error.detail}); `quorate devnet up` writes one") from error
+        raise Refused(
+            Code.MALFORMED,
+            f"{path} is no devnet.json ({error.detail}); `quorate devnet up` writes one",
+        ) from error
     coordinator = tree.get("coordinator") if isinstance(tree, dict) else None
     url = coordinator.get("url") if isinstance(coordinator, dict) else None
     if not isinstance(url, str):
@@ -130,7 +176,16 @@ def devnet_coordinator(path: Path) -> str:
 def usd_price(text: str) -> Price:
     """Micro-USD of a decimal text such as 0.10; Refused for anything finer, negative or enormous."""
     whole, _, fraction = text.partition(".")
-    good = whole.isdecimal() and whole.isascii() and len(whole) <= 6 and len(fraction) <= 6 and (not fraction or fraction.isdecimal())
+    good = (
+        whole.isdecimal()
+        and whole.isascii()
+        and len(whole) <= 6
+        and len(fraction) <= 6
+        and (not fraction or fraction.isdecimal())
+    )
     if not good:
-        raise Refused(Code.BAD_AMOUNT, f"price {text!r}: USD per slot-hour with at most six decimals, for example 0.10")
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"price {text!r}: USD per slot-hour with at most six decimals, for example 0.10",
+        )
     return Price(int(whole) * 1_000_000 + int((fraction + "000000")[:6]))

@@ -52,9 +52,25 @@ _HOME = {
     "verify": "trust.receipt_verification",
 }
 __all__ = [
-    "Market", "Job", "Run", "Result", "Plan", "Profile", "create_profile", "open_profile", "load_job", "verify",
-    "QuorateError", "UsageError", "RefusedError", "UnavailableError", "EvidenceError", "NotVerifiedError", "ProfileError", "CancelledError",
-]  # fmt: skip
+    "Market",
+    "Job",
+    "Run",
+    "Result",
+    "Plan",
+    "Profile",
+    "create_profile",
+    "open_profile",
+    "load_job",
+    "verify",
+    "QuorateError",
+    "UsageError",
+    "RefusedError",
+    "UnavailableError",
+    "EvidenceError",
+    "NotVerifiedError",
+    "ProfileError",
+    "CancelledError",
+]
 
 
 def __getattr__(name: str) -> Any:

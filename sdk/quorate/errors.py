@@ -38,7 +38,9 @@ class RefusedError(QuorateError):
     def __init__(self, code: str, sentence: str, detail: str = "", remedy: str = "") -> None:
         """`remedy`: where the command of `NEXT` is not the one that helps."""
         following = remedy or NEXT.get(code, "")
-        super().__init__(f"{sentence}{' ' + detail if detail else ''} ({code}){'. Next: ' + following if following else ''}")
+        super().__init__(
+            f"{sentence}{' ' + detail if detail else ''} ({code}){'. Next: ' + following if following else ''}"
+        )
         self.code = code
         self.detail = detail
 
@@ -89,7 +91,9 @@ def from_answer(status: int, tree: object) -> QuorateError:
 
 def _detail(tree: dict[str, object]) -> str:
     """A stranger's sentence on one line, in letters that can be written."""
-    return " ".join(str(tree.get("detail", ""))[:2000].encode(errors="backslashreplace").decode().split())
+    return " ".join(
+        str(tree.get("detail", ""))[:2000].encode(errors="backslashreplace").decode().split()
+    )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The blocking twin of `Market`: the same methods, run on an event loop in a thread of its own.
 
-    with Market(profile) as market:
-        result = market.submit(Job(...)).result()
+with Market(profile) as market:
+    result = market.submit(Job(...)).result()
 """
 
 import asyncio
@@ -31,7 +31,9 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="quorate-sync", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="quorate-sync", daemon=True
+        )
         self._thread.start()
 
     def call(self, work: Awaitable[T]) -> T:
@@ -103,7 +105,9 @@ class Run:
 class Market:
     """Blocking twin of `quorate.client.market.Market`."""
 
-    def __init__(self, profile: Profile, *, url: str | None = None, notice: Notice = ignore_notice) -> None:
+    def __init__(
+        self, profile: Profile, *, url: str | None = None, notice: Notice = ignore_notice
+    ) -> None:
         """`notice` is called in the loop's thread."""
         self._profile, self._url, self._notice = profile, url, notice
 
@@ -118,7 +122,12 @@ class Market:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Detaches; runs go on."""
         try:
             self._loop.call(self._market.__aexit__(None, None, None))

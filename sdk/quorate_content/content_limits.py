@@ -17,8 +17,12 @@ class Bounds:
     bytes_max: int = 1 << 40
     block_bytes_max: int = 2 * MIB
     nodes_max: int = 1 << 20  # blocks visited
-    node_bytes_max: int = 64 * MIB  # dag-pb nodes, which are held in memory; about 51 kB per GiB of file
-    node_visits_bytes_max: int = 1 << 30  # what stands in nodes beside file data, each time that one is visited
+    node_bytes_max: int = (
+        64 * MIB
+    )  # dag-pb nodes, which are held in memory; about 51 kB per GiB of file
+    node_visits_bytes_max: int = (
+        1 << 30
+    )  # what stands in nodes beside file data, each time that one is visited
     links_max: int = 1 << 14
     file_depth_max: int = 12
     directory_depth_max: int = 64

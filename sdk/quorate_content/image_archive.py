@@ -47,7 +47,9 @@ class ImageLimits:
     path_bytes: int = 4096
     env: int = 512
     words: int = 1024  # of entry point and command
-    words_bytes: int = (128 << 10) - 1  # of these and the environment; no kernel takes a single one that is longer
+    words_bytes: int = (
+        128 << 10
+    ) - 1  # of these and the environment; no kernel takes a single one that is longer
     volumes: int = 64
 
 
@@ -88,20 +90,48 @@ def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
         config_name, layers = _named(manifest, limits)
         config_bytes = _content(archive, members, config_name, limits.config_bytes)
         config = _object(_json(config_bytes, config_name), config_name)
-        diff_ids = _texts(_object(config.get("rootfs"), "rootfs").get("diff_ids"), "rootfs.diff_ids")
+        diff_ids = _texts(
+            _object(config.get("rootfs"), "rootfs").get("diff_ids"), "rootfs.diff_ids"
+        )
         if len(diff_ids) != len(layers):
-            raise Refused(Code.MALFORMED, f"{len(layers)} layers, but {len(diff_ids)} diff ids in the config")
+            raise Refused(
+                Code.MALFORMED, f"{len(layers)} layers, but {len(diff_ids)} diff ids in the config"
+            )
         volumes = _volumes(config, limits)
         seen = _Seen(set(), frozenset(path for volume in volumes for path in _ways(volume)))
-        budget, room = limits.members, min(limits.unpacked_bytes, limits.expansion_free_bytes + limits.expansion * path.stat().st_size)
+        budget, room = (
+            limits.members,
+            min(
+                limits.unpacked_bytes,
+                limits.expansion_free_bytes + limits.expansion * path.stat().st_size,
+            ),
+        )
         unpacked_bytes = 0
         for name in layers:
-            entries, unpacked = _scan_layer(archive, _target(members, name), seen, replace(limits, unpacked_bytes=room), budget)
-            budget, room, unpacked_bytes = budget - entries, room - unpacked, unpacked_bytes + unpacked
+            entries, unpacked = _scan_layer(
+                archive, _target(members, name), seen, replace(limits, unpacked_bytes=room), budget
+            )
+            budget, room, unpacked_bytes = (
+                budget - entries,
+                room - unpacked,
+                unpacked_bytes + unpacked,
+            )
     for name in sorted(seen.paths & seen.folders):
         # Engines follow a link there, gVisor does not: the same job would have two results.
-        raise Refused(Code.UNSUPPORTED, f"image: Volumes: one lies at or below /{name[:200]}, which is no folder; name the folder itself")
-    info = _info(config, hashlib.sha256(config_bytes).hexdigest(), config_name, layers, diff_ids, seen.paths, volumes, limits)
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"image: Volumes: one lies at or below /{name[:200]}, which is no folder; name the folder itself",
+        )
+    info = _info(
+        config,
+        hashlib.sha256(config_bytes).hexdigest(),
+        config_name,
+        layers,
+        diff_ids,
+        seen.paths,
+        volumes,
+        limits,
+    )
     return replace(info, unpacked_bytes=unpacked_bytes)
 
 
@@ -125,11 +155,18 @@ def loadable(path: Path, info: ImageInfo) -> Iterator[bytes]:
         for name, layer in zip(names, info.layers, strict=True):
             yield from _emit(name, archive, _target(members, layer))
         body = json.dumps(manifest).encode()
-        yield _header("manifest.json", len(body)) + body + _padding(len(body)) + bytes(2 * tarfile.BLOCKSIZE)
+        yield (
+            _header("manifest.json", len(body))
+            + body
+            + _padding(len(body))
+            + bytes(2 * tarfile.BLOCKSIZE)
+        )
 
 
 @contextmanager
-def opened_layers(path: Path, info: ImageInfo, limits: ImageLimits | None = None) -> Iterator[list["Layer"]]:
+def opened_layers(
+    path: Path, info: ImageInfo, limits: ImageLimits | None = None
+) -> Iterator[list["Layer"]]:
     """The layers of a read archive, lowest first, for whoever unpacks them without an engine. Errors as in `read_archive`."""
     limits = limits or ImageLimits()
     with _open(path, limits) as archive:
@@ -220,17 +257,33 @@ def _open(path: Path, limits: ImageLimits) -> Iterator[tarfile.TarFile]:
     try:
         size = path.stat().st_size
         if size > limits.archive_bytes:
-            raise Refused(Code.OVERSIZE, f"archive has {size} bytes, at most {limits.archive_bytes}")
+            raise Refused(
+                Code.OVERSIZE, f"archive has {size} bytes, at most {limits.archive_bytes}"
+            )
         truncated = Refused(Code.MALFORMED, "image archive: truncated")
-        with path.open("rb") as file, tarfile.open(fileobj=_Bounded(file, size, truncated), mode="r:") as archive:
+        with (
+            path.open("rb") as file,
+            tarfile.open(fileobj=_Bounded(file, size, truncated), mode="r:") as archive,
+        ):
             yield archive
     except FileNotFoundError as error:
         raise Refused(Code.UNKNOWN, f"no image archive at {path.name}") from error
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, RecursionError, UnicodeError, ValueError, OverflowError) as error:
+    except (
+        tarfile.TarError,
+        EOFError,
+        zlib.error,
+        gzip.BadGzipFile,
+        RecursionError,
+        UnicodeError,
+        ValueError,
+        OverflowError,
+    ) as error:
         raise Refused(Code.MALFORMED, f"image archive: {error}") from error
 
 
-def _members(archive: tarfile.TarFile, limits: ImageLimits, where: str) -> dict[str, tarfile.TarInfo]:
+def _members(
+    archive: tarfile.TarFile, limits: ImageLimits, where: str
+) -> dict[str, tarfile.TarInfo]:
     """All members by clean name; duplicates would let two readers see two archives."""
     members: dict[str, tarfile.TarInfo] = {}
     for count, member in enumerate(archive):
@@ -266,7 +319,9 @@ def _target(members: dict[str, tarfile.TarInfo], name: str) -> tarfile.TarInfo:
     return member
 
 
-def _content(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], name: str, bytes_max: int) -> bytes:
+def _content(
+    archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], name: str, bytes_max: int
+) -> bytes:
     member = _target(members, name)
     if member.size > bytes_max:
         raise Refused(Code.OVERSIZE, f"{name}: {member.size} bytes, at most {bytes_max}")
@@ -300,7 +355,9 @@ def _object(value: object, where: str) -> dict[str, object]:
 def _texts(value: object, where: str) -> tuple[str, ...]:
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(isinstance(item, str) and _is_text(item) for item in value):
+    if not isinstance(value, list) or not all(
+        isinstance(item, str) and _is_text(item) for item in value
+    ):
         raise Refused(Code.MALFORMED, f"{where} is not a list of texts")
     return tuple(value)
 
@@ -312,10 +369,14 @@ def _is_text(text: str) -> bool:
         return False  # half of a character, which JSON can hold and no program can be given
 
 
-def _manifest(archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], limits: ImageLimits) -> dict[str, object]:
+def _manifest(
+    archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], limits: ImageLimits
+) -> dict[str, object]:
     if "manifest.json" not in members:
         raise Refused(Code.MALFORMED, "no manifest.json: not a `docker save` archive")
-    manifest = _json(_content(archive, members, "manifest.json", limits.config_bytes), "manifest.json")
+    manifest = _json(
+        _content(archive, members, "manifest.json", limits.config_bytes), "manifest.json"
+    )
     if not isinstance(manifest, list) or len(manifest) != 1:
         raise Refused(Code.MALFORMED, "manifest.json must describe exactly one image")
     return _object(manifest[0], "manifest.json")
@@ -341,7 +402,9 @@ class _Seen:
     folders: frozenset[str]
 
 
-def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: _Seen, limits: ImageLimits, budget: int) -> tuple[int, int]:
+def _scan_layer(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, seen: _Seen, limits: ImageLimits, budget: int
+) -> tuple[int, int]:
     """Checks every name and link of one layer, keeps `seen` up to date; its entries and unpacked bytes."""
     entries = 0
     with tarfile.open(fileobj=_plain_layer(archive, member, limits), mode="r:") as layer:
@@ -355,15 +418,22 @@ def _scan_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, seen: _Seen, 
         return entries, layer.offset
 
 
-def _plain_layer(archive: tarfile.TarFile, member: tarfile.TarInfo, limits: ImageLimits) -> IO[bytes]:
+def _plain_layer(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, limits: ImageLimits
+) -> IO[bytes]:
     source = archive.extractfile(member)
     assert source is not None, "_target lets only regular files through"
     magic = source.read(4)
     source.seek(0)
     if magic == _ZSTD_MAGIC:
-        raise Refused(Code.UNSUPPORTED, f"{member.name}: zstd layers are not supported; save the image uncompressed or with gzip")
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"{member.name}: zstd layers are not supported; save the image uncompressed or with gzip",
+        )
     plain: IO[bytes] = gzip.GzipFile(fileobj=source) if magic[:2] == _GZIP_MAGIC else source  # type: ignore[assignment]
-    too_large = Refused(Code.OVERSIZE, f"{member.name}: unpacks to more than {limits.unpacked_bytes} bytes")
+    too_large = Refused(
+        Code.OVERSIZE, f"{member.name}: unpacks to more than {limits.unpacked_bytes} bytes"
+    )
     return _Bounded(plain, limits.unpacked_bytes, too_large)  # type: ignore[return-value]
 
 
@@ -388,7 +458,9 @@ def _notice(entry: tarfile.TarInfo, known: _Seen) -> None:
         seen.difference_update([path for path in seen if path.startswith(f"{folder}/")])
     elif base.startswith(".wh."):
         gone = posixpath.join(folder, base[4:])
-        seen.difference_update([path for path in seen if path == gone or path.startswith(f"{gone}/")])
+        seen.difference_update(
+            [path for path in seen if path == gone or path.startswith(f"{gone}/")]
+        )
     elif not entry.isdir() and (name in _SHELL_PATHS | _ENV_PATHS or name in known.folders):
         seen.add(name)
     elif entry.isdir():
@@ -399,7 +471,10 @@ def _volumes(config: dict[str, object], limits: ImageLimits) -> tuple[str, ...]:
     inner = _object(config.get("config") or {}, "config")
     volumes = _texts(sorted(_object(inner.get("Volumes") or {}, "Volumes")), "Volumes")
     if len(volumes) > limits.volumes or any(len(path) > limits.path_bytes for path in volumes):
-        raise Refused(Code.OVERSIZE, f"{len(volumes)} volumes in the image, at most {limits.volumes} with {limits.path_bytes} characters")
+        raise Refused(
+            Code.OVERSIZE,
+            f"{len(volumes)} volumes in the image, at most {limits.volumes} with {limits.path_bytes} characters",
+        )
     return volumes
 
 
@@ -427,15 +502,27 @@ def _info(
     if len(env) > limits.env:
         raise Refused(Code.OVERSIZE, f"{len(env)} variables in the image, at most {limits.env}")
     started = [item for list_ in (env, *words) for item in list_]
-    if len(started) > limits.env + limits.words or sum(len(item.encode()) for item in started) > limits.words_bytes:
+    if (
+        len(started) > limits.env + limits.words
+        or sum(len(item.encode()) for item in started) > limits.words_bytes
+    ):
         most = f"at most {limits.words} words and, with its variables, {limits.words_bytes} bytes"
         raise Refused(Code.OVERSIZE, f"the image starts with more than a kernel may take: {most}")
     if config.get("os") != "linux":
         raise Refused(Code.UNSUPPORTED, "only Linux images run here")
     return ImageInfo(
-        config_digest=digest, architecture=str(config.get("architecture", "")), env=env,
-        entrypoint=words[0], command=words[1],
-        user=str(inner.get("User") or ""), working_dir=str(inner.get("WorkingDir") or ""),
-        labels=tuple(sorted((name, str(value)) for name, value in labels.items())), diff_ids=diff_ids, layers=layers,
-        config_name=config_name, has_shell=bool(seen & _SHELL_PATHS), has_env=bool(seen & _ENV_PATHS), volumes=volumes,
-    )  # fmt: skip
+        config_digest=digest,
+        architecture=str(config.get("architecture", "")),
+        env=env,
+        entrypoint=words[0],
+        command=words[1],
+        user=str(inner.get("User") or ""),
+        working_dir=str(inner.get("WorkingDir") or ""),
+        labels=tuple(sorted((name, str(value)) for name, value in labels.items())),
+        diff_ids=diff_ids,
+        layers=layers,
+        config_name=config_name,
+        has_shell=bool(seen & _SHELL_PATHS),
+        has_env=bool(seen & _ENV_PATHS),
+        volumes=volumes,
+    )

@@ -21,7 +21,15 @@ from nacl.exceptions import CryptoError
 from quorate_content.content_limits import Bounds
 from quorate_content.dag.car import read_exact_car, write_car
 from quorate_content.dag.cid import Cid, Codec, from_digest
-from quorate_content.dag.disk_tree import FILE_MODE, LocalBlocks, Nodes, TreeWriter, build_path, keep_nodes, remove_tree
+from quorate_content.dag.disk_tree import (
+    FILE_MODE,
+    LocalBlocks,
+    Nodes,
+    TreeWriter,
+    build_path,
+    keep_nodes,
+    remove_tree,
+)
 from quorate_content.dag.unixfs import V1_2025, FileBuilder
 from quorate_content.dag.walk import Block, NullSink, Sink, Walk
 from quorate_protocol.crypto.hashing import hash_tuple
@@ -45,7 +53,9 @@ def nonce(index: int, is_last: bool) -> bytes:
     return (2 * index + is_last).to_bytes(NONCE_BYTES, "big")
 
 
-def seal_directory(path: Path, salt: bytes, destination: Path, bounds: Bounds | None = None) -> tuple[Hash32, Cid, int]:
+def seal_directory(
+    path: Path, salt: bytes, destination: Path, bounds: Bounds | None = None
+) -> tuple[Hash32, Cid, int]:
     """Writes the sealed directory to the new file `destination`: (output digest, CID of the ciphertext, its bytes).
 
     Two passes over the directory; one that changes meanwhile is refused (MALFORMED), as are links and devices.
@@ -75,7 +85,13 @@ def seal_directory(path: Path, salt: bytes, destination: Path, bounds: Bounds | 
     return root.digest, builder.finish().cid, size
 
 
-def open_sealed(ciphertext: Path, salt: bytes, expected_output_digest: Hash32, destination: Path, bytes_max: int = 1 << 40) -> None:
+def open_sealed(
+    ciphertext: Path,
+    salt: bytes,
+    expected_output_digest: Hash32,
+    destination: Path,
+    bytes_max: int = 1 << 40,
+) -> None:
     """Restores the directory as the new folder `destination`; `Refused(DOES_NOT_OPEN)` unless every byte is as sealed.
 
     Nothing appears at `destination` before everything is verified. `Refused(OVERSIZE)` above `bytes_max` bytes of files.
@@ -93,7 +109,9 @@ def open_sealed(ciphertext: Path, salt: bytes, expected_output_digest: Hash32, d
         remove_tree(work)
 
 
-def check_sealed(ciphertext: Path, salt: bytes, expected_output_digest: Hash32, bytes_max: int = 1 << 40) -> None:
+def check_sealed(
+    ciphertext: Path, salt: bytes, expected_output_digest: Hash32, bytes_max: int = 1 << 40
+) -> None:
     """Like `open_sealed`, but keeps nothing: whether a reveal opens its ciphertext."""
     _open(ciphertext, salt, expected_output_digest, NullSink(), bytes_max)
 
@@ -141,9 +159,13 @@ class _Plaintext:
         if len(sealed) <= TAG_BYTES:
             raise Refused(Code.DOES_NOT_OPEN, f"chunk {self._index} is cut")
         try:
-            self._chunk = memoryview(_decrypt(sealed, None, nonce(self._index, not self._left), self._key))
+            self._chunk = memoryview(
+                _decrypt(sealed, None, nonce(self._index, not self._left), self._key)
+            )
         except CryptoError as error:
-            raise Refused(Code.DOES_NOT_OPEN, f"chunk {self._index} was not sealed so with this salt") from error
+            raise Refused(
+                Code.DOES_NOT_OPEN, f"chunk {self._index} was not sealed so with this salt"
+            ) from error
         self._index += 1
 
 

@@ -90,7 +90,13 @@ class StreamReader:
     Nothing of it holds itself (`run_coroutine_threadsafe` does): six kilobytes an upload would else wait for a walk over all objects.
     """
 
-    def __init__(self, stream: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop, stop: Stop, bytes_max: int) -> None:
+    def __init__(
+        self,
+        stream: AsyncIterator[bytes],
+        loop: asyncio.AbstractEventLoop,
+        stop: Stop,
+        bytes_max: int,
+    ) -> None:
         self._stream, self._loop, self._stop, self._left = stream, loop, stop, bytes_max
         self._bytes_max = bytes_max
         self._chunk = memoryview(b"")
@@ -128,7 +134,9 @@ class StreamReader:
             raise Stopped from error
         except TimeoutError as error:
             self._cancel()
-            raise Unavailable("the content did not arrive within its deadline", retry_after=10.0) from error
+            raise Unavailable(
+                "the content did not arrive within its deadline", retry_after=10.0
+            ) from error
         if chunk is None:
             self._is_over = True
             return b""

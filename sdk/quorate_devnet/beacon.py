@@ -60,7 +60,11 @@ class LocalBeacon:
 
     def info_form(self) -> dict[str, object]:
         """/info as drand writes it."""
-        facts = self.info.public_key + self.info.period.to_bytes(4, "big") + self.info.genesis_time.to_bytes(8, "big")
+        facts = (
+            self.info.public_key
+            + self.info.period.to_bytes(4, "big")
+            + self.info.genesis_time.to_bytes(8, "big")
+        )
         return {
             "public_key": self.info.public_key.hex(),
             "period": int(self.info.period),
@@ -73,11 +77,17 @@ class LocalBeacon:
 
     def _sign(self, number: Round) -> dict[str, object]:
         made = bls.beacon_round(self._secret, number)
-        return {"round": int(number), "randomness": made.randomness.hex(), "signature": made.signature.hex()}
+        return {
+            "round": int(number),
+            "randomness": made.randomness.hex(),
+            "signature": made.signature.hex(),
+        }
 
 
 @contextlib.asynccontextmanager
-async def running_beacon(config: BeaconConfig, clock: Callable[[], float] = time.time) -> AsyncIterator[str]:
+async def running_beacon(
+    config: BeaconConfig, clock: Callable[[], float] = time.time
+) -> AsyncIterator[str]:
     """Serves a beacon until the context ends; gives its URL."""
     runner = web.AppRunner(_application(LocalBeacon(config, clock)), access_log=None)
     await runner.setup()
@@ -96,7 +106,11 @@ def _application(beacon: LocalBeacon) -> web.Application:
         wanted = request.match_info["round"]
         number = beacon.latest() if wanted == "latest" else Round(int(wanted))
         form = beacon.form(number)
-        return web.json_response({"error": "no such round yet"}, status=404) if form is None else web.json_response(form)
+        return (
+            web.json_response({"error": "no such round yet"}, status=404)
+            if form is None
+            else web.json_response(form)
+        )
 
     application = web.Application(client_max_size=1024)
     application.router.add_get("/info", info)
@@ -110,7 +124,14 @@ async def _run(config: BeaconConfig, ready_file: Path | None) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with running_beacon(config) as url:
         info = LocalBeacon(config).info_form()
-        write_ready(ready_file, {"url": url, "public_key": str(info["public_key"]), "info": json.dumps(info, sort_keys=True)})
+        write_ready(
+            ready_file,
+            {
+                "url": url,
+                "public_key": str(info["public_key"]),
+                "info": json.dumps(info, sort_keys=True),
+            },
+        )
         await stop.wait()
 
 
@@ -123,20 +144,32 @@ def _kept_seed(path: Path) -> bytes:
 
 def main() -> None:
     """Reads the flags and runs."""
-    parser = argparse.ArgumentParser(prog="python -m quorate_devnet.beacon", description="A drand-format beacon for development.")
+    parser = argparse.ArgumentParser(
+        prog="python -m quorate_devnet.beacon", description="A drand-format beacon for development."
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8546, help="0 picks a free one")
     seed = parser.add_mutually_exclusive_group(required=True)
     seed.add_argument("--seed", type=bytes.fromhex, help="at least 16 bytes of hex")
-    seed.add_argument("--seed-file", type=Path, help="hex as well; made where it is not there, and the same rounds come after a restart")
+    seed.add_argument(
+        "--seed-file",
+        type=Path,
+        help="hex as well; made where it is not there, and the same rounds come after a restart",
+    )
     parser.add_argument("--genesis", type=int, default=GENESIS, help="unix seconds of round 1")
     parser.add_argument("--period", type=int, default=2, help="seconds between rounds")
-    parser.add_argument("--ready-file", type=Path, help='written as {"url": ..., "public_key": ...} once the beacon answers')
+    parser.add_argument(
+        "--ready-file",
+        type=Path,
+        help='written as {"url": ..., "public_key": ...} once the beacon answers',
+    )
     options = parser.parse_args()
     options.seed = options.seed or _kept_seed(options.seed_file)
     if len(options.seed) < 16 or options.period < 1:
         parser.error("the seed has at least 16 bytes and the period at least one second")
-    config = BeaconConfig(options.seed, options.genesis, Seconds(options.period), options.host, options.port)
+    config = BeaconConfig(
+        options.seed, options.genesis, Seconds(options.period), options.host, options.port
+    )
     asyncio.run(_run(config, options.ready_file))
 
 

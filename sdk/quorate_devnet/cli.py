@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from quorate_devnet.config import DevnetConfig
     from quorate_devnet.devnet import Devnet
 
-app = typer.Typer(help="A whole market on this machine: for trying it, and for tests.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    help="A whole market on this machine: for trying it, and for tests.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 DEFAULT_FOLDER = Path("devnet")
 MARKER_NAME = "devnet.json"
 EXIT_FAILED = 1
@@ -24,8 +28,19 @@ EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 4
 
 Kind = TypeVar("Kind", bound=StrEnum)
-Folder = Annotated[Path, typer.Option("--dir", help="Folder of the devnet; devnet.json stands in it once everything is up.")]
-Executor = Annotated[str, typer.Option("--executor", help="auto, docker (runc), docker-runsc (gVisor), bwrap, process, or noop (up only)")]
+Folder = Annotated[
+    Path,
+    typer.Option(
+        "--dir", help="Folder of the devnet; devnet.json stands in it once everything is up."
+    ),
+]
+Executor = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        help="auto, docker (runc), docker-runsc (gVisor), bwrap, process, or noop (up only)",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="The last line on stdout is one JSON object.")]
 
 
@@ -37,9 +52,16 @@ def up(
     clients: Annotated[int, typer.Option(help="How many funded client profiles.")] = 2,
     executor: Executor = "auto",
     chain: Annotated[str, typer.Option(help="own, or anvil when it is on PATH.")] = "own",
-    colluding: Annotated[bool, typer.Option("--colluding", help="All liars tell the same lie.")] = False,
-    default_ports: Annotated[bool, typer.Option("--default-ports", help="Chain 8545, beacon 8546, coordinator 7700.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return once it is up; `quorate devnet down` ends it.")] = False,
+    colluding: Annotated[
+        bool, typer.Option("--colluding", help="All liars tell the same lie.")
+    ] = False,
+    default_ports: Annotated[
+        bool, typer.Option("--default-ports", help="Chain 8545, beacon 8546, coordinator 7700.")
+    ] = False,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", "-d", help="Return once it is up; `quorate devnet down` ends it."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start everything and serve until Ctrl-C, which ends all of it."""
@@ -47,16 +69,35 @@ def up(
 
     try:
         config = DevnetConfig(
-            folder.resolve(), providers, liars, clients, executor=_one_of(ExecutorChoice, executor, "--executor"),
-            chain=_one_of(ChainKind, chain, "--chain"), is_colluding=colluding,
+            folder.resolve(),
+            providers,
+            liars,
+            clients,
+            executor=_one_of(ExecutorChoice, executor, "--executor"),
+            chain=_one_of(ChainKind, chain, "--chain"),
+            is_colluding=colluding,
             has_default_ports=default_ports,
-        )  # fmt: skip
+        )
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
     if config.chain is ChainKind.ANVIL and shutil.which("anvil") is None:
-        raise _fail("--chain anvil: anvil is not on PATH; install Foundry, or leave --chain away for the devnet's own", EXIT_UNAVAILABLE)
+        raise _fail(
+            "--chain anvil: anvil is not on PATH; install Foundry, or leave --chain away for the devnet's own",
+            EXIT_UNAVAILABLE,
+        )
     if detach:
-        words = ["--providers", str(providers), "--liars", str(liars), "--clients", str(clients), "--executor", executor, "--chain", chain]
+        words = [
+            "--providers",
+            str(providers),
+            "--liars",
+            str(liars),
+            "--clients",
+            str(clients),
+            "--executor",
+            executor,
+            "--chain",
+            chain,
+        ]
         words += ["--colluding"] * colluding + ["--default-ports"] * default_ports
         raise typer.Exit(_start_detached([*words, "--dir", str(config.folder)], folder, as_json))
     raise typer.Exit(_until_interrupted(config, as_json))
@@ -78,8 +119,13 @@ def down(folder: Folder = DEFAULT_FOLDER) -> None:
 @app.command()
 def demo(
     executor: Executor = "auto",
-    out: Annotated[Path, typer.Option("--out", help="Where render.png and receipt.json go.")] = Path("demo-out"),
-    folder: Annotated[Path | None, typer.Option("--dir", help="Keep the devnet's files here; default a temporary folder.")] = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="Where render.png and receipt.json go.")
+    ] = Path("demo-out"),
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Keep the devnet's files here; default a temporary folder."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """The main job: a picture and a price, a liar caught, judged and slashed, everybody else paid."""
@@ -92,9 +138,15 @@ def demo(
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
     if choice is ExecutorChoice.NOOP:
-        raise _fail("the demo computes something; use --executor docker, bwrap or process", EXIT_USAGE)
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))  # ends like Ctrl-C: nothing is left behind
-    raise typer.Exit(run_demo(DemoOptions(out, choice, as_json, folder.resolve() if folder else None)))
+        raise _fail(
+            "the demo computes something; use --executor docker, bwrap or process", EXIT_USAGE
+        )
+    signal.signal(
+        signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT)
+    )  # ends like Ctrl-C: nothing is left behind
+    raise typer.Exit(
+        run_demo(DemoOptions(out, choice, as_json, folder.resolve() if folder else None))
+    )
 
 
 @app.command()
@@ -110,9 +162,20 @@ def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
 
 @app.command()
 def deploy(
-    chain_url: Annotated[str, typer.Option("--chain-url", help="A devnet chain whose development accounts hold coins.")],
-    beacon_url: Annotated[str, typer.Option("--beacon-url", help="The beacon that the contracts will know.")],
-    out: Annotated[Path, typer.Option("--out", help="Where devnet.json goes; kept when it is there and the chain knows its contracts.")],
+    chain_url: Annotated[
+        str,
+        typer.Option("--chain-url", help="A devnet chain whose development accounts hold coins."),
+    ],
+    beacon_url: Annotated[
+        str, typer.Option("--beacon-url", help="The beacon that the contracts will know.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            help="Where devnet.json goes; kept when it is there and the chain knows its contracts.",
+        ),
+    ],
 ) -> None:
     """The contracts alone, for a market whose parts run elsewhere: containers, several machines."""
     from quorate_devnet.setup.deployment_file import deploy_once
@@ -127,7 +190,12 @@ def deploy(
 
 @app.command()
 def fund(
-    accounts: Annotated[list[str], typer.Argument(help="Addresses (0x...), or the folders of a provider, coordinator or client.")],
+    accounts: Annotated[
+        list[str],
+        typer.Argument(
+            help="Addresses (0x...), or the folders of a provider, coordinator or client."
+        ),
+    ],
     usd: Annotated[int, typer.Option(help="Test dollars for each.", min=0, max=1_000_000)] = 2_000,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
@@ -143,7 +211,11 @@ def fund(
         raise _fail(str(error), EXIT_UNAVAILABLE) from error
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
-    for line in [json.dumps({"funded": funded, "usd": usd})] if as_json else [f"{item}: {usd} USD and coins for gas" for item in funded]:
+    for line in (
+        [json.dumps({"funded": funded, "usd": usd})]
+        if as_json
+        else [f"{item}: {usd} USD and coins for gas" for item in funded]
+    ):
         typer.echo(line)
 
 
@@ -162,7 +234,9 @@ def _facts(folder: Path) -> dict[str, Any]:
         facts: dict[str, Any] = json.loads((folder / MARKER).read_text())
     except (OSError, ValueError) as error:
         remedy = f"start one: quorate devnet up --dir {shlex.quote(str(folder))}"
-        raise _fail(f"no devnet is up in {folder} ({_reason(error)}); {remedy}", EXIT_UNAVAILABLE) from error
+        raise _fail(
+            f"no devnet is up in {folder} ({_reason(error)}); {remedy}", EXIT_UNAVAILABLE
+        ) from error
     return facts
 
 
@@ -181,7 +255,11 @@ def _start_detached(words: list[str], folder: Path, as_json: bool) -> int:
     if ended:
         return ended
     facts = _facts(folder)
-    for line in [json.dumps(facts, sort_keys=True)] if as_json else [*_lines(facts, folder), f"{_down(folder)} ends all of it"]:
+    for line in (
+        [json.dumps(facts, sort_keys=True)]
+        if as_json
+        else [*_lines(facts, folder), f"{_down(folder)} ends all of it"]
+    ):
         typer.echo(line)
     return 0
 
@@ -214,12 +292,17 @@ async def _serve(config: "DevnetConfig", as_json: bool) -> int:
             is_up = True
             _show(devnet, as_json)
             ended = await devnet.family.one_ended()
-            typer.echo(f"devnet: {ended.name} ended with status {ended.process.returncode}:\n{ended.tail()}", err=True)
+            typer.echo(
+                f"devnet: {ended.name} ended with status {ended.process.returncode}:\n{ended.tail()}",
+                err=True,
+            )
             return EXIT_FAILED
     except asyncio.CancelledError:
         # Not raised again: a signal asked for it. Whoever waits for a devnet has to hear that there never was one.
         if not is_up:
-            typer.echo("devnet: interrupted before it was up; what had been started has ended", err=True)
+            typer.echo(
+                "devnet: interrupted before it was up; what had been started has ended", err=True
+            )
         return 0 if is_up else EXIT_FAILED
 
 
@@ -230,7 +313,10 @@ def _show(devnet: "Devnet", as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(facts, sort_keys=True))
         return
-    for line in (*_lines(facts, devnet.config.folder), f"up in {devnet.seconds:.1f} s; Ctrl-C ends all of it"):
+    for line in (
+        *_lines(facts, devnet.config.folder),
+        f"up in {devnet.seconds:.1f} s; Ctrl-C ends all of it",
+    ):
         typer.echo(line)
 
 
@@ -247,7 +333,9 @@ def _lines(facts: dict[str, Any], folder: Path) -> list[str]:
 
 
 def _down(folder: Path) -> str:
-    return "quorate devnet down" + ("" if folder == DEFAULT_FOLDER else f" --dir {shlex.quote(str(folder))}")
+    return "quorate devnet down" + (
+        "" if folder == DEFAULT_FOLDER else f" --dir {shlex.quote(str(folder))}"
+    )
 
 
 def _fail(message: str, status: int) -> typer.Exit:

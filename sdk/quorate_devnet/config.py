@@ -51,7 +51,9 @@ class ExecutorChoice(StrEnum):
 
     def kind(self) -> ExecutorKind:
         """What the provider daemons are told."""
-        return ExecutorKind.DOCKER_RUNC if self is ExecutorChoice.DOCKER else ExecutorKind(self.value)
+        return (
+            ExecutorKind.DOCKER_RUNC if self is ExecutorChoice.DOCKER else ExecutorKind(self.value)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +70,28 @@ class DevnetConfig:
     chain: ChainKind = ChainKind.OWN
     is_colluding: bool = False
     noop_milliseconds: int = 0
-    has_default_ports: bool = False  # chain 8545, beacon 8546, coordinator 7700 instead of free ones
+    has_default_ports: bool = (
+        False  # chain 8545, beacon 8546, coordinator 7700 instead of free ones
+    )
     claims_for_all: bool = True  # whether the coordinator claims for its providers
     declined_keep_seconds: int = 600  # how long a provider remembers what it declined
-    crash_folder: Path | None = None  # tests: a file `provider-0` there says at which crash point that child dies
+    crash_folder: Path | None = (
+        None  # tests: a file `provider-0` there says at which crash point that child dies
+    )
 
     def __post_init__(self) -> None:
         """ValueError names what cannot be."""
         if not 1 <= self.providers <= PROVIDERS_MAX or not 1 <= self.clients <= CLIENTS_MAX:
-            raise ValueError(f"1 to {PROVIDERS_MAX} providers and 1 to {CLIENTS_MAX} clients, please")
-        if not 0 <= self.liars <= self.providers or not 1 <= min(self.slots, self.liar_slots) <= max(self.slots, self.liar_slots) <= 16:
-            raise ValueError("there are at most as many liars as providers, and 1 to 16 run slots each")
+            raise ValueError(
+                f"1 to {PROVIDERS_MAX} providers and 1 to {CLIENTS_MAX} clients, please"
+            )
+        if (
+            not 0 <= self.liars <= self.providers
+            or not 1 <= min(self.slots, self.liar_slots) <= max(self.slots, self.liar_slots) <= 16
+        ):
+            raise ValueError(
+                "there are at most as many liars as providers, and 1 to 16 run slots each"
+            )
 
     def arming(self, name: str) -> dict[str, str]:
         """Environment of the coordinator or a provider: where it looks for the crash point that is meant for it alone."""
@@ -131,10 +144,16 @@ def clear_folder(folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     held = sorted(path.name for path in folder.iterdir())
-    strangers = [name for name in held if not name.startswith(OURS)] or ([] if _is_devnets(folder) else held)
+    strangers = [name for name in held if not name.startswith(OURS)] or (
+        [] if _is_devnets(folder) else held
+    )
     if strangers:
-        raise ValueError(f"{folder} holds {strangers[0]!r}, which no devnet wrote; name another folder with --dir")
-    for path in sorted(folder.iterdir(), key=lambda path: path.name in (MARKER, PASSWORD)):  # what tells whose it is goes last
+        raise ValueError(
+            f"{folder} holds {strangers[0]!r}, which no devnet wrote; name another folder with --dir"
+        )
+    for path in sorted(
+        folder.iterdir(), key=lambda path: path.name in (MARKER, PASSWORD)
+    ):  # what tells whose it is goes last
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

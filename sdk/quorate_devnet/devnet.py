@@ -23,7 +23,16 @@ from quorate_coordinator import coordinator_keys
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.evm_chain import CHAIN_ID
-from quorate_devnet.config import BONDS, CLIENT_DEPOSIT, MARKER, PASSPHRASE, ChainKind, DevnetConfig, ExecutorChoice, clear_folder
+from quorate_devnet.config import (
+    BONDS,
+    CLIENT_DEPOSIT,
+    MARKER,
+    PASSPHRASE,
+    ChainKind,
+    DevnetConfig,
+    ExecutorChoice,
+    clear_folder,
+)
 from quorate_devnet.ports import Lock, free_port, write_devnet_file
 from quorate_devnet.processes import process_settings
 from quorate_devnet.processes.children import Family
@@ -45,7 +54,9 @@ from quorate_runtime.keys.crypto import new_secret
 from quorate_runtime.keys.keystore import Keystore
 from quorate_runtime.process.crash_points import crash_point
 
-READY_SECONDS = 90.0  # a child that ends is noticed at once; this is for one that hangs, or a very busy machine
+READY_SECONDS = (
+    90.0  # a child that ends is noticed at once; this is for one that hangs, or a very busy machine
+)
 OFFERS_POLL_SECONDS = 0.1
 
 Notice = Callable[[str], None]
@@ -86,11 +97,15 @@ class Devnet:
 
 
 @contextlib.asynccontextmanager
-async def running(config: DevnetConfig, notice: Notice = lambda sentence: None) -> AsyncIterator[Devnet]:
+async def running(
+    config: DevnetConfig, notice: Notice = lambda sentence: None
+) -> AsyncIterator[Devnet]:
     """A devnet for as long as the block lasts. Unavailable says which part did not start, with the end of its log."""
     with Lock(config.folder):
         clear_folder(config.folder)
-        write_private(config.password_file, PASSPHRASE + "\n")  # first of all: it is how the next devnet knows the folder
+        write_private(
+            config.password_file, PASSPHRASE + "\n"
+        )  # first of all: it is how the next devnet knows the folder
         family = Family(config.folder / "logs")
         family.open()
         try:
@@ -101,8 +116,14 @@ async def running(config: DevnetConfig, notice: Notice = lambda sentence: None) 
 
 
 def _start_role(family: Family, config: DevnetConfig, name: str) -> None:
-    module = "quorate_devnet.processes.run_coordinator" if name == "coordinator" else "quorate_devnet.processes.run_provider"
-    family.start(name, module, [str(config.folder / "ready" / f"{name}.settings")], config.arming(name))
+    module = (
+        "quorate_devnet.processes.run_coordinator"
+        if name == "coordinator"
+        else "quorate_devnet.processes.run_provider"
+    )
+    family.start(
+        name, module, [str(config.folder / "ready" / f"{name}.settings")], config.arming(name)
+    )
 
 
 @dataclass(slots=True)
@@ -134,9 +155,15 @@ class _Start:
         crash_point("devnet.after-genesis")
         self.notice("contracts deployed, everybody registered and funded")
         told = process_settings.CoordinatorSettings(
-            str(config.coordinator_home), str(config.password_file), deployment, chain["url"], beacon["url"], port,
-            str(ready / "coordinator.json"), config.claims_for_all,
-        )  # fmt: skip
+            str(config.coordinator_home),
+            str(config.password_file),
+            deployment,
+            chain["url"],
+            beacon["url"],
+            port,
+            str(ready / "coordinator.json"),
+            config.claims_for_all,
+        )
         crash_point("devnet.before-settings")
         process_settings.write(ready / "coordinator.settings", told)
         crash_point("devnet.after-settings")
@@ -145,9 +172,18 @@ class _Start:
         self._tell_providers(served["url"], chain["url"], executor, providers)
         await self._offers(served["url"])
         devnet = Devnet(
-            config, self.family, executor, deployment, chain["url"], beacon["url"], served["url"], coordinator.account.address,
-            tuple(keys.account for keys in providers), profiles, time.monotonic() - self.began,
-        )  # fmt: skip
+            config,
+            self.family,
+            executor,
+            deployment,
+            chain["url"],
+            beacon["url"],
+            served["url"],
+            coordinator.account.address,
+            tuple(keys.account for keys in providers),
+            profiles,
+            time.monotonic() - self.began,
+        )
         crash_point("devnet.before-marker")
         write_devnet_file(devnet_facts(devnet), config)
         crash_point("devnet.after-marker")
@@ -155,11 +191,27 @@ class _Start:
 
     def _start_children(self) -> None:
         config, ready = self.config, self.config.folder / "ready"
-        kind = "quorate_devnet.chain" if config.chain is ChainKind.OWN else "quorate_devnet.processes.run_anvil"
+        kind = (
+            "quorate_devnet.chain"
+            if config.chain is ChainKind.OWN
+            else "quorate_devnet.processes.run_anvil"
+        )
         chain_port, beacon_port, _ = config.ports()
         control = ["--test-control"] if config.crash_folder else []
-        self.family.start("chain", kind, ["--port", str(chain_port), "--ready-file", str(ready / "chain.json"), *control])
-        beacon = ["--port", str(beacon_port), "--seed", os.urandom(32).hex(), "--genesis", str(int(time.time()) - 60), "--ready-file"]
+        self.family.start(
+            "chain",
+            kind,
+            ["--port", str(chain_port), "--ready-file", str(ready / "chain.json"), *control],
+        )
+        beacon = [
+            "--port",
+            str(beacon_port),
+            "--seed",
+            os.urandom(32).hex(),
+            "--genesis",
+            str(int(time.time()) - 60),
+            "--ready-file",
+        ]
         self.family.start("beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")])
         for name in ("coordinator", *(f"provider-{index}" for index in range(config.providers))):
             _start_role(self.family, config, name)
@@ -168,13 +220,17 @@ class _Start:
         for index in range(self.config.providers):
             home = self.config.provider_home(index)
             if executor.is_engine:
-                self.family.tell({"containers": f"{self.config.label()}-{index}", "home": str(home / "docker")})
+                self.family.tell(
+                    {"containers": f"{self.config.label()}-{index}", "home": str(home / "docker")}
+                )
             elif executor is ExecutorChoice.PROCESS:
                 self.family.tell({"processes": str(home / "process")})
             elif executor is ExecutorChoice.BWRAP:
                 self.family.tell({"processes": str(home / "bwrap")})
 
-    def _keys(self, coordinator_url: str) -> tuple[CoordinatorKeys, tuple[ProviderKeys, ...], tuple[Profile, ...]]:
+    def _keys(
+        self, coordinator_url: str
+    ) -> tuple[CoordinatorKeys, tuple[ProviderKeys, ...], tuple[Profile, ...]]:
         config = self.config
         keystore = Keystore.at(config.coordinator_home / "keys", PASSPHRASE, DEVNET)
         keystore.create_account("account", Hash32(dev_account(genesis.ACCOUNT)))
@@ -185,52 +241,89 @@ class _Start:
             keystore = Keystore.at(config.provider_home(index) / "keys", PASSPHRASE, DEVNET)
             providers.append(provider_keys.create(keystore, None, genesis.payout_address(index)))
         homes = [config.client_home(index) for index in range(config.clients)]
-        profiles = tuple(create_profile(home, coordinator_url, PASSPHRASE, DEVNET.name) for home in homes)
+        profiles = tuple(
+            create_profile(home, coordinator_url, PASSPHRASE, DEVNET.name) for home in homes
+        )
         return coordinator, tuple(providers), profiles
 
     async def _genesis(
-        self, chain_url: str, beacon: dict[str, str], coordinator: CoordinatorKeys, providers: tuple[ProviderKeys, ...],
+        self,
+        chain_url: str,
+        beacon: dict[str, str],
+        coordinator: CoordinatorKeys,
+        providers: tuple[ProviderKeys, ...],
         profiles: tuple[Profile, ...],
-    ) -> Deployment:  # fmt: skip
+    ) -> Deployment:
         config, host_class = self.config, detect_cpu_class().id()
         info = json.loads(beacon["info"])
         agreed = BeaconInfo(bytes.fromhex(info["public_key"]), info["period"], info["genesis_time"])
         newcomers = [
             Newcomer(
-                signer_of(keys), keys.operator.address, keys.payout, keys.peer_public, keys.box_public, config.host(index), host_class,
+                signer_of(keys),
+                keys.operator.address,
+                keys.payout,
+                keys.peer_public,
+                keys.box_public,
+                config.host(index),
+                host_class,
                 config.slots_of(index),
             )
             for index, keys in enumerate(providers)
-        ]  # fmt: skip
+        ]
         funds = Funds(
-            coordinator.account, coordinator.statement.address, coordinator.posting, BONDS,
-            [profile.account for profile in profiles], CLIENT_DEPOSIT,
-        )  # fmt: skip
+            coordinator.account,
+            coordinator.statement.address,
+            coordinator.posting,
+            BONDS,
+            [profile.account for profile in profiles],
+            CLIENT_DEPOSIT,
+        )
         async with aiohttp.ClientSession() as session:
             client = ChainClient(Rpc(chain_url, session))
             deployment = await genesis.begin(client, CHAIN_ID, agreed, newcomers, funds)
             self.begun_at = (await client.head()).number
             return deployment
 
-    def _tell_providers(self, coordinator_url: str, chain_url: str, executor: ExecutorChoice, providers: tuple[ProviderKeys, ...]) -> None:
+    def _tell_providers(
+        self,
+        coordinator_url: str,
+        chain_url: str,
+        executor: ExecutorChoice,
+        providers: tuple[ProviderKeys, ...],
+    ) -> None:
         config, ready = self.config, self.config.folder / "ready"
         together = new_secret()
         for index, keys in enumerate(providers):
-            lie_key = (together if config.is_colluding else new_secret()) if index < config.liars else b""
+            lie_key = (
+                (together if config.is_colluding else new_secret()) if index < config.liars else b""
+            )
             told = process_settings.ProviderSettings(
-                home=str(config.provider_home(index)), password_file=str(config.password_file), coordinator_url=coordinator_url,
-                chain_url=chain_url, executor=executor.kind().value, label=f"{config.label()}-{index}", host=config.host(index),
-                port=free_port(config.host(index)), slots=config.slots_of(index), price=config.price(index), payout=keys.payout,
-                noop_milliseconds=config.noop_milliseconds, stop_on_exit=True, lie_key=lie_key,
-                ready_file=str(ready / f"provider-{index}.json"), declined_keep_seconds=config.declined_keep_seconds,
-            )  # fmt: skip
+                home=str(config.provider_home(index)),
+                password_file=str(config.password_file),
+                coordinator_url=coordinator_url,
+                chain_url=chain_url,
+                executor=executor.kind().value,
+                label=f"{config.label()}-{index}",
+                host=config.host(index),
+                port=free_port(config.host(index)),
+                slots=config.slots_of(index),
+                price=config.price(index),
+                payout=keys.payout,
+                noop_milliseconds=config.noop_milliseconds,
+                stop_on_exit=True,
+                lie_key=lie_key,
+                ready_file=str(ready / f"provider-{index}.json"),
+                declined_keep_seconds=config.declined_keep_seconds,
+            )
             process_settings.write(ready / f"provider-{index}.settings", told)
 
     async def _offers(self, coordinator_url: str) -> None:
         """Until the coordinator lists a live offer of every provider, and has seen a block in which their slots are active."""
         ready, wanted = self.config.folder / "ready", self.config.providers
         names = [f"provider-{index}" for index in range(wanted)]
-        await asyncio.gather(*(self.family.ready(name, ready / f"{name}.json", READY_SECONDS) for name in names))
+        await asyncio.gather(
+            *(self.family.ready(name, ready / f"{name}.json", READY_SECONDS) for name in names)
+        )
         limit = time.monotonic() + READY_SECONDS
         async with aiohttp.ClientSession() as session:
             while time.monotonic() < limit:
@@ -238,10 +331,15 @@ class _Start:
                     offers = (await response.json())["offers"]
                 async with session.get(f"{coordinator_url}/v1/health") as response:
                     block = (await response.json())["block"]
-                if sum(1 for offer in offers if offer["isAlive"]) >= wanted and block > self.begun_at:
+                if (
+                    sum(1 for offer in offers if offer["isAlive"]) >= wanted
+                    and block > self.begun_at
+                ):
                     return
                 await asyncio.sleep(OFFERS_POLL_SECONDS)
-        raise Unavailable(f"not all of {wanted} providers are on offer; see {self.config.folder / 'logs'}")
+        raise Unavailable(
+            f"not all of {wanted} providers are on offer; see {self.config.folder / 'logs'}"
+        )
 
 
 def signer_of(keys: ProviderKeys) -> Signer:
@@ -257,7 +355,9 @@ def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
         if not problem:
             return choice if choice.is_engine else ExecutorChoice.DOCKER
         if choice.is_engine:
-            remedy = "start one (systemctl start docker), or use --executor bwrap or --executor process"
+            remedy = (
+                "start one (systemctl start docker), or use --executor bwrap or --executor process"
+            )
             raise Unavailable(f"no container engine answers ({problem}); {remedy}")
     if choice in (ExecutorChoice.AUTO, ExecutorChoice.BWRAP):
         try:
@@ -275,22 +375,28 @@ def devnet_facts(devnet: Devnet) -> dict[str, object]:
     """What `devnet.json` says. Paths are relative to it."""
     config = devnet.config
     return {
-        "chainUrl": devnet.chain_url, "beaconUrl": devnet.beacon_url, "deployment": canonical.to_json(devnet.deployment),
+        "chainUrl": devnet.chain_url,
+        "beaconUrl": devnet.beacon_url,
+        "deployment": canonical.to_json(devnet.deployment),
         "coordinator": {"url": devnet.coordinator_url, "account": "0x" + devnet.coordinator.hex()},
-        "executor": devnet.executor.value, "pid": os.getpid(),
+        "executor": devnet.executor.value,
+        "pid": os.getpid(),
         "providers": [
             {
-                "name": f"provider-{index}", "account": "0x" + account.hex(), "home": config.provider_home(index).name,
+                "name": f"provider-{index}",
+                "account": "0x" + account.hex(),
+                "home": config.provider_home(index).name,
                 "isLiar": index < config.liars,
             }
             for index, account in enumerate(devnet.providers)
         ],
         "clients": [
             {
-                "name": f"client-{index}", "account": "0x" + profile.account.address.hex(), "home": config.client_home(index).name,
+                "name": f"client-{index}",
+                "account": "0x" + profile.account.address.hex(),
+                "home": config.client_home(index).name,
                 "passwordFile": config.password_file.name,
             }
             for index, profile in enumerate(devnet.profiles)
         ],
-    }  # fmt: skip
-
+    }

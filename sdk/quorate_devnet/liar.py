@@ -89,7 +89,9 @@ def _other_figure(digits: str, key: bytes) -> str:
     """A number of as many digits, a few per cent off."""
     value = int(digits)
     share = 1 + hashlib.sha256(key + digits.encode()).digest()[0] % 7
-    return str(max(value - max(1, value * share // 100), 10 ** (len(digits) - 1))).zfill(len(digits))
+    return str(max(value - max(1, value * share // 100), 10 ** (len(digits) - 1))).zfill(
+        len(digits)
+    )
 
 
 def _other_bytes(data: bytes, key: bytes) -> bytes:
@@ -98,5 +100,8 @@ def _other_bytes(data: bytes, key: bytes) -> bytes:
         return key[:1] or b"\0"
     step = 3 + hashlib.sha256(key).digest()[1] % 13
     start = max(0, (len(data) - CHANGED_BYTES) // 2)
-    band = bytes(byte + step if byte + step < 256 else byte - step for byte in data[start : start + CHANGED_BYTES])
+    band = bytes(
+        byte + step if byte + step < 256 else byte - step
+        for byte in data[start : start + CHANGED_BYTES]
+    )
     return data[:start] + band + data[start + len(band) :]

@@ -19,6 +19,12 @@ async def local_market(
     Starting takes some seconds: share one among tests. ValueError for options that make no sense, Unavailable when it does not start.
     """
     with tempfile.TemporaryDirectory(prefix="quorate-local-") as temporary:
-        config = DevnetConfig(folder or Path(temporary) / "devnet", providers, liars, clients=1, executor=ExecutorChoice(executor))
+        config = DevnetConfig(
+            folder or Path(temporary) / "devnet",
+            providers,
+            liars,
+            clients=1,
+            executor=ExecutorChoice(executor),
+        )
         async with running(config) as devnet, Market(devnet.profiles[0]) as market:
             yield market

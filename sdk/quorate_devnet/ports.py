@@ -31,7 +31,12 @@ class Lock:
             raise ValueError(f"another devnet runs in {self._folder}; {remedy}") from error
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Gives it back."""
         os.close(self._handle)
 

@@ -34,11 +34,24 @@ def cid_parts(text: str, field: str = "cid") -> tuple[int, Hash32]:
 def _parts(text: str, field: str) -> tuple[int, Hash32]:
     """Kept, because many jobs name one image."""
     try:
-        raw = b32decode(text[1:].upper() + "=" * (-len(text[1:]) % 8)) if len(text) == _TEXT_LENGTH and text[0] == "b" else b""
+        raw = (
+            b32decode(text[1:].upper() + "=" * (-len(text[1:]) % 8))
+            if len(text) == _TEXT_LENGTH and text[0] == "b"
+            else b""
+        )
     except ValueError as error:
         raise Refused(Code.MALFORMED, f"{field}: {text[:80]!r} is not base32") from error
-    if len(raw) != 36 or raw[0] != 1 or raw[1] not in (RAW, DAG_PB) or raw[2:4] != _SHA2_256 or cid_text(raw[1], Hash32(raw[4:])) != text:
-        raise Refused(Code.MALFORMED, f"{field}: {text[:80]!r} is not a CIDv1 (base32, sha2-256, raw or dag-pb)")
+    if (
+        len(raw) != 36
+        or raw[0] != 1
+        or raw[1] not in (RAW, DAG_PB)
+        or raw[2:4] != _SHA2_256
+        or cid_text(raw[1], Hash32(raw[4:])) != text
+    ):
+        raise Refused(
+            Code.MALFORMED,
+            f"{field}: {text[:80]!r} is not a CIDv1 (base32, sha2-256, raw or dag-pb)",
+        )
     return raw[1], Hash32(raw[4:])
 
 

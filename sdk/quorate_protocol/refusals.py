@@ -59,7 +59,9 @@ MEANINGS: dict[Code, Meaning] = {
     Code.OVERSIZE: Meaning(413, "", "The message is larger than allowed."),
     Code.BAD_SIGNATURE: Meaning(401, "signature", "The signature does not verify."),
     Code.WRONG_SIGNER: Meaning(403, "signer", "The key that signed may not sign this."),
-    Code.WRONG_CHAIN: Meaning(400, "domain", "The signature was made for another chain or deployment."),
+    Code.WRONG_CHAIN: Meaning(
+        400, "domain", "The signature was made for another chain or deployment."
+    ),
     Code.EXPIRED: Meaning(410, "expired", "It has expired; sign a new one."),
     Code.REPLAYED: Meaning(409, "nonce", "It was used before."),
     Code.STALE: Meaning(409, "stale", "A newer one is known."),
@@ -67,18 +69,30 @@ MEANINGS: dict[Code, Meaning] = {
     Code.WRONG_PHASE: Meaning(409, "phase", "That cannot happen in this phase."),
     Code.TOO_LATE: Meaning(409, "late", "The deadline has passed."),
     Code.TOO_EARLY: Meaning(409, "early", "It is too early for that."),
-    Code.EQUIVOCATION: Meaning(409, "equivocation", "Two different messages were signed for one place."),
+    Code.EQUIVOCATION: Meaning(
+        409, "equivocation", "Two different messages were signed for one place."
+    ),
     Code.DOES_NOT_OPEN: Meaning(422, "reveal", "The reveal does not open the commitment."),
     Code.NOT_STORED: Meaning(409, "", "The content is not stored; upload it first."),
-    Code.WRONG_CLASS: Meaning(422, "class", "The determinism class is not the one the assignment gives."),
+    Code.WRONG_CLASS: Meaning(
+        422, "class", "The determinism class is not the one the assignment gives."
+    ),
     Code.PRICE_TOO_HIGH: Meaning(422, "price", "The price is above what was signed."),
-    Code.OVER_ALLOCATION: Meaning(402, "allocation", "The client's allocation does not cover it; deposit and allocate more."),
+    Code.OVER_ALLOCATION: Meaning(
+        402, "allocation", "The client's allocation does not cover it; deposit and allocate more."
+    ),
     Code.BAD_AMOUNT: Meaning(422, "amount", "The amount is not one the rules allow."),
     Code.UNSUPPORTED: Meaning(501, "", "This coordinator or provider does not offer that."),
     Code.NO_OFFER: Meaning(409, "", "No live offer fits; relax the named limit."),
-    Code.TOO_FEW_OWNERS: Meaning(409, "owners", "Too few owners to verify by redundancy; set acceptUnverified or another host class."),
+    Code.TOO_FEW_OWNERS: Meaning(
+        409,
+        "owners",
+        "Too few owners to verify by redundancy; set acceptUnverified or another host class.",
+    ),
     Code.NOT_REGISTERED: Meaning(403, "registered", "The account is not registered on chain."),
-    Code.FROZEN: Meaning(403, "frozen", "The account is frozen while a case is open or for strikes."),
+    Code.FROZEN: Meaning(
+        403, "frozen", "The account is frozen while a case is open or for strikes."
+    ),
     Code.BUSY: Meaning(429, "", "Too many requests; retry later."),
     Code.QUOTA: Meaning(507, "", "The store is full for this account."),
     Code.NOT_YOURS: Meaning(403, "", "It belongs to somebody else."),

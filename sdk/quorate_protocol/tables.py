@@ -74,9 +74,13 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def __init__(self, key_kind: object, value_kind: object) -> None:
         self._row: type[_Row[K, V]] = _row_type(key_kind, value_kind)
         self._rows: dict[K, V] = {}
-        self._before: list[tuple[K, V | _Missing]] = []  # for each write what stood there, the oldest first
+        self._before: list[
+            tuple[K, V | _Missing]
+        ] = []  # for each write what stood there, the oldest first
         self._deleted: set[K] = set()  # still in `_rows`
-        self._committed: dict[K, V] | None = None  # all rows as they were, once a deleted one has been written again
+        self._committed: dict[K, V] | None = (
+            None  # all rows as they were, once a deleted one has been written again
+        )
         self._followers: list[set[K]] = []
         self._choosy: list[tuple[set[K], Callable[[V, V], bool]]] = []
         self._waiting: list[Part] | None = None
@@ -306,7 +310,11 @@ class Tables:
     def snapshot(self) -> bytes:
         """Canonical bytes of the committed state; equal states with equal histories give equal bytes."""
         self.begin()
-        return ("{" + ",".join([f'"{name}":{part.text()}' for name, part in sorted(self._parts().items())]) + "}").encode()
+        return (
+            "{"
+            + ",".join([f'"{name}":{part.text()}' for name, part in sorted(self._parts().items())])
+            + "}"
+        ).encode()
 
     def restore(self, data: bytes) -> None:
         """Replaces the state by a snapshot's; `Refused(MALFORMED)` when it has other tables."""
@@ -320,8 +328,12 @@ class Tables:
 
     def _parts(self) -> dict[str, Part]:
         if self._all is None:
-            self._all = {name: part for name, part in vars(self).items() if isinstance(part, Table | Cell)}
-            self._waiting: list[Part] = []  # with writes, in the order of their first ones: every step writes to few
+            self._all = {
+                name: part for name, part in vars(self).items() if isinstance(part, Table | Cell)
+            }
+            self._waiting: list[
+                Part
+            ] = []  # with writes, in the order of their first ones: every step writes to few
             for part in self._all.values():
                 part.join(self._waiting)
         return self._all

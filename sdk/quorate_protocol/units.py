@@ -9,7 +9,9 @@ from typing import NewType
 
 Address = NewType("Address", bytes)  # 20 bytes, an EVM account or key
 Hash32 = NewType("Hash32", bytes)  # 32 bytes: a digest, a salt, a CID's sha2-256 digest, an id
-Signature = NewType("Signature", bytes)  # 65 bytes r | s | v, low s, v in {27, 28}; or 64 bytes Ed25519 for peer keys
+Signature = NewType(
+    "Signature", bytes
+)  # 65 bytes r | s | v, low s, v in {27, 28}; or 64 bytes Ed25519 for peer keys
 
 Amount = NewType("Amount", int)  # uint128, millionths of the deployment's stablecoin
 Price = NewType("Price", int)  # uint128, millionths of a USD per GPU-hour (per slot-hour for CPUs)
@@ -54,7 +56,10 @@ BPS_ONE = 10_000
 EXIT_SIGNAL_BASE = 256  # 256 + signal number
 EXIT_TIMEOUT = ExitStatus(512)
 EXIT_MEMORY_KILL = ExitStatus(513)
-KILLED = (EXIT_TIMEOUT, EXIT_MEMORY_KILL)  # what anybody can claim who did not run anything, and what may differ between honest machines
+KILLED = (
+    EXIT_TIMEOUT,
+    EXIT_MEMORY_KILL,
+)  # what anybody can claim who did not run anything, and what may differ between honest machines
 
 
 class VerifyTier(IntEnum):

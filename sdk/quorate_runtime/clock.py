@@ -30,13 +30,18 @@ class SystemClock:
     """
 
     def __init__(
-        self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = _since_boot, doubt_seconds: float = DOUBT_SECONDS
+        self,
+        wall: Callable[[], float] = time.time,
+        steady: Callable[[], float] = _since_boot,
+        doubt_seconds: float = DOUBT_SECONDS,
     ) -> None:
         self._wall, self._steady, self._doubt_seconds = wall, steady, doubt_seconds
         self._believed, self._at = wall(), steady()
         self._doubted_at: float | None = None
         self._is_contradicted = False
-        self._witnessed: tuple[float, float] | None = None  # a time by others, and when it was told by the steady clock
+        self._witnessed: tuple[float, float] | None = (
+            None  # a time by others, and when it was told by the steady clock
+        )
 
     def now(self) -> float:
         """Unix seconds."""
@@ -44,7 +49,12 @@ class SystemClock:
         expected = self._believed + steady - self._at
         if abs(wall - expected) > JUMP_SECONDS and not self._is_followed(wall, expected, steady):
             return expected
-        self._believed, self._at, self._doubted_at, self._is_contradicted = wall, steady, None, False
+        self._believed, self._at, self._doubted_at, self._is_contradicted = (
+            wall,
+            steady,
+            None,
+            False,
+        )
         return wall
 
     def witness(self, seconds: float) -> None:
@@ -59,14 +69,21 @@ class SystemClock:
         theirs = self._witnessed[0] + steady - self._witnessed[1]
         is_theirs = abs(wall - theirs) < abs(expected - theirs)
         if not is_theirs and not self._is_contradicted:
-            log.error("the machine's clock is wrong by %.0f s, as newer blocks tell, and is not followed: set it right", wall - theirs)
+            log.error(
+                "the machine's clock is wrong by %.0f s, as newer blocks tell, and is not followed: set it right",
+                wall - theirs,
+            )
             self._is_contradicted = True
         return is_theirs
 
     def _is_old_doubt(self, jump: float, steady: float) -> bool:
         if self._doubted_at is None:
             self._doubted_at = steady
-            log.error("the machine's clock jumped by %.0f s; followed in %.0f s if it stays so", jump, self._doubt_seconds)
+            log.error(
+                "the machine's clock jumped by %.0f s; followed in %.0f s if it stays so",
+                jump,
+                self._doubt_seconds,
+            )
         return steady - self._doubted_at >= self._doubt_seconds
 
     async def sleep(self, seconds: float) -> None:
@@ -104,7 +121,9 @@ class VirtualClock:
             await asyncio.sleep(0)
 
 
-def run_virtual(main: Callable[[VirtualClock], Awaitable[T]], clock: VirtualClock | None = None) -> T:
+def run_virtual(
+    main: Callable[[VirtualClock], Awaitable[T]], clock: VirtualClock | None = None
+) -> T:
     """Runs `main` in an event loop of virtual time: `asyncio.timeout`, `asyncio.sleep` and the clock agree.
 
     Nothing in it may wait for threads, sockets or processes. When every task waits and no timer runs, RuntimeError says so.
@@ -130,7 +149,9 @@ class _JumpingSelector(selectors.SelectSelector):
         if ready or (timeout is not None and timeout <= 0):
             return ready
         if timeout is None:
-            raise RuntimeError("every task waits and no timer runs: virtual time would stand still for ever")
+            raise RuntimeError(
+                "every task waits and no timer runs: virtual time would stand still for ever"
+            )
         self._clock.forward(timeout)
         return []
 

@@ -14,10 +14,16 @@ BYTES_MAX = 64 * 1024
 
 
 def problem(url: str, method: str = "") -> str:
-    """"" when all is well, else what is wrong."""
-    call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": []}).encode() if method else None
+    """ "" when all is well, else what is wrong."""
+    call = (
+        json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": []}).encode()
+        if method
+        else None
+    )
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, call, {"Content-Type": "application/json"}), timeout=SECONDS) as response:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, call, {"Content-Type": "application/json"}), timeout=SECONDS
+        ) as response:
             tree = json.loads(response.read(BYTES_MAX))
     except urllib.error.HTTPError as error:
         # Not re-raised: this is the finding, and its body names the cause.

@@ -107,7 +107,11 @@ def measure(size_mib: int, folder: Path) -> dict[str, float | None]:
         for index in range(ROUNDS):
             curls.append(timed_curl(f"{url}/{cid}?format=car", folder / "curl.out"))
             arguments = [sys.executable, "-c", GET, str(folder / f"store-{index}"), url, cid]
-            gets.append(json.loads(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout))
+            gets.append(
+                json.loads(
+                    subprocess.run(arguments, check=True, capture_output=True, text=True).stdout
+                )
+            )
             shutil.rmtree(folder / f"store-{index}")
     finally:
         server.stdin.close()

@@ -31,7 +31,10 @@ async def measure(folder: Path, callers: int) -> dict[str, float]:
         while time.perf_counter() - start < SECONDS:
             begun = time.perf_counter()
             number = journal.last_offset + 1
-            await journal.append(Record(1, UnixSeconds(1), Hash32(bytes(32)), PAYLOAD), [(f"key/{number}", PAYLOAD[:100])])
+            await journal.append(
+                Record(1, UnixSeconds(1), Hash32(bytes(32)), PAYLOAD),
+                [(f"key/{number}", PAYLOAD[:100])],
+            )
             took.append(time.perf_counter() - begun)
 
     await asyncio.gather(*(caller() for _ in range(callers)))

@@ -58,7 +58,11 @@ def machine() -> dict[str, float]:
     for _ in range(2000):
         key.sign(digest)
     micro = (time.perf_counter() - begun) / 2000 * 1e6
-    return {"cores": os.cpu_count() or 1, "load": round(os.getloadavg()[0], 2), "sign_us": round(micro, 1)}
+    return {
+        "cores": os.cpu_count() or 1,
+        "load": round(os.getloadavg()[0], 2),
+        "sign_us": round(micro, 1),
+    }
 
 
 def of_jobs(folder: str, count: int) -> dict[str, float]:
@@ -93,7 +97,10 @@ def of_matches(matches: int) -> dict[str, float]:
     for name, offers in (("100k", 100_000), ("1m", 1_000_000)):
         figures = apart(market_matches.measure, offers, matches)
         assert isinstance(figures, market_matches.Figures)
-        line |= {f"matches_s_{name}": round(figures.matches_s), f"match_p99_ms_{name}": round(figures.p99_ms, 2)}
+        line |= {
+            f"matches_s_{name}": round(figures.matches_s),
+            f"match_p99_ms_{name}": round(figures.p99_ms, 2),
+        }
         if offers == 1_000_000:
             line["rss_mb_1m"] = figures.rss_mb
     return line
@@ -102,7 +109,9 @@ def of_matches(matches: int) -> dict[str, float]:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="Jobs and matches a second.")
-    parser.add_argument("--json", action="store_true", help="one JSON line (the only form there is)")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON line (the only form there is)"
+    )
     parser.add_argument("--jobs", type=int, default=4000)
     parser.add_argument("--matches", type=int, default=20_000)
     parser.add_argument("--folder", default=".", help="where the journals are written")

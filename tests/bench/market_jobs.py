@@ -14,11 +14,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from market_providers import DOMAIN, HOST, IMAGE, Party, Providers, digest, now_seconds, parties, seal
+from market_providers import (
+    DOMAIN,
+    HOST,
+    IMAGE,
+    Party,
+    Providers,
+    digest,
+    now_seconds,
+    parties,
+    seal,
+)
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import Coordinator
-from quorate_coordinator.core.effects import ArchiveRuns, Effect, PostEpoch, Send, StoreReceipt, StoreSpec
+from quorate_coordinator.core.effects import (
+    ArchiveRuns,
+    Effect,
+    PostEpoch,
+    Send,
+    StoreReceipt,
+    StoreSpec,
+)
 from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.state import Trusts
 from quorate_coordinator.core.step_context import Rules
@@ -92,7 +109,9 @@ class Figures:
     p50_ms: float
     p99_ms: float
     fsyncs_per_job: float
-    cpu_ms_per_job: float  # of all threads of the process: what to compare by on a machine that others use too
+    cpu_ms_per_job: (
+        float  # of all threads of the process: what to compare by on a machine that others use too
+    )
     crypto_share: float  # of the run's seconds, spent in the coordinator's own signing and checking
     executions_per_job: float
 
@@ -156,9 +175,23 @@ class Market:
         statement, coordinator = KeySigner(b"\x02" * 32), KeySigner(b"\x01" * 32)
         now = int(time.time())
         rules = Rules(
-            DOMAIN, coordinator.address, statement.address, crypto.signing(statement), MAINNET, Bps(200), now - 1_000, b"", ("bench",)
-        )  # fmt: skip
-        history = Trusts({job_class(JobKind.TASK, Comparator.EXACT, HOST.id()): Trust(passed=1000, lambda_ppm=Ppm(1_000))})
+            DOMAIN,
+            coordinator.address,
+            statement.address,
+            crypto.signing(statement),
+            MAINNET,
+            Bps(200),
+            now - 1_000,
+            b"",
+            ("bench",),
+        )
+        history = Trusts(
+            {
+                job_class(JobKind.TASK, Comparator.EXACT, HOST.id()): Trust(
+                    passed=1000, lambda_ppm=Ppm(1_000)
+                )
+            }
+        )
         core = Coordinator(rules)
         providers = parties(setup.providers, setup.is_signed)
         with core.state.transaction():
@@ -166,13 +199,17 @@ class Market:
                 core.state.trust[party.address] = history
         clients = [Party(number, setup.is_signed) for number in range(CLIENTS)]
         sessions = [Party(100 + number, setup.is_signed) for number in range(CLIENTS)]
-        return cls(setup, crypto, core, clients, sessions, {party.address: party for party in providers})
+        return cls(
+            setup, crypto, core, clients, sessions, {party.address: party for party in providers}
+        )
 
     # ------------------------------------------------------------------------------------------------------ the gate
 
     def signer_of(self, envelope: AnyEnvelope, party: Party) -> Address:
         """Checked as `FrameHandler` does it, or believed."""
-        return signer(DOMAIN, envelope, self.crypto.recover) if self.setup.is_signed else party.address
+        return (
+            signer(DOMAIN, envelope, self.crypto.recover) if self.setup.is_signed else party.address
+        )
 
     async def frame(self, peer: Address, data: bytes) -> None:
         """One frame of a provider."""
@@ -181,7 +218,9 @@ class Market:
             case frames.AcceptSent(accept):
                 await self.actor.submit(ev.AcceptReceived(accept, self.signer_of(accept, party)))
             case frames.CommitSent(commit):
-                await self.actor.submit(ev.CommitReceived(commit, self.signer_of(commit, party), is_stored=True))
+                await self.actor.submit(
+                    ev.CommitReceived(commit, self.signer_of(commit, party), is_stored=True)
+                )
             case frames.RevealSent(reveal):
                 await self.actor.submit(ev.RevealReceived(reveal, has_opened=True))
             case other:
@@ -198,7 +237,9 @@ class Market:
             case PostEpoch(_, number, root):
                 self.block += 1
                 note = ev.EpochPosted(number, root.hash)
-                await self.actor.submit(ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), (note,)))
+                await self.actor.submit(
+                    ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), (note,))
+                )
             case StoreSpec() | StoreReceipt():
                 receipts.document(self.core.state, self.core.rules, effect)
             case ArchiveRuns():
@@ -229,7 +270,18 @@ class Market:
     def _submission(self, number: int) -> Submission:
         who = number % CLIENTS
         spec = job_spec.JobSpec(
-            JobKind.TASK, f"job-{number}", IMAGE, 10, ("true",), "", (), "/scratch", (), job_spec.Resources(), Seconds(60), job_spec.Compare()
+            JobKind.TASK,
+            f"job-{number}",
+            IMAGE,
+            10,
+            ("true",),
+            "",
+            (),
+            "/scratch",
+            (),
+            job_spec.Resources(),
+            Seconds(60),
+            job_spec.Compare(),
         )
         coordinator, now = self.core.rules.coordinator, now_seconds()
         message = Order(
@@ -254,16 +306,35 @@ class Market:
             expiry=UnixSeconds(now + 3600),
             nonce=Nonce(number + 1),
         )
-        until = UnixSeconds(now + MAINNET.session_max)  # a session that ends sooner than an epoch or two covers nothing
-        session = Session(self.clients[who].address, self.sessions[who].address, coordinator, Amount(10**12), until)
-        return Submission(seal(DOMAIN, message, self.sessions[who].sign), seal(DOMAIN, session, self.clients[who].sign), spec)
+        until = UnixSeconds(
+            now + MAINNET.session_max
+        )  # a session that ends sooner than an epoch or two covers nothing
+        session = Session(
+            self.clients[who].address,
+            self.sessions[who].address,
+            coordinator,
+            Amount(10**12),
+            until,
+        )
+        return Submission(
+            seal(DOMAIN, message, self.sessions[who].sign),
+            seal(DOMAIN, session, self.clients[who].sign),
+            spec,
+        )
 
     async def job(self, data: bytes) -> float:
         """One job from its order to its verdict; seconds."""
         begun = time.perf_counter()
         submission = value_reader.decode(Submission, data)
         if self.setup.is_signed:
-            orders_module.validate(submission, DOMAIN, self.crypto.recover_again, self.core.rules.coordinator, now_seconds(), MAINNET)
+            orders_module.validate(
+                submission,
+                DOMAIN,
+                self.crypto.recover_again,
+                self.core.rules.coordinator,
+                now_seconds(),
+                MAINNET,
+            )
         done = asyncio.get_running_loop().create_future()
         self.verdicts[digest(DOMAIN, submission.order.message)] = done
         await self.actor.submit(ev.OrderReceived(submission))
@@ -277,8 +348,16 @@ class Market:
             for party, session in zip(self.clients, self.sessions, strict=True):
                 client = self.core.state.clients[party.address]
                 if client.charged > client.vouched:
-                    voucher = seal(DOMAIN, Voucher(party.address, self.core.rules.coordinator, client.charged, Nonce(0)), session.sign)
-                    await self.actor.submit(ev.VoucherReceived(voucher, self.signer_of(voucher, session)))
+                    voucher = seal(
+                        DOMAIN,
+                        Voucher(
+                            party.address, self.core.rules.coordinator, client.charged, Nonce(0)
+                        ),
+                        session.sign,
+                    )
+                    await self.actor.submit(
+                        ev.VoucherReceived(voucher, self.signer_of(voucher, session))
+                    )
 
     # ---------------------------------------------------------------------------------------------- time and beacon
 
@@ -301,11 +380,17 @@ class Market:
         """Registrations, allocations, offers and heartbeats."""
         notes: list[ev.ChainNote] = [ev.AccountIndexed(self.core.rules.coordinator, 1)]
         for index, party in enumerate(self.providers.values()):
-            notes.append(ev.ProviderRegistered(party.address, index + 2, party.address, party.address, hash_tuple("net", index)))
+            notes.append(
+                ev.ProviderRegistered(
+                    party.address, index + 2, party.address, party.address, hash_tuple("net", index)
+                )
+            )
             if self.setup.is_staked:
                 notes.append(ev.SlotOpened(HOST.id(), index, party.address, BlockNumber(1)))
         notes += [ev.AllocationChanged(client.address, Amount(10**12)) for client in self.clients]
-        await self.actor.submit(ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), tuple(notes)))
+        await self.actor.submit(
+            ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), tuple(notes))
+        )
         for index, party in enumerate(self.providers.values()):
             offer = an_offer(party.address, Sequence(1), Price(100_000 + index), self.setup.slots)
             envelope = offers.OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.sign))
@@ -324,29 +409,54 @@ class Market:
             await self.actor.submit(ev.HeartbeatReceived(beat, self.signer_of(beat, party)))
 
 
-def an_offer(owner: Address, seq: Sequence, price: Price, slots: int, host: HostClass = HOST, until: int | None = None) -> offers.Offer:
+def an_offer(
+    owner: Address,
+    seq: Sequence,
+    price: Price,
+    slots: int,
+    host: HostClass = HOST,
+    until: int | None = None,
+) -> offers.Offer:
     """A live offer of one class."""
     expires = UnixSeconds(until or int(time.time()) + 900)
     slot = offers.SlotOffer(host, Small(slots), Price(0), price, Price(0))
     return offers.Offer(
-        owner, seq, expires, (slot,), HARDWARE, "noop", Small(0), (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, ()
-    )  # fmt: skip
+        owner,
+        seq,
+        expires,
+        (slot,),
+        HARDWARE,
+        "noop",
+        Small(0),
+        (JobKind.TASK,),
+        "eu",
+        ZERO_HASH,
+        ZERO_HASH,
+        (),
+    )
 
 
 HARDWARE = offers.Hardware(64, 1 << 37, 1 << 40)
 
 
-async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | None = None) -> Figures:
+async def measure(
+    folder: Path, setup: Setup, profiled: Callable[[], None] | None = None
+) -> Figures:
     """Plays `setup.jobs` jobs, `setup.outstanding` at a time."""
     market, journal = Market.of(setup), Journal.open(folder)
     market.actor = Actor(market.core, journal, SystemClock(), CODEC, market.perform, SecretStream())
     history = RunReader(market.core.state, FileArchive(folder / "archive.sqlite"))
-    market.archive_writer = ArchiveWriter(history, Outputs(market.core.state, history.archive), market.actor.submit, market.keep)
+    market.archive_writer = ArchiveWriter(
+        history, Outputs(market.core.state, history.archive), market.actor.submit, market.keep
+    )
     await market.actor.start()
     orders = iter(market.orders())
     market.apart = await Providers.start(setup.providers, setup.is_signed)
     async with asyncio.TaskGroup() as group:
-        daemons = [group.create_task(work()) for work in (market.actor.run, market.tick, market.beacon, market.vouch, market.beat)]
+        daemons = [
+            group.create_task(work())
+            for work in (market.actor.run, market.tick, market.beacon, market.vouch, market.beat)
+        ]
         daemons.append(group.create_task(market.apart.serve(market.frame, group)))
         await market.open()
         took: list[float] = []
@@ -356,7 +466,12 @@ async def measure(folder: Path, setup: Setup, profiled: Callable[[], None] | Non
                 took.append(await market.job(data))
 
         gc_tuning.settle()
-        market.crypto.seconds, commits, begun, cpu = 0.0, journal.commits, time.perf_counter(), time.process_time()
+        market.crypto.seconds, commits, begun, cpu = (
+            0.0,
+            journal.commits,
+            time.perf_counter(),
+            time.process_time(),
+        )
         if profiled is not None:
             profiled()
         async with asyncio.TaskGroup() as workers:

@@ -74,45 +74,85 @@ class Market:
 
     def __init__(self, offers: int, seed: int = 1) -> None:
         self.random = random.Random(seed)
-        rules = Rules(DOMAIN, Address(bytes(20)), Address(bytes(20)), lambda _: NO_SIGNATURE, MAINNET, Bps(0), 0, b"", ())
+        rules = Rules(
+            DOMAIN,
+            Address(bytes(20)),
+            Address(bytes(20)),
+            lambda _: NO_SIGNATURE,
+            MAINNET,
+            Bps(0),
+            0,
+            b"",
+            (),
+        )
         self.core = Coordinator(rules)
-        self.hosts = [HostClass("hopper", sm_count=64 + number, driver_branch="550") for number in range(CLASSES)]
+        self.hosts = [
+            HostClass("hopper", sm_count=64 + number, driver_branch="550")
+            for number in range(CLASSES)
+        ]
         weights = [1 / (1 + number) ** 0.9 for number in range(CLASSES)]
         kinds = self.random.choices(range(CLASSES), weights, k=offers)
-        sizes = [Hardware(16, 64 * GIB << (number % 3), 1 << 40, self._gpus(number)) for number in range(CLASSES)]
+        sizes = [
+            Hardware(16, 64 * GIB << (number % 3), 1 << 40, self._gpus(number))
+            for number in range(CLASSES)
+        ]
         self.owners: list[Address] = []
         self.steps = 0
         with self.core.state.transaction():
             for index, kind in enumerate(kinds):
                 owner = Address(index.to_bytes(20, "big"))
                 price = Price(self.random.randrange(100_000, 4_000_000))
-                offer = an_offer(owner, Sequence(1), price, 1 + index % 2, self.hosts[kind], NOW + 800)
+                offer = an_offer(
+                    owner, Sequence(1), price, 1 + index % 2, self.hosts[kind], NOW + 800
+                )
                 offer = replace(offer, hardware=sizes[kind])
                 network = Hash32(index.to_bytes(32, "big"))
                 alive = UnixSeconds(NOW + 600)
-                self.core.state.providers[owner] = Provider(owner, index, owner, owner, network, offer, Sequence(1), alive)
+                self.core.state.providers[owner] = Provider(
+                    owner, index, owner, owner, network, offer, Sequence(1), alive
+                )
                 self.owners.append(owner)
-            self.core.state.books[ONLY] = Books(block=BlockNumber(1))  # as in every market that has seen a block
+            self.core.state.books[ONLY] = Books(
+                block=BlockNumber(1)
+            )  # as in every market that has seen a block
         self.core.state.market.refresh()
         self.claims: list[tuple[Address, Hash32]] = []
         self.jobs = [self._job(number) for number in range(2000)]
 
     def _gpus(self, kind: int) -> tuple[Gpu, ...]:
         count = (1, 1, 2, 4, 8)[kind % 5]
-        return tuple(Gpu(f"GPU {kind}", f"uuid-{number}", VRAM[kind % len(VRAM)] * GIB, "550") for number in range(count))
+        return tuple(
+            Gpu(f"GPU {kind}", f"uuid-{number}", VRAM[kind % len(VRAM)] * GIB, "550")
+            for number in range(count)
+        )
 
     def _job(self, number: int) -> Job:
-        kind = self.random.choices(range(CLASSES), [1 / (1 + item) ** 0.9 for item in range(CLASSES)])[0]
+        kind = self.random.choices(
+            range(CLASSES), [1 / (1 + item) ** 0.9 for item in range(CLASSES)]
+        )[0]
         gpus = len(self._gpus(kind))
         price = self.random.randrange(200_000, 4_000_000)
         memory = 32 * GIB
         if self.random.random() < 0.05:
             gpus, price = gpus + 1, 101_000
         named = f"gpu {kind}" if self.random.random() < 0.6 else ""
-        resources = job_spec.Resources(memory_bytes=memory, gpu=job_spec.GpuRequest(gpus, named, VRAM[kind % len(VRAM)] * GIB))
+        resources = job_spec.Resources(
+            memory_bytes=memory, gpu=job_spec.GpuRequest(gpus, named, VRAM[kind % len(VRAM)] * GIB)
+        )
         image = f"registry.example/image@sha256:{number:064x}"
         spec = job_spec.JobSpec(
-            JobKind.TASK, f"job-{number}", image, 0, ("true",), "", (), "/scratch", (), resources, Seconds(60), job_spec.Compare()
+            JobKind.TASK,
+            f"job-{number}",
+            image,
+            0,
+            ("true",),
+            "",
+            (),
+            "/scratch",
+            (),
+            resources,
+            Seconds(60),
+            job_spec.Compare(),
         )
         return _waiting_job(spec, self.hosts[kind].id(), Price(price), number)
 
@@ -141,7 +181,9 @@ class Market:
         if len(self.claims) > CLAIMS_HELD:
             with state.transaction():
                 owner, held = self.claims.pop(self.random.randrange(len(self.claims)))
-                state.occupied[owner] = tuple(item for item in state.occupied[owner] if item != held)
+                state.occupied[owner] = tuple(
+                    item for item in state.occupied[owner] if item != held
+                )
                 del state.leases[held]
                 state.market.refresh()
         return bool(found)
@@ -149,11 +191,26 @@ class Market:
     def _claim(self, owner: Address, wanted: Job) -> None:
         state, number = self.core.state, self.steps
         message = Assignment(
-            Hash32(number.to_bytes(32, "big")), Address(bytes(20)), owner, ZERO_HASH, wanted.ack.message.host_class,
-            Price(1), Seconds(60), UnixSeconds(NOW + 30),
-        )  # fmt: skip
+            Hash32(number.to_bytes(32, "big")),
+            Address(bytes(20)),
+            owner,
+            ZERO_HASH,
+            wanted.ack.message.host_class,
+            Price(1),
+            Seconds(60),
+            UnixSeconds(NOW + 30),
+        )
         digest = message.assignment_id
-        state.leases[digest] = Lease(Envelope(message, NO_SIGNATURE), digest, wanted.id, 0, ZERO_HASH, 0, ZERO_HASH, lease.Assigned())
+        state.leases[digest] = Lease(
+            Envelope(message, NO_SIGNATURE),
+            digest,
+            wanted.id,
+            0,
+            ZERO_HASH,
+            0,
+            ZERO_HASH,
+            lease.Assigned(),
+        )
         state.occupied[owner] = (*(state.occupied.get(owner) or ()), digest)
         self.claims.append((owner, digest))
 
@@ -161,17 +218,44 @@ class Market:
 def _waiting_job(spec: job_spec.JobSpec, host_class: Hash32, price: Price, number: int) -> Job:
     nobody, zero = Address(bytes(20)), ZERO_HASH
     order = Order(
-        client=nobody, coordinator=nobody, spec_hash=zero, input_root=zero, max_price_per_hour=price, budget=Amount(1),
-        max_executions=Small(1), audit_premium_bps=Bps(0), max_fee_bps=Bps(0), verify_tier=VerifyTier.STANDARD,
-        comparator=Comparator.EXACT, caseable=False, host_class=host_class, witness=nobody, accept_unwitnessed=True,
-        accept_unverified=True, sealed_key_hash=zero, max_recipients=Small(0), expiry=UnixSeconds(NOW + 900), nonce=Nonce(number),
-    )  # fmt: skip
+        client=nobody,
+        coordinator=nobody,
+        spec_hash=zero,
+        input_root=zero,
+        max_price_per_hour=price,
+        budget=Amount(1),
+        max_executions=Small(1),
+        audit_premium_bps=Bps(0),
+        max_fee_bps=Bps(0),
+        verify_tier=VerifyTier.STANDARD,
+        comparator=Comparator.EXACT,
+        caseable=False,
+        host_class=host_class,
+        witness=nobody,
+        accept_unwitnessed=True,
+        accept_unverified=True,
+        sealed_key_hash=zero,
+        max_recipients=Small(0),
+        expiry=UnixSeconds(NOW + 900),
+        nonce=Nonce(number),
+    )
     session = Session(nobody, nobody, nobody, Amount(1), UnixSeconds(NOW + 900))
     ack = Ack(zero, host_class, NOW, 0, zero, zero, zero, Label.UNVERIFIED, Bps(0), Sequence(0))  # type: ignore[arg-type]
     submission = Submission(Envelope(order, NO_SIGNATURE), Envelope(session, NO_SIGNATURE), spec)
     host = HostClass("hopper", sm_count=64, driver_branch="550")
     job_id = hash_tuple("job", number)
-    return Job(job_id, submission, NOW, Envelope(ack, NO_SIGNATURE), zero, host, zero, 0, Amount(0), Matching(NOW))
+    return Job(
+        job_id,
+        submission,
+        NOW,
+        Envelope(ack, NO_SIGNATURE),
+        zero,
+        host,
+        zero,
+        0,
+        Amount(0),
+        Matching(NOW),
+    )
 
 
 def measure(offers: int, matches: int) -> Figures:
@@ -192,4 +276,10 @@ def measure(offers: int, matches: int) -> Figures:
     seconds = sum(took)
     took.sort()
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return Figures(matches / seconds, 1000 * took[len(took) // 2], 1000 * took[len(took) * 99 // 100], found / matches, rss)
+    return Figures(
+        matches / seconds,
+        1000 * took[len(took) // 2],
+        1000 * took[len(took) * 99 // 100],
+        found / matches,
+        rss,
+    )

@@ -22,7 +22,16 @@ from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.envelope import Envelope, Sign
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Reveal
 from quorate_protocol.rules.classes import HostClass, determinism_class
-from quorate_protocol.units import Address, ExitStatus, Hash32, Milliseconds, Round, Seconds, Signature, UnixSeconds
+from quorate_protocol.units import (
+    Address,
+    ExitStatus,
+    Hash32,
+    Milliseconds,
+    Round,
+    Seconds,
+    Signature,
+    UnixSeconds,
+)
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.process import gc_tuning
 
@@ -116,14 +125,19 @@ class Providers:
         """Starts the process and waits until it is ready."""
         program = (sys.executable, __file__, str(count), str(int(is_signed)))
         process = await asyncio.create_subprocess_exec(
-            *program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=CHUNK_BYTES
+            *program,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=CHUNK_BYTES,
         )
         assert process.stdin is not None and process.stdout is not None
         providers = cls(process, Pipe(process.stdout, process.stdin.write))
         assert await providers.pipe.receive(), "the providers did not start"
         return providers
 
-    async def serve(self, take: Callable[[Address, bytes], Awaitable[None]], group: asyncio.TaskGroup) -> None:
+    async def serve(
+        self, take: Callable[[Address, bytes], Awaitable[None]], group: asyncio.TaskGroup
+    ) -> None:
         """Every frame in a task of its own, as a gateway does it; answers when it was taken."""
 
         async def one(peer: Address, number: int, data: bytes) -> None:
@@ -192,7 +206,9 @@ _CLASSES: dict[tuple[Hash32, str], Hash32] = {}
 def _class_of(host_class: Hash32, image: str) -> Hash32:
     key = (host_class, image)
     if key not in _CLASSES:
-        _CLASSES[key] = determinism_class(host_class, job_spec.image_digest(image), HOST.environment())
+        _CLASSES[key] = determinism_class(
+            host_class, job_spec.image_digest(image), HOST.environment()
+        )
     return _CLASSES[key]
 
 
@@ -201,7 +217,9 @@ async def _play(count: int, is_signed: bool) -> None:
     reader = asyncio.StreamReader(CHUNK_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(1, "wb"))
-    fleet = _Fleet(Pipe(reader, writer.write), {party.address: party for party in parties(count, is_signed)})
+    fleet = _Fleet(
+        Pipe(reader, writer.write), {party.address: party for party in parties(count, is_signed)}
+    )
     gc_tuning.settle()
     fleet.pipe.send(Address(bytes(20)), 0, b"ready")
     while batch := await fleet.pipe.receive():

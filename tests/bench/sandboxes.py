@@ -34,7 +34,12 @@ async def measure(kind: str, image: Path, folder: Path, count: int) -> dict[str,
             totals.append(total)
             walls.append(ended.usage.wall_ms / 1000)
     await executor.close()
-    figures = {"start": statistics.median(starts), "p50": statistics.median(totals), "max": max(totals), "wall": statistics.median(walls)}
+    figures = {
+        "start": statistics.median(starts),
+        "p50": statistics.median(totals),
+        "max": max(totals),
+        "wall": statistics.median(walls),
+    }
     return {name: round(value * 1000, 1) for name, value in figures.items()}
 
 

@@ -8,7 +8,13 @@ from typing import TypeVar
 
 import pytest
 from eth.chains.base import MiningChain
-from eth.constants import BLANK_ROOT_HASH, POST_MERGE_DIFFICULTY, POST_MERGE_MIX_HASH, POST_MERGE_NONCE, ZERO_ADDRESS
+from eth.constants import (
+    BLANK_ROOT_HASH,
+    POST_MERGE_DIFFICULTY,
+    POST_MERGE_MIX_HASH,
+    POST_MERGE_NONCE,
+    ZERO_ADDRESS,
+)
 from eth.db.atomic import AtomicDB
 from eth.vm.spoof import SpoofTransaction
 
@@ -54,10 +60,17 @@ class Evm:
     @classmethod
     def fresh(cls) -> "Evm":
         genesis = {
-            "coinbase": ZERO_ADDRESS, "difficulty": POST_MERGE_DIFFICULTY, "extra_data": b"", "gas_limit": 30_000_000,
-            "mix_hash": POST_MERGE_MIX_HASH, "nonce": POST_MERGE_NONCE, "receipt_root": BLANK_ROOT_HASH,
-            "timestamp": GENESIS_TIME - 1, "transaction_root": BLANK_ROOT_HASH, "base_fee_per_gas": 0,
-        }  # fmt: skip
+            "coinbase": ZERO_ADDRESS,
+            "difficulty": POST_MERGE_DIFFICULTY,
+            "extra_data": b"",
+            "gas_limit": 30_000_000,
+            "mix_hash": POST_MERGE_MIX_HASH,
+            "nonce": POST_MERGE_NONCE,
+            "receipt_root": BLANK_ROOT_HASH,
+            "timestamp": GENESIS_TIME - 1,
+            "transaction_root": BLANK_ROOT_HASH,
+            "base_fee_per_gas": 0,
+        }
         chain = _Chain.from_genesis(AtomicDB(), genesis, {})
         return cls(chain, chain.get_canonical_head().state_root)
 
@@ -80,7 +93,10 @@ class Evm:
         gas, logs = self._run(sender, call.to, call.data, call.gas, True)
         assert self.contracts is not None
         events = (
-            self.contracts.event(Address(place), tuple(Hash32(_word(topic)) for topic in topics), data) for place, topics, data in logs
+            self.contracts.event(
+                Address(place), tuple(Hash32(_word(topic)) for topic in topics), data
+            )
+            for place, topics, data in logs
         )
         return Mined(gas, tuple(event for event in events if event is not None))
 
@@ -93,14 +109,21 @@ class Evm:
     def _vm(self):  # type: ignore[no-untyped-def]
         head = self.chain.get_canonical_head()
         header = head.copy(
-            block_number=self.number, timestamp=self.now, state_root=self.state_root, base_fee_per_gas=0, gas_used=0, gas_limit=30_000_000
+            block_number=self.number,
+            timestamp=self.now,
+            state_root=self.state_root,
+            base_fee_per_gas=0,
+            gas_used=0,
+            gas_limit=30_000_000,
         )
         return self.chain.get_vm(header)
 
     def _run(self, sender, to, data, gas, keep, output=None):  # type: ignore[no-untyped-def]
         vm = self._vm()
         builder = vm.get_transaction_builder()
-        unsigned = builder.create_unsigned_transaction(nonce=vm.state.get_nonce(sender), gas_price=0, gas=gas, to=to, value=0, data=data)
+        unsigned = builder.create_unsigned_transaction(
+            nonce=vm.state.get_nonce(sender), gas_price=0, gas=gas, to=to, value=0, data=data
+        )
         transaction = SpoofTransaction(unsigned, from_=sender)
         vm.state.lock_changes()
         computation = vm.state.apply_transaction(transaction)

@@ -34,12 +34,16 @@ class EvmNode:
     def time(self) -> int:
         return self.evm.now
 
-    async def send(self, purpose: str, to: Address, data: bytes, *, gas: int, deadline_seconds: float) -> Receipt:
+    async def send(
+        self, purpose: str, to: Address, data: bytes, *, gas: int, deadline_seconds: float
+    ) -> Receipt:
         if purpose not in self.ended:
             try:
                 used = self.evm.send(self.address, Call(to, data, gas)).gas
                 block = BlockNumber(self.evm.number - 1)
-                self.ended[purpose] = Receipt(ZERO_HASH, block, ZERO_HASH, True, used, 0, None, (), None)
+                self.ended[purpose] = Receipt(
+                    ZERO_HASH, block, ZERO_HASH, True, used, 0, None, (), None
+                )
             except Reverted as reverted:
                 self.ended[purpose] = Refused(Code.CHAIN, str(reverted))
         ended = self.ended[purpose]

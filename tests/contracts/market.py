@@ -35,7 +35,7 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
     VerifyTier,
-)  # fmt: skip
+)
 from quorate_runtime.beacon.bls import beacon_round, keygen, public_key
 
 CHAIN_ID = 31337
@@ -89,7 +89,9 @@ class Market:
 
     def fork(self) -> "Market":
         """An independent copy."""
-        return replace(self, evm=self.evm.fork(), holders=set(self.holders), operators=dict(self.operators))
+        return replace(
+            self, evm=self.evm.fork(), holders=set(self.holders), operators=dict(self.operators)
+        )
 
     def fund(self, who: Key) -> Key:
         """Tokens, and approvals for every contract that pulls."""
@@ -104,10 +106,17 @@ class Market:
 
     def provider(self, number: int, slots: int = 1, host_class: Hash32 = CLASS) -> Address:
         """Provider `number` with its own payout, network and slots."""
-        owner, operator, payout = self.fund(key(f"owner{number}")), key(f"operator{number}"), key(f"payout{number}")
+        owner, operator, payout = (
+            self.fund(key(f"owner{number}")),
+            key(f"operator{number}"),
+            key(f"payout{number}"),
+        )
         peer, box = keccak256(b"peer"), keccak256(b"box")
         network = Hash32(bytes(31) + bytes([number + 1]))
-        self.evm.send(owner.address, self.contracts.stakes.register(operator.address, payout.address, peer, box, network))
+        self.evm.send(
+            owner.address,
+            self.contracts.stakes.register(operator.address, payout.address, peer, box, network),
+        )
         if slots:
             self.evm.send(owner.address, self.contracts.stakes.open_slots(host_class, slots))
         self.operators[owner.address] = operator
@@ -116,13 +125,18 @@ class Market:
     def coordinator(self) -> None:
         """The one coordinator."""
         self.fund(COORDINATOR)
-        self.evm.send(COORDINATOR.address, self.contracts.stakes.register_coordinator(STATEMENT.address, POSTER.address))
+        self.evm.send(
+            COORDINATOR.address,
+            self.contracts.stakes.register_coordinator(STATEMENT.address, POSTER.address),
+        )
 
     def client(self, number: int, amount: int = 50 * USD) -> Key:
         """Client `number` with an allocation."""
         who = self.fund(key(f"client{number}"))
         self.evm.send(who.address, self.contracts.escrow.deposit(Amount(amount)))
-        self.evm.send(who.address, self.contracts.escrow.allocate(COORDINATOR.address, Amount(amount)))
+        self.evm.send(
+            who.address, self.contracts.escrow.allocate(COORDINATOR.address, Amount(amount))
+        )
         return who
 
     def balance(self, account: Address) -> int:
@@ -130,18 +144,36 @@ class Market:
 
     def held_by_contracts(self) -> int:
         c = self.contracts
-        return sum(self.balance(place) for place in (c.stakes.address, c.escrow.address, c.court.address))
+        return sum(
+            self.balance(place) for place in (c.stakes.address, c.escrow.address, c.court.address)
+        )
 
-    def session(self, client: Key, up_to: int = 40 * USD, expires: int | None = None, signer: Key | None = None) -> Envelope[Session]:
+    def session(
+        self,
+        client: Key,
+        up_to: int = 40 * USD,
+        expires: int | None = None,
+        signer: Key | None = None,
+    ) -> Envelope[Session]:
         until = self.evm.now + 86_400 if expires is None else expires
-        body = Session(client.address, session_key(client).address, COORDINATOR.address, Amount(up_to), UnixSeconds(until))
+        body = Session(
+            client.address,
+            session_key(client).address,
+            COORDINATOR.address,
+            Amount(up_to),
+            UnixSeconds(until),
+        )
         return seal(self.domain, body, (signer or client).sign)
 
     def voucher(self, client: Key, cumulative: int, **session: int) -> SignedVoucher:
         body = Voucher(client.address, COORDINATOR.address, Amount(cumulative), Nonce(0))
-        return SignedVoucher(self.session(client, **session), seal(self.domain, body, session_key(client).sign))
+        return SignedVoucher(
+            self.session(client, **session), seal(self.domain, body, session_key(client).sign)
+        )
 
-    def execution(self, provider: Address, client: Key, answer: bytes = b"answer", **changes: object) -> "Evidence":
+    def execution(
+        self, provider: Address, client: Key, answer: bytes = b"answer", **changes: object
+    ) -> "Evidence":
         """Signed evidence of one honest-looking execution; `changes` replace fields of any message by their names."""
         self.serial += 1
         return Evidence.make(self, provider, client, answer, changes)
@@ -150,7 +182,9 @@ class Market:
         """Submits a beacon round and moves the clock past it; returns the gas."""
         info = self.contracts.deployment.beacon_info()
         self.evm.now = max(self.evm.now, info.genesis_time + (number - 1) * info.period)
-        return self.evm.send(BOSS.address, self.contracts.beacon.submit(beacon_round(SECRET, number))).gas
+        return self.evm.send(
+            BOSS.address, self.contracts.beacon.submit(beacon_round(SECRET, number))
+        ).gas
 
 
 def session_key(client: Key) -> Key:
@@ -166,22 +200,47 @@ class Evidence:
     assignment_hash: Hash32
 
     @classmethod
-    def make(cls, market: Market, provider: Address, client: Key, answer: bytes, changes: dict[str, object]) -> "Evidence":
+    def make(
+        cls,
+        market: Market,
+        provider: Address,
+        client: Key,
+        answer: bytes,
+        changes: dict[str, object],
+    ) -> "Evidence":
         session = market.session(client)
-        order = seal(market.domain, _changed(_order(market, client), changes), session_key(client).sign)
+        order = seal(
+            market.domain, _changed(_order(market, client), changes), session_key(client).sign
+        )
         blind = keccak256(b"blind %d" % market.serial)
         job = digest(market.domain, order.message)
         body = Assignment(
-            assignment_id=assignment_id(job, 1, blind), coordinator=COORDINATOR.address, provider=provider,
-            spec_hash=order.message.spec_hash, host_class=CLASS, price_per_hour=Price(2 * USD), max_duration=Seconds(30),
+            assignment_id=assignment_id(job, 1, blind),
+            coordinator=COORDINATOR.address,
+            provider=provider,
+            spec_hash=order.message.spec_hash,
+            host_class=CLASS,
+            price_per_hour=Price(2 * USD),
+            max_duration=Seconds(30),
             accept_by=UnixSeconds(market.evm.now),
-        )  # fmt: skip
+        )
         assignment = seal(market.domain, _changed(body, changes), STATEMENT.sign)
         place = digest(market.domain, assignment.message)
         salt, output = keccak256(b"salt %d" % market.serial), keccak256(answer)
         bound = commitment(place, provider, salt, result_digest(ExitStatus(0), output))
-        commit = Commit(place, keccak256(b"determinism class"), bound, keccak256(b"ciphertext"), Milliseconds(20_000), Round(5))
-        signed = seal(market.domain, _changed(commit, changes), market.operators.get(provider, key("nobody")).sign)
+        commit = Commit(
+            place,
+            keccak256(b"determinism class"),
+            bound,
+            keccak256(b"ciphertext"),
+            Milliseconds(20_000),
+            Round(5),
+        )
+        signed = seal(
+            market.domain,
+            _changed(commit, changes),
+            market.operators.get(provider, key("nobody")).sign,
+        )
         reveal = Reveal(place, provider, ExitStatus(0), output, salt)
         return cls(CaseExecution(session, order, 1, blind, assignment, signed), reveal, place)
 
@@ -193,16 +252,34 @@ class Evidence:
 
 def _order(market: Market, client: Key) -> Order:
     return Order(
-        client=client.address, coordinator=COORDINATOR.address, spec_hash=keccak256(b"spec %d" % market.serial),
-        input_root=keccak256(b"inputs"), max_price_per_hour=Price(3 * USD), budget=Amount(USD), max_executions=Small(7),
-        audit_premium_bps=Bps(500), max_fee_bps=Bps(300), verify_tier=VerifyTier.STANDARD, comparator=Comparator.EXACT, caseable=True,
-        host_class=ZERO_HASH, witness=ZERO_ADDRESS, accept_unwitnessed=False, accept_unverified=False, sealed_key_hash=ZERO_HASH,
-        max_recipients=Small(0), expiry=UnixSeconds(market.evm.now + 3600), nonce=Nonce(market.serial),
-    )  # fmt: skip
+        client=client.address,
+        coordinator=COORDINATOR.address,
+        spec_hash=keccak256(b"spec %d" % market.serial),
+        input_root=keccak256(b"inputs"),
+        max_price_per_hour=Price(3 * USD),
+        budget=Amount(USD),
+        max_executions=Small(7),
+        audit_premium_bps=Bps(500),
+        max_fee_bps=Bps(300),
+        verify_tier=VerifyTier.STANDARD,
+        comparator=Comparator.EXACT,
+        caseable=True,
+        host_class=ZERO_HASH,
+        witness=ZERO_ADDRESS,
+        accept_unwitnessed=False,
+        accept_unverified=False,
+        sealed_key_hash=ZERO_HASH,
+        max_recipients=Small(0),
+        expiry=UnixSeconds(market.evm.now + 3600),
+        nonce=Nonce(market.serial),
+    )
 
 
 def _changed(message, changes):  # type: ignore[no-untyped-def]
-    return replace(message, **{name: value for name, value in changes.items() if name in type(message).__slots__})
+    return replace(
+        message,
+        **{name: value for name, value in changes.items() if name in type(message).__slots__},
+    )
 
 
 def planned(limits: Limits) -> Plan:

@@ -34,7 +34,9 @@ class Model:
     """The whole of both contracts for one coordinator. Times in seconds."""
 
     clients: list[Account]
-    posted: list[tuple[int, tuple[int, ...], int]] = field(default_factory=list)  # time, final per provider, held each
+    posted: list[tuple[int, tuple[int, ...], int]] = field(
+        default_factory=list
+    )  # time, final per provider, held each
     claimed: dict[int, int] = field(default_factory=dict)
     paid: int = 0
     withdrawn: int = 0
@@ -80,7 +82,14 @@ class Model:
     def is_past(self, number: int, now: int) -> bool:
         return now >= self.posted[number - 1][0] + DEVNET.challenge_window
 
-    def post(self, number: int, finals: tuple[int, ...], held: int, vouchers: list[tuple[int, int]], now: int) -> None:
+    def post(
+        self,
+        number: int,
+        finals: tuple[int, ...],
+        held: int,
+        vouchers: list[tuple[int, int]],
+        now: int,
+    ) -> None:
         need(number == len(self.posted) + 1, "epoch")
         if self.posted:
             need(sum(finals) >= sum(self.posted[-1][1]), "stale")
@@ -95,16 +104,26 @@ class Model:
             need(cumulative <= self.clients[client].allocated, "allocation")
             charged[client] = cumulative
         need(sum(finals) <= sum(charged.values()), "pool")
-        need(sum(finals) + held * len(finals) <= sum(who.allocated for who in self.clients), "allocation")
+        need(
+            sum(finals) + held * len(finals) <= sum(who.allocated for who in self.clients),
+            "allocation",
+        )
         for client, cumulative in charged.items():
             self.clients[client].charged = cumulative
         self.posted.append((now, finals, held))
 
     def claim(self, number: int, providers: list[int], now: int) -> None:
-        need(0 < number <= len(self.posted) and number > len(self.posted) - RING and self.is_past(number, now), "early")
+        need(
+            0 < number <= len(self.posted)
+            and number > len(self.posted) - RING
+            and self.is_past(number, now),
+            "early",
+        )
         need(number == len(self.posted) or not self.is_past(number + 1, now), "stale")
         finals = self.posted[number - 1][1]
-        coming = {each: finals[each] for each in providers if finals[each] > self.claimed.get(each, 0)}
+        coming = {
+            each: finals[each] for each in providers if finals[each] > self.claimed.get(each, 0)
+        }
         need(bool(coming), "amount")
         amount = sum(final - self.claimed.get(each, 0) for each, final in coming.items())
         need(self.paid + amount <= sum(who.charged for who in self.clients), "pool")

@@ -16,7 +16,15 @@ from quorate_contracts import artifact, compile
 from quorate_protocol.codec.canonical import camel
 from quorate_protocol.crypto.eip712 import Domain, digest, type_string
 from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.messages.signed import MESSAGE_TYPES, Assignment, Commit, JuryVote, Order, Session, Voucher
+from quorate_protocol.messages.signed import (
+    MESSAGE_TYPES,
+    Assignment,
+    Commit,
+    JuryVote,
+    Order,
+    Session,
+    Voucher,
+)
 from quorate_protocol.units import WIRE_TYPES, Address
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
@@ -25,12 +33,18 @@ SOURCES = sorted(compile.SOURCES.glob("*.vy"))
 
 @pytest.mark.parametrize("name", artifact.CONTRACTS)
 def test_a_fresh_compilation_gives_the_committed_artifact(name: str) -> None:
-    assert compile.text(name) == (artifact.FOLDER / f"{name}.json").read_text(), "run python -m quorate_contracts.compile"
+    assert compile.text(name) == (artifact.FOLDER / f"{name}.json").read_text(), (
+        "run python -m quorate_contracts.compile"
+    )
 
 
 @pytest.mark.parametrize("name", artifact.CONTRACTS)
 def test_runtime_code_fits_under_the_size_limit(name: str) -> None:
-    assert 0 < json.loads((artifact.FOLDER / f"{name}.json").read_text())["runtime_bytes"] < CODE_BYTES_MAX
+    assert (
+        0
+        < json.loads((artifact.FOLDER / f"{name}.json").read_text())["runtime_bytes"]
+        < CODE_BYTES_MAX
+    )
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
@@ -40,9 +54,15 @@ def test_a_source_pins_the_compiler_and_stays_short(path: Path) -> None:
     assert "snekmate" not in path.read_text(), "that module is AGPL"
 
 
-@pytest.mark.parametrize("kind", [Session, Order, Assignment, Commit, JuryVote, Voucher], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [Session, Order, Assignment, Commit, JuryVote, Voucher], ids=lambda kind: kind.__name__
+)
 def test_contracts_hash_the_types_that_python_signs(kind: type) -> None:
-    written = {text for path in SOURCES for text in re.findall(r'keccak256\("(\w+\([^"]*\))"\)', path.read_text())}
+    written = {
+        text
+        for path in SOURCES
+        for text in re.findall(r'keccak256\("(\w+\([^"]*\))"\)', path.read_text())
+    }
     assert type_string(kind) in written
 
 
@@ -51,11 +71,19 @@ def test_digests_equal_those_of_eth_account(kind: type) -> None:
     message = _sample(kind, 1)
     types: dict[str, list[dict[str, str]]] = {}
     _declare(kind, types)
-    domain = {"name": "Quorate", "version": "1", "chainId": 31337, "verifyingContract": "0x" + "11" * 20}
+    domain = {
+        "name": "Quorate",
+        "version": "1",
+        "chainId": 31337,
+        "verifyingContract": "0x" + "11" * 20,
+    }
     signable = encode_typed_data(domain, types, _tree(message))
     key = keccak256(b"parity")
     signature = Account.sign_message(signable, key)
-    assert Account._recover_hash(digest(DOMAIN, message), signature=signature.signature) == Account.from_key(key).address
+    assert (
+        Account._recover_hash(digest(DOMAIN, message), signature=signature.signature)
+        == Account.from_key(key).address
+    )
 
 
 def _sample(hint: object, seed: int) -> object:

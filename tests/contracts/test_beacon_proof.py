@@ -19,7 +19,9 @@ QUICKNET_KEY = bytes.fromhex(
 )
 QUICKNET_GENESIS = 1_692_803_367
 QUICKNET_ROUND = 657_413
-QUICKNET_SIGNATURE = bytes.fromhex("b713718a38ae728dfd477991af2822e08d2f305e47718cef9f7848ce4050e7be41076862b98fad56e91a6b85b89cd97b")
+QUICKNET_SIGNATURE = bytes.fromhex(
+    "b713718a38ae728dfd477991af2822e08d2f305e47718cef9f7848ce4050e7be41076862b98fad56e91a6b85b89cd97b"
+)
 
 
 @pytest.mark.parametrize("number", [1, 2, 7, 1000, 2**40])
@@ -34,11 +36,16 @@ def test_randomness_is_the_hash_of_the_compressed_signature(number: int) -> None
 
 def test_a_published_round_of_quicknet_is_accepted() -> None:
     info = BeaconInfo(QUICKNET_KEY, MAINNET.beacon_period, QUICKNET_GENESIS)
-    evm, made = Evm.fresh(), deploy.plan(BOSS.address, 0, CHAIN_ID, BlockNumber(1), MAINNET, info, True)
+    evm, made = (
+        Evm.fresh(),
+        deploy.plan(BOSS.address, 0, CHAIN_ID, BlockNumber(1), MAINNET, info, True),
+    )
     for creation in made.creations[:5]:
         evm.create(creation, BOSS.address)
     evm.contracts = Contracts.of(made.deployment)
-    published = BeaconRound(Round(QUICKNET_ROUND), QUICKNET_SIGNATURE, randomness(QUICKNET_SIGNATURE))
+    published = BeaconRound(
+        Round(QUICKNET_ROUND), QUICKNET_SIGNATURE, randomness(QUICKNET_SIGNATURE)
+    )
     evm.send(BOSS.address, evm.contracts.beacon.submit(published))
     assert evm.ask(evm.contracts.beacon.randomness(Round(QUICKNET_ROUND))) == published.randomness
 
@@ -47,13 +54,22 @@ def test_signatures_of_other_rounds_and_keys_are_refused() -> None:
     world = market()
     beacon = world.contracts.beacon
     good = beacon_round(SECRET, Round(9))
-    refused(world.evm, "signature", BOSS.address, beacon.submit(BeaconRound(Round(10), good.signature, good.randomness)))
+    refused(
+        world.evm,
+        "signature",
+        BOSS.address,
+        beacon.submit(BeaconRound(Round(10), good.signature, good.randomness)),
+    )
     other = beacon_round(keygen(b"some other beacon key"), Round(9))
     refused(world.evm, "signature", BOSS.address, beacon.submit(other))
     refused(world.evm, "point", BOSS.address, beacon._call("submit", 300_000, 9, bytes(127)))
     with pytest.raises(Reverted):
-        world.evm.send(BOSS.address, beacon._call("submit", 300_000, 9, bytes(63) + b"\x01" + bytes(64)))
-    refused(world.evm, "signature", BOSS.address, beacon._call("submit", 300_000, 9, bytes(128)))  # the point at infinity
+        world.evm.send(
+            BOSS.address, beacon._call("submit", 300_000, 9, bytes(63) + b"\x01" + bytes(64))
+        )
+    refused(
+        world.evm, "signature", BOSS.address, beacon._call("submit", 300_000, 9, bytes(128))
+    )  # the point at infinity
 
 
 def test_rounds_appear_as_python_says() -> None:

@@ -25,13 +25,17 @@ ACCUSED = key("owner0").address
 
 def accused(world: Market) -> tuple[OpenCase, Amount]:
     """A case that is due, and its bond."""
-    found: list[Evidence] = [world.execution(ACCUSED, key(name), b"lie") for name in ("client0", "client1")]
+    found: list[Evidence] = [
+        world.execution(ACCUSED, key(name), b"lie") for name in ("client0", "client1")
+    ]
     shown = [item.shown for item in found]
     executions = tuple(
         Shown(one.order, one.session, one.index, one.blind, one.assignment, one.commit, item.reveal)
         for item, one in zip(found, shown, strict=True)
     )
-    return OpenCase("case-1", ACCUSED, shown[0].assignment.message.host_class, executions), case_bond(shown, DEVNET)
+    return OpenCase(
+        "case-1", ACCUSED, shown[0].assignment.message.host_class, executions
+    ), case_bond(shown, DEVNET)
 
 
 def performer_of(world: Market) -> EffectPerformer:
@@ -40,9 +44,18 @@ def performer_of(world: Market) -> EffectPerformer:
 
     node, nothing = EvmNode(world.evm, POSTER.address), None
     return EffectPerformer(
-        COORDINATOR.address, world.contracts, cast(ChainClient, node), DEVNET, cast(Peers, nothing), cast(Documents, nothing),
-        cast(Sender, node), cast(Clock, nothing), submit, submit, State(),  # type: ignore[arg-type]
-    )  # fmt: skip
+        COORDINATOR.address,
+        world.contracts,
+        cast(ChainClient, node),
+        DEVNET,
+        cast(Peers, nothing),
+        cast(Documents, nothing),
+        cast(Sender, node),
+        cast(Clock, nothing),
+        submit,
+        submit,
+        State(),  # type: ignore[arg-type]
+    )
 
 
 async def test_a_case_waits_for_its_bond() -> None:
@@ -50,13 +63,21 @@ async def test_a_case_waits_for_its_bond() -> None:
     case, bond = accused(world)
     performer, court, token = performer_of(world), world.contracts.court, world.contracts.token
     world.evm.send(key("minter").address, token.mint(POSTER.address, Amount(bond - 1)))
-    with pytest.raises(Unavailable, match=f"posting key 0x{POSTER.address.hex()} needs {usd(bond)} USD .* has {usd(Amount(bond - 1))}"):
+    with pytest.raises(
+        Unavailable,
+        match=f"posting key 0x{POSTER.address.hex()} needs {usd(bond)} USD .* has {usd(Amount(bond - 1))}",
+    ):
         await performer(case)
     assert world.evm.ask(court.case_count()) == 0
     world.evm.send(key("minter").address, token.mint(POSTER.address, Amount(1)))
     await performer(case)
-    assert world.evm.ask(court.case_count()) == 1 and world.evm.ask(token.balance_of(POSTER.address)) == 0
-    await performer(case)  # again, after a crash: it was opened, and its bond is not asked for a second time
+    assert (
+        world.evm.ask(court.case_count()) == 1
+        and world.evm.ask(token.balance_of(POSTER.address)) == 0
+    )
+    await performer(
+        case
+    )  # again, after a crash: it was opened, and its bond is not asked for a second time
     assert world.evm.ask(court.case_count()) == 1
 
 

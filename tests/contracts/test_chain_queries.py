@@ -36,15 +36,29 @@ def _performer(world: Market, told: list[ev.Event]) -> EffectPerformer:
 
     chain, sender, nothing = cast(ChainClient, node), cast(Sender, node), None
     return EffectPerformer(
-        COORDINATOR.address, world.contracts, chain, DEVNET, cast(Peers, nothing), cast(Documents, nothing), sender, cast(Clock, nothing),
-        submit, submit, state,  # type: ignore[arg-type]
-    )  # fmt: skip
+        COORDINATOR.address,
+        world.contracts,
+        chain,
+        DEVNET,
+        cast(Peers, nothing),
+        cast(Documents, nothing),
+        sender,
+        cast(Clock, nothing),
+        submit,
+        submit,
+        state,  # type: ignore[arg-type]
+    )
 
 
 def _post(world: Market, number: int, owed: int) -> PostEpoch:
     signed = world.voucher(CLIENTS[0], owed)
     leaf = Leaf(1, COORDINATOR.address, Amount(owed), Amount(0), ZERO_HASH)
-    return PostEpoch(f"epoch-{number}-{world.evm.now}", number, build([leaf]), (PaidVoucher(signed.voucher, signed.session),))
+    return PostEpoch(
+        f"epoch-{number}-{world.evm.now}",
+        number,
+        build([leaf]),
+        (PaidVoucher(signed.voucher, signed.session),),
+    )
 
 
 async def test_a_posting_tells_that_it_stands_and_a_refused_one_what_does() -> None:
@@ -53,18 +67,29 @@ async def test_a_posting_tells_that_it_stands_and_a_refused_one_what_does() -> N
     first = _post(world, 1, 3 * USD)
     await performer(first)
     assert told == [ev.ChainAsked((ev.NewestEpoch(1, first.root.hash),))]
-    world.evm.send(CLIENTS[0].address, world.contracts.escrow.request_release(COORDINATOR.address, Amount(10 * USD)))
+    world.evm.send(
+        CLIENTS[0].address,
+        world.contracts.escrow.request_release(COORDINATOR.address, Amount(10 * USD)),
+    )
     ready = world.evm.now + DEVNET.allocation_release
     with pytest.raises(Refused, match="epoch"):
         await performer(_post(world, 3, 5 * USD))
-    one = ev.AllocationChanged(CLIENTS[0].address, Amount(40 * USD), Amount(50 * USD), ready, Amount(3 * USD))
-    two = ev.AllocationChanged(CLIENTS[1].address, Amount(50 * USD), Amount(50 * USD), posted=Amount(0))
-    assert told[1:] == [ev.ChainAsked((one, two, ev.NewestEpoch(1, first.root.hash)))], "number 2 is to come"
+    one = ev.AllocationChanged(
+        CLIENTS[0].address, Amount(40 * USD), Amount(50 * USD), ready, Amount(3 * USD)
+    )
+    two = ev.AllocationChanged(
+        CLIENTS[1].address, Amount(50 * USD), Amount(50 * USD), posted=Amount(0)
+    )
+    assert told[1:] == [ev.ChainAsked((one, two, ev.NewestEpoch(1, first.root.hash)))], (
+        "number 2 is to come"
+    )
 
 
 async def test_before_the_first_posting_none_stands() -> None:
     world = peopled()
-    asked = await everything(cast(ChainClient, EvmNode(world.evm)), world.contracts, COORDINATOR.address, [])
+    asked = await everything(
+        cast(ChainClient, EvmNode(world.evm)), world.contracts, COORDINATOR.address, []
+    )
     assert asked == ev.ChainAsked((ev.NewestEpoch(0, ZERO_HASH),))
 
 
@@ -85,4 +110,6 @@ async def test_a_node_in_trouble_makes_no_refusal_of_a_posting_that_stands() -> 
         await performer(first)
     node.call = call  # type: ignore[method-assign]
     await performer(first)
-    assert told == [ev.ChainAsked((ev.NewestEpoch(1, first.root.hash),))], "performed again, it is told"
+    assert told == [ev.ChainAsked((ev.NewestEpoch(1, first.root.hash),))], (
+        "performed again, it is told"
+    )

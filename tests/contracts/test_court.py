@@ -33,7 +33,10 @@ def test_a_liar_is_convicted_and_everybody_honest_is_made_whole() -> None:
     assert world.balance(ACCUSER.address) == before - owed + own + (slashed - own)
     for juror in trial.jurors:
         world.evm.send(BOSS.address, world.contracts.court.withdraw(juror))
-    payouts = [world.balance(world.evm.ask(world.contracts.stakes.payout_of(juror))) for juror in trial.jurors]
+    payouts = [
+        world.balance(world.evm.ask(world.contracts.stakes.payout_of(juror)))
+        for juror in trial.jurors
+    ]
     assert payouts == [2 * PAY + FEE] * 7
     refused(world.evm, "amount", BOSS.address, world.contracts.court.withdraw(trial.jurors[0]))
     money(world)
@@ -41,24 +44,42 @@ def test_a_liar_is_convicted_and_everybody_honest_is_made_whole() -> None:
 
 def test_a_large_slash_returns_the_bond_and_burns_the_rest() -> None:
     world = peopled()
-    rich = {"price_per_hour": 1_500_000_000, "max_price_per_hour": 1_500_000_000, "budget": 10**9, "usage_ms": 30_000}
+    rich = {
+        "price_per_hour": 1_500_000_000,
+        "max_price_per_hour": 1_500_000_000,
+        "budget": 10**9,
+        "usage_ms": 30_000,
+    }
     trial = Trial(world, [world.execution(ACCUSED, client, b"lie", **rich) for client in THREE[:2]])
     trial.open()
     before = world.balance(ACCUSER.address)
     decided = trial.judged([TRUTH[:2]] * 7)
     pay = 12_500_000
-    assert decided.slashed == DEVNET.slot_stake == 100_000_000  # 8 * 25 USD would be 200: the stake is the limit
+    assert (
+        decided.slashed == DEVNET.slot_stake == 100_000_000
+    )  # 8 * 25 USD would be 200: the stake is the limit
     world.evm.send(BOSS.address, world.contracts.court.withdraw(ACCUSER.address))
     costs = 7 * (2 * pay + FEE)
-    assert world.balance(ACCUSER.address) == before + 7 * (2 * pay + FEE) - (costs - (100_000_000 - FEE)) + FEE
+    assert (
+        world.balance(ACCUSER.address)
+        == before + 7 * (2 * pay + FEE) - (costs - (100_000_000 - FEE)) + FEE
+    )
     assert decided.burned == 0
     money(world)
     cheap = peopled()
-    four = Trial(cheap, [cheap.execution(ACCUSED, client, b"lie", **rich | {"price_per_hour": 150_000_000}) for client in THREE[:2]])
+    four = Trial(
+        cheap,
+        [
+            cheap.execution(ACCUSED, client, b"lie", **rich | {"price_per_hour": 150_000_000})
+            for client in THREE[:2]
+        ],
+    )
     four.open()
     decided = four.judged([TRUTH[:2]] * 4 + [(TRUTH[1], TRUTH[0])] * 1 + [TRUTH[:2]] * 2)
     assert decided.convicted and decided.slashed == 8 * 2 * 1_250_000
-    assert decided.burned == decided.slashed - FEE - min(decided.slashed - FEE, 6 * (2_500_000 + FEE))
+    assert decided.burned == decided.slashed - FEE - min(
+        decided.slashed - FEE, 6 * (2_500_000 + FEE)
+    )
     assert decided.burned > 0
     money(cheap)
 
@@ -71,7 +92,9 @@ def test_the_events_tell_a_juror_all_it_needs() -> None:
     assert event.spec_hashes == tuple(order.spec_hash for order in orders)
     assert event.input_roots == tuple(order.input_root for order in orders)
     assert event.assignment_hashes == tuple(each.assignment_hash for each in trial.evidence)
-    assert event.commitments == tuple(each.shown.commit.message.commitment for each in trial.evidence)
+    assert event.commitments == tuple(
+        each.shown.commit.message.commitment for each in trial.evidence
+    )
     assert (event.max_durations, event.pays) == ((30, 30, 30), (PAY, PAY, PAY))
     assert (event.accused, event.accuser, event.host_class) == (ACCUSED, ACCUSER.address, CLASS)
     info = world.contracts.deployment.beacon_info()
@@ -90,12 +113,18 @@ def test_the_convicted_is_out_until_it_stakes_anew() -> None:
     block = evm.number - 1
     for place in (0, 9):
         slot = evm.ask(stakes.slot(CLASS, place))
-        assert slot.owner == ACCUSED and slot.until_block == block + 1 and not slot.is_active(evm.number)
+        assert (
+            slot.owner == ACCUSED
+            and slot.until_block == block + 1
+            and not slot.is_active(evm.number)
+        )
     rest = 2 * DEVNET.slot_stake - decided.slashed
     assert evm.ask(stakes.stake_of(ACCUSED)) == rest
     before = world.balance(ACCUSED)
     evm.send(ACCUSED, stakes.open_slots(CLASS, 1))
-    assert world.balance(ACCUSED) == before - DEVNET.slot_stake - decided.slashed, "what was taken is staked anew"
+    assert world.balance(ACCUSED) == before - DEVNET.slot_stake - decided.slashed, (
+        "what was taken is staked anew"
+    )
     assert evm.ask(stakes.slot(CLASS, 10)).until_block == OPEN_BLOCK
     assert evm.ask(stakes.owner_count(CLASS)) == owners
     for place in (0, 9):
@@ -140,7 +169,11 @@ def test_who_the_jury_agrees_with_is_acquitted_at_the_bonds_expense() -> None:
     trial = Trial.opened(world, ACCUSED)
     bond = trial.now.bond
     decided = trial.judged([trial.own()] * 7)
-    assert (decided.convicted, decided.outcome, decided.slashed) == (False, CaseOutcome.ACQUITTED, 0)
+    assert (decided.convicted, decided.outcome, decided.slashed) == (
+        False,
+        CaseOutcome.ACQUITTED,
+        0,
+    )
     assert decided.burned == bond - 7 * (2 * PAY + FEE)
     assert world.evm.ask(world.contracts.stakes.stake_of(ACCUSED)) == DEVNET.slot_stake
     assert world.evm.ask(world.contracts.court.credit_of(ACCUSER.address)) == 0
@@ -155,7 +188,9 @@ def test_two_thirds_of_the_jurors_convict(against: int, convicted: bool) -> None
     trial = Trial.opened(world, ACCUSED)
     decided = trial.judged([TRUTH[:2]] * against + [trial.own()] * (7 - against))
     assert decided.convicted is convicted
-    paid = [juror for juror in trial.jurors if world.evm.ask(world.contracts.court.credit_of(juror)) > 0]
+    paid = [
+        juror for juror in trial.jurors if world.evm.ask(world.contracts.court.credit_of(juror)) > 0
+    ]
     majority = trial.jurors[:against] if against >= 4 else trial.jurors[against:]
     assert paid == list(majority), "only the largest agreeing group is paid"
     money(world)
@@ -190,7 +225,10 @@ def test_scattered_answers_convict_nobody_and_pay_all_equally_small_groups() -> 
 def test_seven_different_answers_fit() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED, THREE)
-    answers = [tuple(type(TRUTH[0])(bytes([10 * seat + i + 1]) * 32) for i in range(3)) for seat in range(7)]
+    answers = [
+        tuple(type(TRUTH[0])(bytes([10 * seat + i + 1]) * 32) for i in range(3))
+        for seat in range(7)
+    ]
     assert trial.judged(answers).outcome == CaseOutcome.ACQUITTED  # type: ignore[arg-type]
     paid = [world.evm.ask(world.contracts.court.credit_of(juror)) for juror in trial.jurors]
     assert paid == [3 * PAY + FEE] * 7
@@ -251,11 +289,15 @@ def test_the_accused_does_not_choose_by_its_payout_who_judges_it() -> None:
 def test_all_there_are_judge_when_there_are_few() -> None:
     world = peopled(providers=5)
     for number in range(1, 5):
-        world.evm.send(key(f"owner{number}").address, world.contracts.stakes.open_slots(CLASS, number))
+        world.evm.send(
+            key(f"owner{number}").address, world.contracts.stakes.open_slots(CLASS, number)
+        )
     world.evm.travel(1)
     trial = Trial.opened(world, ACCUSED)
     decided = trial.judged([TRUTH[:2]] * 4)
-    assert decided.convicted and set(trial.jurors) == {key(f"owner{i}").address for i in range(1, 5)}
+    assert decided.convicted and set(trial.jurors) == {
+        key(f"owner{i}").address for i in range(1, 5)
+    }
     money(world)
 
 
@@ -312,12 +354,20 @@ def test_no_shows_are_redrawn_once_at_a_new_round() -> None:
     assert event == Redraw(trial.case, trial.now.round) and trial.now.round > old_round
     refused(evm, "beacon", BOSS.address, court.draw_jury(trial.case))
     trial.draw()
-    assert trial.jurors[:5] == first[:5] and not set(trial.jurors[5:]) & set(first) and len(trial.jurors) == 7
-    refused(evm, "voted", BOSS.address, court.vote(trial.case, [trial.signed_vote(first[0], TRUTH[:2])]))
+    assert (
+        trial.jurors[:5] == first[:5]
+        and not set(trial.jurors[5:]) & set(first)
+        and len(trial.jurors) == 7
+    )
+    refused(
+        evm, "voted", BOSS.address, court.vote(trial.case, [trial.signed_vote(first[0], TRUTH[:2])])
+    )
     trial.vote([TRUTH[:2]] * 1, trial.jurors[5:6])
     evm.travel(DEVNET.jury_window + 61)
     event = evm.send(BOSS.address, court.advance(trial.case)).events[0]
-    assert event == RevealsOpen(trial.case, UnixSeconds(evm.now + DEVNET.jury_window)), "the second time those who voted go on"
+    assert event == RevealsOpen(trial.case, UnixSeconds(evm.now + DEVNET.jury_window)), (
+        "the second time those who voted go on"
+    )
     trial.reveal([TRUTH[:2]] * 6, trial.jurors[:6])
     assert trial.decide().convicted
     assert evm.ask(court.credit_of(first[5])) == 0 == evm.ask(court.credit_of(trial.jurors[6]))
@@ -362,7 +412,12 @@ def test_too_few_reveals_void_the_case() -> None:
     trial.draw()
     trial.vote([TRUTH[:2]] * 7)
     trial.reveal([TRUTH[:2]] * 2, trial.jurors[:2])
-    refused(world.evm, "phase", BOSS.address, court.decide(trial.case, [each.reveal for each in trial.evidence]))
+    refused(
+        world.evm,
+        "phase",
+        BOSS.address,
+        court.decide(trial.case, [each.reveal for each in trial.evidence]),
+    )
     world.evm.travel(DEVNET.jury_window + 1)
     third = trial.opening(trial.jurors[2], TRUTH[:2])
     refused(world.evm, "phase", BOSS.address, court.reveal(trial.case, [third]))
@@ -395,7 +450,9 @@ def test_a_beacon_that_never_answers_burns_the_bond() -> None:
     trial = Trial.opened(world, ACCUSED)
     bond, info = trial.now.bond, world.contracts.deployment.beacon_info()
     refused(world.evm, "beacon", BOSS.address, court.draw_jury(trial.case))
-    world.evm.now = info.genesis_time + (trial.now.round - 1) * info.period + DEVNET.jury_beacon_missing
+    world.evm.now = (
+        info.genesis_time + (trial.now.round - 1) * info.period + DEVNET.jury_beacon_missing
+    )
     refused(world.evm, "early", BOSS.address, court.advance(trial.case))
     world.evm.travel(1)
     world.evm.send(BOSS.address, court.advance(trial.case))
@@ -428,5 +485,8 @@ def test_a_slash_is_published_by_the_registry() -> None:
     trial.draw()
     trial.vote([TRUTH[:2]] * 7)
     trial.reveal([TRUTH[:2]] * 7)
-    mined = world.evm.send(BOSS.address, world.contracts.court.decide(trial.case, [each.reveal for each in trial.evidence]))
+    mined = world.evm.send(
+        BOSS.address,
+        world.contracts.court.decide(trial.case, [each.reveal for each in trial.evidence]),
+    )
     assert any(isinstance(event, Slashed) and event.account == ACCUSED for event in mined.events)

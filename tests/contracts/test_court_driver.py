@@ -27,7 +27,9 @@ def _kept(trial: Trial) -> tuple[CourtDriver, EvmNode]:
     """A keeper of one case."""
     node, core = EvmNode(trial.market.evm), Coordinator(ScriptedMarket().core.rules)
     shown = [
-        Evidence(s.order, s.session, s.index, s.blind, s.assignment, s.commit, each.reveal) for each in trial.evidence for s in [each.shown]
+        Evidence(s.order, s.session, s.index, s.blind, s.assignment, s.commit, each.reveal)
+        for each in trial.evidence
+        for s in [each.shown]
     ]
     with core.state.transaction():
         core.state.cases["case"] = Case("case", ACCUSED, (), tuple(shown), Nonce(trial.case))

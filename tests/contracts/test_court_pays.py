@@ -22,10 +22,14 @@ RATE = 2_000_000  # of an hour; 30 seconds are signed
         (1, 10**6, 0),
     ],
 )
-def test_a_pay_named_is_at_most_the_budget_and_the_whole_duration(usage: int, budget: int, expected: int) -> None:
+def test_a_pay_named_is_at_most_the_budget_and_the_whole_duration(
+    usage: int, budget: int, expected: int
+) -> None:
     world = peopled()
     changes = {"usage_ms": Milliseconds(usage), "budget": Amount(budget)}
-    trial = Trial(world, [world.execution(ACCUSED, client, b"lie", **changes) for client in CLIENTS])
+    trial = Trial(
+        world, [world.execution(ACCUSED, client, b"lie", **changes) for client in CLIENTS]
+    )
     event = next(each for each in trial.open().events if isinstance(each, CaseOpened))
     assert event.pays == (expected, expected, 0)[: len(event.pays)]
     assert trial.judged([TRUTH[:2]] * 7).slashed == 8 * 2 * expected

@@ -5,7 +5,19 @@ from dataclasses import replace
 import pytest
 
 from contracts.evm import refused
-from contracts.market import ACCUSER, BOSS, CLASS, COORDINATOR, STATEMENT, Evidence, Market, key, market, peopled, session_key
+from contracts.market import (
+    ACCUSER,
+    BOSS,
+    CLASS,
+    COORDINATOR,
+    STATEMENT,
+    Evidence,
+    Market,
+    key,
+    market,
+    peopled,
+    session_key,
+)
 from contracts.trial import TRUTH, Trial, money
 from quorate_contracts.bindings.court import CaseExecution, CaseId, jury_vote
 from quorate_protocol.crypto.hashing import keccak256
@@ -35,16 +47,26 @@ CHANGES: list[tuple[str, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "changes"), CHANGES, ids=lambda value: value if isinstance(value, str) else "-".join(value))
+@pytest.mark.parametrize(
+    ("reason", "changes"),
+    CHANGES,
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
 def test_a_signed_but_unfit_execution_is_refused(reason: str, changes: dict[str, object]) -> None:
     world = peopled()
     good = world.execution(ACCUSED, CLIENTS[1])
     now = world.evm.now
-    fitted = {name: now + value if name == "accept_by" else value for name, value in changes.items() if value is not None}  # type: ignore[operator]
+    fitted = {
+        name: now + value if name == "accept_by" else value
+        for name, value in changes.items()
+        if value is not None
+    }  # type: ignore[operator]
     if "coordinator" in fitted:
         bad = _reassigned(world, world.execution(ACCUSED, CLIENTS[0]), coordinator=BOSS.address)
     elif reason == "class":
-        bad = _reassigned(world, world.execution(ACCUSED, CLIENTS[0]), host_class=fitted["host_class"])
+        bad = _reassigned(
+            world, world.execution(ACCUSED, CLIENTS[0]), host_class=fitted["host_class"]
+        )
     else:
         bad = world.execution(ACCUSED, CLIENTS[0], **fitted)
     refused(world.evm, reason, ACCUSER.address, _shown(world, good, bad))
@@ -54,7 +76,9 @@ def test_a_signed_but_unfit_execution_is_refused(reason: str, changes: dict[str,
 def _reassigned(world: Market, evidence: Evidence, **changes: object) -> Evidence:
     """The same evidence with a changed, newly signed Assignment; the Commit stays as it was."""
     body = replace(evidence.shown.assignment.message, **changes)  # type: ignore[arg-type]
-    return replace(evidence, shown=replace(evidence.shown, assignment=seal(world.domain, body, STATEMENT.sign)))
+    return replace(
+        evidence, shown=replace(evidence.shown, assignment=seal(world.domain, body, STATEMENT.sign))
+    )
 
 
 def _resigned(world: Market, shown: CaseExecution, part: str, signer: str) -> CaseExecution:
@@ -63,7 +87,13 @@ def _resigned(world: Market, shown: CaseExecution, part: str, signer: str) -> Ca
 
 
 @pytest.mark.parametrize(
-    ("part", "reason"), [("session", "session"), ("order", "order"), ("assignment", "assignment"), ("commit", "commit")]
+    ("part", "reason"),
+    [
+        ("session", "session"),
+        ("order", "order"),
+        ("assignment", "assignment"),
+        ("commit", "commit"),
+    ],
 )
 def test_every_signature_is_checked(part: str, reason: str) -> None:
     world = peopled()
@@ -73,10 +103,16 @@ def test_every_signature_is_checked(part: str, reason: str) -> None:
     refused(world.evm, reason, ACCUSER.address, court.open_case([good.shown, forged]))
     envelope: Envelope[object] = getattr(other.shown, part)
     sig = envelope.sig
-    high = Signature(sig[:32] + (ORDER_N - int.from_bytes(sig[32:64], "big")).to_bytes(32, "big") + bytes([55 - sig[64]]))
+    high = Signature(
+        sig[:32]
+        + (ORDER_N - int.from_bytes(sig[32:64], "big")).to_bytes(32, "big")
+        + bytes([55 - sig[64]])
+    )
     malleable = replace(other.shown, **{part: Envelope(envelope.message, high)})
     refused(world.evm, "signature", ACCUSER.address, court.open_case([good.shown, malleable]))
-    unsigned = replace(other.shown, **{part: Envelope(envelope.message, Signature(bytes(64) + b"\x1b"))})
+    unsigned = replace(
+        other.shown, **{part: Envelope(envelope.message, Signature(bytes(64) + b"\x1b"))}
+    )
     refused(world.evm, "signature", ACCUSER.address, court.open_case([good.shown, unsigned]))
 
 
@@ -92,24 +128,36 @@ def test_an_order_of_another_session_is_refused() -> None:
     world = peopled()
     good, other = world.execution(ACCUSED, CLIENTS[1]), world.execution(ACCUSED, CLIENTS[0])
     mixed = replace(other.shown, session=good.shown.session)
-    refused(world.evm, "session", ACCUSER.address, world.contracts.court.open_case([good.shown, mixed]))
+    refused(
+        world.evm, "session", ACCUSER.address, world.contracts.court.open_case([good.shown, mixed])
+    )
     changed = replace(other.shown.order.message, spec_hash=keccak256(b"another spec"))
     order = seal(world.domain, changed, session_key(CLIENTS[0]).sign)
-    refused(world.evm, "blind", ACCUSER.address, world.contracts.court.open_case([good.shown, replace(other.shown, order=order)]))
+    refused(
+        world.evm,
+        "blind",
+        ACCUSER.address,
+        world.contracts.court.open_case([good.shown, replace(other.shown, order=order)]),
+    )
 
 
 def test_a_case_needs_different_clients_or_three_executions() -> None:
     world = peopled()
     one, two = world.execution(ACCUSED, CLIENTS[0]), world.execution(ACCUSED, CLIENTS[0])
     refused(world.evm, "clients", ACCUSER.address, _shown(world, one, two))
-    refused(world.evm, "count", ACCUSER.address, world.contracts.court._call("open_case", 500_000, []))
+    refused(
+        world.evm, "count", ACCUSER.address, world.contracts.court._call("open_case", 500_000, [])
+    )
     other = world.execution(ACCUSED, CLIENTS[1])
     refused(world.evm, "named", ACCUSER.address, _shown(world, one, other, one))
 
 
 def test_a_case_names_one_provider_of_one_class() -> None:
     world = peopled()
-    one, two = world.execution(ACCUSED, CLIENTS[0]), world.execution(key("owner1").address, CLIENTS[1])
+    one, two = (
+        world.execution(ACCUSED, CLIENTS[0]),
+        world.execution(key("owner1").address, CLIENTS[1]),
+    )
     refused(world.evm, "provider", ACCUSER.address, _shown(world, one, two))
     elsewhere = world.execution(ACCUSED, CLIENTS[1], host_class=keccak256(b"other class"))
     refused(world.evm, "class", ACCUSER.address, _shown(world, one, elsewhere))
@@ -120,7 +168,12 @@ def test_the_accused_does_not_accuse_itself_and_needs_stake() -> None:
     pair = [world.execution(ACCUSED, client) for client in CLIENTS[:2]]
     refused(world.evm, "accuser", ACCUSED, _shown(world, *pair))
     bare = world.provider(40, slots=0)
-    refused(world.evm, "stake", ACCUSER.address, _shown(world, *[world.execution(bare, client) for client in CLIENTS[:2]]))
+    refused(
+        world.evm,
+        "stake",
+        ACCUSER.address,
+        _shown(world, *[world.execution(bare, client) for client in CLIENTS[:2]]),
+    )
 
 
 def test_an_execution_is_in_one_open_case_at_a_time() -> None:
@@ -198,19 +251,37 @@ def test_votes_come_from_seated_jurors_keys_once() -> None:
     refused(evm, "phase", BOSS.address, court.vote(trial.case, []))
     trial.draw()
     refused(evm, "phase", BOSS.address, court.draw_jury(trial.case))
-    outsider = next(owner for owner in world.operators if owner not in trial.jurors and owner != ACCUSED)
+    outsider = next(
+        owner for owner in world.operators if owner not in trial.jurors and owner != ACCUSED
+    )
     juror = trial.jurors[0]
-    refused(evm, "juror", BOSS.address, court.vote(trial.case, [trial.signed_vote(outsider, TRUTH[:2])]))
-    refused(evm, "juror", BOSS.address, court.vote(trial.case, [trial.signed_vote(ACCUSED, TRUTH[:2])]))
-    stranger = seal(world.domain, jury_vote(trial.case, key("nobody").address, TRUTH[0], TRUTH), key("nobody").sign)
+    refused(
+        evm, "juror", BOSS.address, court.vote(trial.case, [trial.signed_vote(outsider, TRUTH[:2])])
+    )
+    refused(
+        evm, "juror", BOSS.address, court.vote(trial.case, [trial.signed_vote(ACCUSED, TRUTH[:2])])
+    )
+    stranger = seal(
+        world.domain,
+        jury_vote(trial.case, key("nobody").address, TRUTH[0], TRUTH),
+        key("nobody").sign,
+    )
     refused(evm, "juror", BOSS.address, court.vote(trial.case, [stranger]))
-    refused(evm, "key", BOSS.address, court.vote(trial.case, [trial.signed_vote(juror, TRUTH[:2], world.operators[outsider])]))
+    refused(
+        evm,
+        "key",
+        BOSS.address,
+        court.vote(trial.case, [trial.signed_vote(juror, TRUTH[:2], world.operators[outsider])]),
+    )
     vote = trial.signed_vote(juror, TRUTH[:2])
     refused(evm, "voted", BOSS.address, court.vote(trial.case, [vote, vote]))
     evm.send(juror, world.contracts.stakes.rotate_key(key("next operator").address))
     evm.travel(1)
     refused(evm, "key", BOSS.address, court.vote(trial.case, [vote]))
-    evm.send(BOSS.address, court.vote(trial.case, [trial.signed_vote(juror, TRUTH[:2], key("next operator"))]))
+    evm.send(
+        BOSS.address,
+        court.vote(trial.case, [trial.signed_vote(juror, TRUTH[:2], key("next operator"))]),
+    )
 
 
 def test_reveals_open_ballots_once_and_name_no_digest_too_many() -> None:
@@ -222,10 +293,22 @@ def test_reveals_open_ballots_once_and_name_no_digest_too_many() -> None:
     trial.vote([TRUTH] + [TRUTH[:2]] * 5, trial.jurors[:6])
     refused(evm, "phase", BOSS.address, court.reveal(trial.case, [trial.opening(juror, TRUTH)]))
     trial.vote([TRUTH[:2]], trial.jurors[6:])
-    refused(evm, "reveal", BOSS.address, court.reveal(trial.case, [trial.opening(juror, TRUTH)]))  # three digests for two executions
-    refused(evm, "reveal", BOSS.address, court.reveal(trial.case, [trial.opening(trial.jurors[1], (TRUTH[1], TRUTH[0]))]))
+    refused(
+        evm, "reveal", BOSS.address, court.reveal(trial.case, [trial.opening(juror, TRUTH)])
+    )  # three digests for two executions
+    refused(
+        evm,
+        "reveal",
+        BOSS.address,
+        court.reveal(trial.case, [trial.opening(trial.jurors[1], (TRUTH[1], TRUTH[0]))]),
+    )
     good = trial.opening(trial.jurors[1], TRUTH[:2])
-    refused(evm, "reveal", BOSS.address, court.reveal(trial.case, [replace(good, juror=trial.jurors[2])]))
+    refused(
+        evm,
+        "reveal",
+        BOSS.address,
+        court.reveal(trial.case, [replace(good, juror=trial.jurors[2])]),
+    )
     refused(evm, "revealed", BOSS.address, court.reveal(trial.case, [good, good]))
     evm.send(BOSS.address, court.reveal(trial.case, [good]))
     refused(evm, "revealed", BOSS.address, court.reveal(trial.case, [good]))
@@ -239,7 +322,11 @@ def test_the_decision_opens_the_commitments_that_were_shown() -> None:
     trial.vote([TRUTH[:2]] * 7)
     trial.reveal([TRUTH[:2]] * 7)
     first, second = (each.reveal for each in trial.evidence)
-    for reveals in ((second, first), (first, replace(second, salt=TRUTH[0])), (first, replace(second, output_digest=TRUTH[0]))):
+    for reveals in (
+        (second, first),
+        (first, replace(second, salt=TRUTH[0])),
+        (first, replace(second, output_digest=TRUTH[0])),
+    ):
         refused(evm, "reveal", BOSS.address, court.decide(trial.case, reveals))
     refused(evm, "count", BOSS.address, court.decide(trial.case, [first]))
     trial.decide()
@@ -251,7 +338,12 @@ def test_the_decision_opens_the_commitments_that_were_shown() -> None:
 def test_a_case_that_was_never_opened_does_nothing() -> None:
     world = peopled()
     court = world.contracts.court
-    for call in (court.draw_jury(CaseId(7)), court.advance(CaseId(7)), court.vote(CaseId(7), []), court.decide(CaseId(7), [])):
+    for call in (
+        court.draw_jury(CaseId(7)),
+        court.advance(CaseId(7)),
+        court.vote(CaseId(7), []),
+        court.decide(CaseId(7), []),
+    ):
         refused(world.evm, "phase", BOSS.address, call)
     assert world.evm.ask(court.case(CaseId(7))).phase == 0
 

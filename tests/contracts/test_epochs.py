@@ -16,7 +16,15 @@ from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.rules.epoch_tree import Leaf, Node, Proof, build, prove
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Hash32, Signature, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    Address,
+    Amount,
+    Hash32,
+    Signature,
+    UnixSeconds,
+)
 
 C = COORDINATOR.address
 OWNERS = [key(f"owner{i}").address for i in range(9)]
@@ -26,16 +34,23 @@ CLIENT = key("client0")
 def leaves(world: Market, *finals: int, held: int = 0) -> list[Leaf]:
     """Credits of the first providers; the fee leaf of the coordinator comes first in the tree."""
     index = world.evm.ask(world.contracts.stakes.index_of(OWNERS[0]))
-    credits = [Leaf(index + i, OWNERS[i], Amount(final), Amount(held), keccak256(b"receipts %d" % i)) for i, final in enumerate(finals)]
+    credits = [
+        Leaf(index + i, OWNERS[i], Amount(final), Amount(held), keccak256(b"receipts %d" % i))
+        for i, final in enumerate(finals)
+    ]
     return [*reversed(credits), Leaf(1, C, Amount(3), Amount(0), ZERO_HASH)]
 
 
 def post(world: Market, number: int, credits: Sequence[Leaf], *vouchers: SignedVoucher) -> Mined:
-    return world.evm.send(POSTER.address, world.contracts.epochs.post(C, number, build(credits), vouchers))
+    return world.evm.send(
+        POSTER.address, world.contracts.epochs.post(C, number, build(credits), vouchers)
+    )
 
 
 def claim(world: Market, number: int, credits: Sequence[Leaf], account: Address) -> Mined:
-    return world.evm.send(BOSS.address, world.contracts.epochs.claim(C, number, *prove(credits, account)))
+    return world.evm.send(
+        BOSS.address, world.contracts.epochs.claim(C, number, *prove(credits, account))
+    )
 
 
 def test_credits_are_claimed_to_the_payout_address_after_the_window() -> None:
@@ -83,12 +98,25 @@ def test_claims_are_cumulative_and_only_against_the_newest_final_epoch() -> None
     post(world, 2, second)
     world.evm.travel(5)
     claim(world, 1, first, OWNERS[0])
-    refused(world.evm, "early", BOSS.address, world.contracts.epochs.claim(C, 2, *prove(second, OWNERS[0])))
+    refused(
+        world.evm,
+        "early",
+        BOSS.address,
+        world.contracts.epochs.claim(C, 2, *prove(second, OWNERS[0])),
+    )
     world.evm.travel(5)
-    refused(world.evm, "stale", BOSS.address, world.contracts.epochs.claim(C, 1, *prove(first, OWNERS[1])))
+    refused(
+        world.evm,
+        "stale",
+        BOSS.address,
+        world.contracts.epochs.claim(C, 1, *prove(first, OWNERS[1])),
+    )
     claim(world, 2, second, OWNERS[0])
     claim(world, 2, second, OWNERS[1])
-    assert (world.balance(key("payout0").address), world.balance(key("payout1").address)) == (150, 260)
+    assert (world.balance(key("payout0").address), world.balance(key("payout1").address)) == (
+        150,
+        260,
+    )
     assert world.evm.ask(world.contracts.epochs.claimed(C, OWNERS[0])) == 150
     money(world)
 
@@ -100,10 +128,20 @@ def test_final_credits_need_vouchers_and_all_credits_need_allocations() -> None:
     post_over = world.contracts.epochs.post(C, 1, build(over), [world.voucher(CLIENT, USD)])
     refused(world.evm, "pool", POSTER.address, post_over)
     held = leaves(world, USD - 3, held=149 * USD + 1)
-    refused(world.evm, "allocation", POSTER.address, world.contracts.epochs.post(C, 1, build(held), [world.voucher(CLIENT, USD)]))
+    refused(
+        world.evm,
+        "allocation",
+        POSTER.address,
+        world.contracts.epochs.post(C, 1, build(held), [world.voucher(CLIENT, USD)]),
+    )
     post(world.fork(), 1, leaves(world, USD - 3, held=149 * USD), world.voucher(CLIENT, USD))
     post(world, 1, exactly, world.voucher(CLIENT, USD))
-    refused(world.evm, "stale", POSTER.address, world.contracts.epochs.post(C, 2, build(leaves(world, USD - 4)), []))
+    refused(
+        world.evm,
+        "stale",
+        POSTER.address,
+        world.contracts.epochs.post(C, 2, build(leaves(world, USD - 4)), []),
+    )
     money(world)
 
 
@@ -115,7 +153,12 @@ def test_epochs_come_in_order_from_the_posting_key_only() -> None:
         refused(world.evm, "epoch", POSTER.address, epochs.post(C, number, root, voucher))
     for stranger in (C, STATEMENT.address, BOSS.address):
         refused(world.evm, "signer", stranger, epochs.post(C, 1, root, voucher))
-    refused(world.evm, "amount", POSTER.address, epochs.post(C, 1, Node(ZERO_HASH, Amount(0), Amount(0)), voucher))
+    refused(
+        world.evm,
+        "amount",
+        POSTER.address,
+        epochs.post(C, 1, Node(ZERO_HASH, Amount(0), Amount(0)), voucher),
+    )
     refused(world.evm, "signer", POSTER.address, epochs.post(BOSS.address, 1, root, []))
     post(world, 1, leaves(world, 0), *voucher)
     refused(world.evm, "epoch", POSTER.address, epochs.post(C, 1, root, voucher))
@@ -128,14 +171,18 @@ def test_posting_faster_than_the_ring_never_drops_the_newest_final_epoch() -> No
     world.evm.travel(DEVNET.challenge_window)
     for number in range(2, 33):
         post(world, number, credits)
-    refused(world.evm, "early", POSTER.address, world.contracts.epochs.post(C, 33, build(credits), []))
+    refused(
+        world.evm, "early", POSTER.address, world.contracts.epochs.post(C, 33, build(credits), [])
+    )
     assert world.evm.ask(world.contracts.epochs.newest_final(C)).number == 1
     claim(world, 1, credits, OWNERS[0])
     world.evm.travel(DEVNET.challenge_window)
     post(world, 33, credits)
     assert world.evm.ask(world.contracts.epochs.newest_final(C)).number == 32
     assert world.evm.ask(world.contracts.epochs.epoch(C, 1)).number == 0
-    refused(world.evm, "early", BOSS.address, world.contracts.epochs.claim(C, 1, *prove(credits, C)))
+    refused(
+        world.evm, "early", BOSS.address, world.contracts.epochs.claim(C, 1, *prove(credits, C))
+    )
 
 
 def _claim_call(world: Market, leaf: Leaf, proof: Proof):  # type: ignore[no-untyped-def]
@@ -149,16 +196,34 @@ def test_forged_leaves_proofs_and_positions_are_refused() -> None:
     world.evm.travel(DEVNET.challenge_window)
     leaf, proof = prove(credits, OWNERS[2])
     forged = [
-        replace(leaf, final=Amount(301)), replace(leaf, held=Amount(1)), replace(leaf, index=leaf.index + 1),
-        replace(leaf, account=OWNERS[3]), replace(leaf, receipts_root=keccak256(b"other")),
-    ]  # fmt: skip
+        replace(leaf, final=Amount(301)),
+        replace(leaf, held=Amount(1)),
+        replace(leaf, index=leaf.index + 1),
+        replace(leaf, account=OWNERS[3]),
+        replace(leaf, receipts_root=keccak256(b"other")),
+    ]
     for other in forged:
         refused(world.evm, "proof", BOSS.address, _claim_call(world, other, proof))
     for position in (proof.position ^ 1, proof.position + 8, proof.position ^ 4):
-        refused(world.evm, "proof", BOSS.address, _claim_call(world, leaf, Proof(position, proof.siblings)))
-    refused(world.evm, "proof", BOSS.address, _claim_call(world, leaf, Proof(proof.position, proof.siblings[:-1])))
-    inflated = (replace(proof.siblings[0], final=Amount(proof.siblings[0].final + 1)), *proof.siblings[1:])
-    refused(world.evm, "proof", BOSS.address, _claim_call(world, leaf, Proof(proof.position, inflated)))
+        refused(
+            world.evm,
+            "proof",
+            BOSS.address,
+            _claim_call(world, leaf, Proof(position, proof.siblings)),
+        )
+    refused(
+        world.evm,
+        "proof",
+        BOSS.address,
+        _claim_call(world, leaf, Proof(proof.position, proof.siblings[:-1])),
+    )
+    inflated = (
+        replace(proof.siblings[0], final=Amount(proof.siblings[0].final + 1)),
+        *proof.siblings[1:],
+    )
+    refused(
+        world.evm, "proof", BOSS.address, _claim_call(world, leaf, Proof(proof.position, inflated))
+    )
     world.evm.send(BOSS.address, _claim_call(world, leaf, proof))
 
 
@@ -167,9 +232,16 @@ def test_a_root_posted_with_other_sums_than_its_tree_pays_nobody() -> None:
     credits = leaves(world, 100, 200)
     root = build(credits)
     lower = Node(root.hash, Amount(root.final - 1), root.held)
-    world.evm.send(POSTER.address, world.contracts.epochs.post(C, 1, lower, [world.voucher(CLIENT, USD)]))
+    world.evm.send(
+        POSTER.address, world.contracts.epochs.post(C, 1, lower, [world.voucher(CLIENT, USD)])
+    )
     world.evm.travel(DEVNET.challenge_window)
-    refused(world.evm, "sums", BOSS.address, world.contracts.epochs.claim(C, 1, *prove(credits, OWNERS[0])))
+    refused(
+        world.evm,
+        "sums",
+        BOSS.address,
+        world.contracts.epochs.claim(C, 1, *prove(credits, OWNERS[0])),
+    )
 
 
 def test_vouchers_need_both_signatures_and_stay_inside_their_session() -> None:
@@ -181,20 +253,53 @@ def test_vouchers_need_both_signatures_and_stay_inside_their_session() -> None:
 
     good = world.voucher(CLIENT, USD)
     stranger = key("stranger")
-    refused(world.evm, "session", POSTER.address, post_one(replace(good, session=world.session(CLIENT, signer=stranger))))
+    refused(
+        world.evm,
+        "session",
+        POSTER.address,
+        post_one(replace(good, session=world.session(CLIENT, signer=stranger))),
+    )
     by_account = seal(world.domain, good.voucher.message, CLIENT.sign)
     refused(world.evm, "voucher", POSTER.address, post_one(replace(good, voucher=by_account)))
-    refused(world.evm, "amount", POSTER.address, post_one(world.voucher(CLIENT, USD + 1, up_to=USD)))
-    refused(world.evm, "expired", POSTER.address, post_one(world.voucher(CLIENT, USD, expires=world.evm.now - 1)))
-    world.fork().evm.send(POSTER.address, post_one(world.voucher(CLIENT, USD, expires=world.evm.now, up_to=USD)))
-    changed = replace(good, voucher=replace(good.voucher, message=replace(good.voucher.message, cumulative=Amount(2 * USD))))
+    refused(
+        world.evm, "amount", POSTER.address, post_one(world.voucher(CLIENT, USD + 1, up_to=USD))
+    )
+    refused(
+        world.evm,
+        "expired",
+        POSTER.address,
+        post_one(world.voucher(CLIENT, USD, expires=world.evm.now - 1)),
+    )
+    world.fork().evm.send(
+        POSTER.address, post_one(world.voucher(CLIENT, USD, expires=world.evm.now, up_to=USD))
+    )
+    changed = replace(
+        good,
+        voucher=replace(
+            good.voucher, message=replace(good.voucher.message, cumulative=Amount(2 * USD))
+        ),
+    )
     refused(world.evm, "voucher", POSTER.address, post_one(changed))
     order = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
     sig = good.voucher.sig
-    high = Signature(sig[:32] + (order - int.from_bytes(sig[32:64], "big")).to_bytes(32, "big") + bytes([55 - sig[64]]))
-    refused(world.evm, "signature", POSTER.address, post_one(replace(good, voucher=replace(good.voucher, sig=high))))
+    high = Signature(
+        sig[:32]
+        + (order - int.from_bytes(sig[32:64], "big")).to_bytes(32, "big")
+        + bytes([55 - sig[64]])
+    )
+    refused(
+        world.evm,
+        "signature",
+        POSTER.address,
+        post_one(replace(good, voucher=replace(good.voucher, sig=high))),
+    )
     garbage = Signature(sig[:64] + b"\x1d")
-    refused(world.evm, "signature", POSTER.address, post_one(replace(good, voucher=replace(good.voucher, sig=garbage))))
+    refused(
+        world.evm,
+        "signature",
+        POSTER.address,
+        post_one(replace(good, voucher=replace(good.voucher, sig=garbage))),
+    )
     foreign = Domain(world.domain.chain_id + 1, world.domain.verifying_contract)
     elsewhere = seal(foreign, good.voucher.message, key("session of " + CLIENT.address.hex()).sign)
     refused(world.evm, "voucher", POSTER.address, post_one(replace(good, voucher=elsewhere)))
@@ -231,14 +336,31 @@ def test_a_session_is_proven_once_and_remembered_until_another_comes() -> None:
         return {CLIENT.address: world.evm.ask(epochs.session(C, CLIENT.address))}
 
     assert known()[CLIENT.address] == KnownSession(ZERO_ADDRESS, Amount(0), UnixSeconds(0))
-    believed = {CLIENT.address: KnownSession(later.session.message.session_key, Amount(2 * USD), UnixSeconds(expires))}
+    believed = {
+        CLIENT.address: KnownSession(
+            later.session.message.session_key, Amount(2 * USD), UnixSeconds(expires)
+        )
+    }
     refused(world.evm, "session", POSTER.address, epochs.post(C, 1, root, [later], believed))
     post(world, 1, credits, world.voucher(CLIENT, USD, up_to=2 * USD, expires=expires))
-    assert known() == believed and later.session.sig not in epochs.post(C, 2, root, [later], known()).data
+    assert (
+        known() == believed
+        and later.session.sig not in epochs.post(C, 2, root, [later], known()).data
+    )
     other = key("client1")
     stolen = {other.address: known()[CLIENT.address]}
-    theirs = seal(world.domain, replace(later.voucher.message, client=other.address), key("session of " + CLIENT.address.hex()).sign)
-    forged = replace(later, session=replace(later.session, message=replace(later.session.message, client=other.address)), voucher=theirs)
+    theirs = seal(
+        world.domain,
+        replace(later.voucher.message, client=other.address),
+        key("session of " + CLIENT.address.hex()).sign,
+    )
+    forged = replace(
+        later,
+        session=replace(
+            later.session, message=replace(later.session.message, client=other.address)
+        ),
+        voucher=theirs,
+    )
     refused(world.evm, "session", POSTER.address, epochs.post(C, 2, root, [forged], stolen))
     over = world.voucher(CLIENT, 2 * USD + 1, up_to=2 * USD, expires=expires)
     refused(world.evm, "amount", POSTER.address, epochs.post(C, 2, root, [over], known()))
@@ -249,7 +371,9 @@ def test_a_session_is_proven_once_and_remembered_until_another_comes() -> None:
     late.fork().evm.send(POSTER.address, epochs.post(C, 2, root, [later], known()))
     late.evm.travel(1)
     refused(late.evm, "expired", POSTER.address, epochs.post(C, 2, root, [later], known()))
-    late.evm.send(POSTER.address, epochs.post(C, 2, root, [late.voucher(CLIENT, 2 * USD)], known()))  # a newer session goes with it
+    late.evm.send(
+        POSTER.address, epochs.post(C, 2, root, [late.voucher(CLIENT, 2 * USD)], known())
+    )  # a newer session goes with it
     world.evm.send(POSTER.address, epochs.post(C, 2, root, [later], known()))
     assert world.evm.ask(world.contracts.escrow.pool(C)).charged == 2 * USD
     money(world)
@@ -257,18 +381,33 @@ def test_a_session_is_proven_once_and_remembered_until_another_comes() -> None:
 
 def test_a_new_session_key_takes_the_place_of_the_old_one() -> None:
     world = peopled()
-    epochs, credits, expires = world.contracts.epochs, leaves(world, 0), UnixSeconds(world.evm.now + 100)
+    epochs, credits, expires = (
+        world.contracts.epochs,
+        leaves(world, 0),
+        UnixSeconds(world.evm.now + 100),
+    )
     old = world.voucher(CLIENT, USD, expires=expires)
     post(world, 1, credits, old)
     new_key = key("new session key")
-    session = seal(world.domain, replace(old.session.message, session_key=new_key.address), CLIENT.sign)
+    session = seal(
+        world.domain, replace(old.session.message, session_key=new_key.address), CLIENT.sign
+    )
     body = replace(old.voucher.message, cumulative=Amount(2 * USD))
     known = {CLIENT.address: world.evm.ask(epochs.session(C, CLIENT.address))}
-    call = epochs.post(C, 2, build(credits), [SignedVoucher(session, seal(world.domain, body, new_key.sign))], known)
+    call = epochs.post(
+        C,
+        2,
+        build(credits),
+        [SignedVoucher(session, seal(world.domain, body, new_key.sign))],
+        known,
+    )
     assert session.sig[:64] in call.data, "another session is sent, whatever is known"
     world.evm.send(POSTER.address, call)
     refused(
-        world.evm, "voucher", POSTER.address, epochs.post(C, 3, build(credits), [world.voucher(CLIENT, 2 * USD, expires=expires)], known)
+        world.evm,
+        "voucher",
+        POSTER.address,
+        epochs.post(C, 3, build(credits), [world.voucher(CLIENT, 2 * USD, expires=expires)], known),
     )
     assert world.evm.ask(epochs.session(C, CLIENT.address)).session_key == new_key.address
 
@@ -279,21 +418,32 @@ def test_sessions_without_practical_bounds_are_remembered_as_far_as_the_bits_go(
     free = world.voucher(CLIENT, USD, up_to=2**128 - 1, expires=2**64 - 1)
     post(world, 1, credits, free)
     known = world.evm.ask(epochs.session(C, CLIENT.address))
-    assert (known.up_to, known.expires) == (2**60 - 1, 2**36 - 1) and known.is_of(free.session.message)
-    world.evm.send(POSTER.address, epochs.post(C, 2, build(credits), [free], {CLIENT.address: known}))
+    assert (known.up_to, known.expires) == (2**60 - 1, 2**36 - 1) and known.is_of(
+        free.session.message
+    )
+    world.evm.send(
+        POSTER.address, epochs.post(C, 2, build(credits), [free], {CLIENT.address: known})
+    )
 
 
 def test_a_session_for_one_coordinator_is_unknown_to_another() -> None:
     world = peopled()
     post(world, 1, leaves(world, 0), world.voucher(CLIENT, USD))
-    assert world.evm.ask(world.contracts.epochs.session(C, CLIENT.address)).session_key != ZERO_ADDRESS
-    assert world.evm.ask(world.contracts.epochs.session(BOSS.address, CLIENT.address)).session_key == ZERO_ADDRESS
+    assert (
+        world.evm.ask(world.contracts.epochs.session(C, CLIENT.address)).session_key != ZERO_ADDRESS
+    )
+    assert (
+        world.evm.ask(world.contracts.epochs.session(BOSS.address, CLIENT.address)).session_key
+        == ZERO_ADDRESS
+    )
 
 
 def test_one_client_has_one_voucher_in_a_post() -> None:
     world = peopled()
     with pytest.raises(AssertionError, match="one voucher"):
-        world.contracts.epochs.post(C, 1, build([]), [world.voucher(CLIENT, USD), world.voucher(CLIENT, 2 * USD)])
+        world.contracts.epochs.post(
+            C, 1, build([]), [world.voucher(CLIENT, USD), world.voucher(CLIENT, 2 * USD)]
+        )
 
 
 @pytest.mark.parametrize("count", range(1, 9))
@@ -305,8 +455,13 @@ def test_all_of_a_tree_of_any_small_size_claim_together(count: int) -> None:
     claim(world, 1, credits, OWNERS[0])
     (call,) = world.contracts.epochs.claim_all(C, 1, credits)
     mined = world.evm.send(BOSS.address, call)
-    assert [event.account for event in mined.events if isinstance(event, Claimed)] == [C, *OWNERS[1:count]]
-    assert [world.balance(key(f"payout{i}").address) for i in range(count)] == list(range(1000, 1000 + count))
+    assert [event.account for event in mined.events if isinstance(event, Claimed)] == [
+        C,
+        *OWNERS[1:count],
+    ]
+    assert [world.balance(key(f"payout{i}").address) for i in range(count)] == list(
+        range(1000, 1000 + count)
+    )
     assert world.evm.ask(world.contracts.escrow.pool(C)).paid == build(credits).final
     refused(world.evm, "amount", BOSS.address, call)
     money(world)
@@ -316,10 +471,21 @@ def test_a_larger_tree_is_claimed_in_parts_and_what_is_nobodys_stays() -> None:
     world = peopled()
     strangers = [key(f"stranger{i}").address for i in range(69)]
     fund = Leaf(0, ZERO_ADDRESS, Amount(77), Amount(0), ZERO_HASH)
-    credits = [fund, *(Leaf(1000 + i, account, Amount(10 + i), Amount(i), ZERO_HASH) for i, account in enumerate(strangers))]
+    credits = [
+        fund,
+        *(
+            Leaf(1000 + i, account, Amount(10 + i), Amount(i), ZERO_HASH)
+            for i, account in enumerate(strangers)
+        ),
+    ]
     post(world, 1, credits, world.voucher(CLIENT, 2 * USD))
     world.evm.travel(DEVNET.challenge_window)
-    refused(world.evm, "amount", BOSS.address, world.contracts.epochs.claim(C, 1, *prove(credits, ZERO_ADDRESS)))
+    refused(
+        world.evm,
+        "amount",
+        BOSS.address,
+        world.contracts.epochs.claim(C, 1, *prove(credits, ZERO_ADDRESS)),
+    )
     calls = world.contracts.epochs.claim_all(C, 1, credits)
     assert len(calls) == 2
     for call in calls:
@@ -345,7 +511,9 @@ def test_parts_of_every_size_pay_theirs_and_nobody_elses(count: int, size: int) 
             paid = world.evm.ask(world.contracts.escrow.pool(C)).paid - before
             assert paid == sum(leaf.final for leaf in part if leaf.account != ZERO_ADDRESS)
         refused(world.evm, "amount", BOSS.address, call)
-    assert [world.balance(key(f"payout{number}").address) for number in range(count)] == list(range(1000, 1000 + count))
+    assert [world.balance(key(f"payout{number}").address) for number in range(count)] == list(
+        range(1000, 1000 + count)
+    )
     money(world)
 
 
@@ -357,8 +525,17 @@ def test_parts_that_are_not_of_the_tree_claim_nothing() -> None:
     good = epochs.claim_all(C, 1, ordered)[0]
     refused(world.evm, "early", BOSS.address, good)
     world.evm.travel(DEVNET.challenge_window)
-    forged = [replace(ordered[1], final=Amount(501)), replace(ordered[1], held=Amount(1)), replace(ordered[1], account=BOSS.address)]
-    wrong = [[ordered[0], leaf, *ordered[2:]] for leaf in forged] + [ordered[:-1], ordered[1:], ordered[::2], []]
+    forged = [
+        replace(ordered[1], final=Amount(501)),
+        replace(ordered[1], held=Amount(1)),
+        replace(ordered[1], account=BOSS.address),
+    ]
+    wrong = [[ordered[0], leaf, *ordered[2:]] for leaf in forged] + [
+        ordered[:-1],
+        ordered[1:],
+        ordered[::2],
+        [],
+    ]
     for part in wrong:
         refused(world.evm, "proof", BOSS.address, _part(world, part, 0, ()))
     siblings = prove(ordered, ordered[0].account)[1].siblings[1:]
@@ -371,6 +548,9 @@ def test_parts_that_are_not_of_the_tree_claim_nothing() -> None:
 
 
 def _part(world: Market, part: Sequence[Leaf], position: int, siblings: Sequence[Node]) -> Call:
-    listed = [(leaf.index, leaf.account, leaf.final << 128 | leaf.held, leaf.receipts_root) for leaf in part]
+    listed = [
+        (leaf.index, leaf.account, leaf.final << 128 | leaf.held, leaf.receipts_root)
+        for leaf in part
+    ]
     proof = [(node.hash, node.final << 128 | node.held) for node in siblings]
     return world.contracts.epochs._call("claim_many", 1_000_000, C, 1, listed, position, proof)

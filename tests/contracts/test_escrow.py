@@ -16,7 +16,12 @@ def _allocated(world: Market, amount: int = 50 * USD) -> Key:
 def _charge(world: Market, client: Key, cumulative: int) -> None:
     root = build([Leaf(1, COORDINATOR.address, Amount(cumulative), Amount(0), ZERO_HASH)])
     number = world.evm.ask(world.contracts.epochs.newest(COORDINATOR.address)) + 1
-    world.evm.send(POSTER.address, world.contracts.epochs.post(COORDINATOR.address, number, root, [world.voucher(client, cumulative)]))
+    world.evm.send(
+        POSTER.address,
+        world.contracts.epochs.post(
+            COORDINATOR.address, number, root, [world.voucher(client, cumulative)]
+        ),
+    )
 
 
 def test_a_deposit_is_allocated_once() -> None:
@@ -35,7 +40,9 @@ def test_a_deposit_is_allocated_once() -> None:
     evm.send(client.address, escrow.allocate(COORDINATOR.address, Amount(7)))
     found = evm.ask(escrow.allocation(client.address, COORDINATOR.address))
     assert (found.allocated, found.since) == (50 * USD + 7, evm.now - 5)
-    assert evm.ask(escrow.pool(COORDINATOR.address)) == Pool(Amount(50 * USD + 7), Amount(0), Amount(0))
+    assert evm.ask(escrow.pool(COORDINATOR.address)) == Pool(
+        Amount(50 * USD + 7), Amount(0), Amount(0)
+    )
     money(world)
 
 
@@ -71,7 +78,9 @@ def test_a_withdrawal_waits_and_pays_what_is_free_then() -> None:
     evm.send(client.address, escrow.deposit(Amount(100)))
     before = world.balance(client.address)
     evm.send(client.address, escrow.request_withdrawal(Amount(80)))
-    assert evm.ask(escrow.withdrawal(client.address)) == Withdrawal(Amount(80), UnixSeconds(evm.now + DEVNET.withdrawal_delay))
+    assert evm.ask(escrow.withdrawal(client.address)) == Withdrawal(
+        Amount(80), UnixSeconds(evm.now + DEVNET.withdrawal_delay)
+    )
     evm.send(client.address, escrow.allocate(COORDINATOR.address, Amount(30)))
     evm.travel(DEVNET.withdrawal_delay - 1)
     refused(evm, "early", client.address, escrow.finish_withdrawal())
@@ -90,8 +99,18 @@ def test_only_epochs_charges_and_pays() -> None:
         """account(160) | 1 as an amount of 96 bits"""
         return int.from_bytes(account, "big") << 96 | 1
 
-    refused(world.evm, "epochs", BOSS.address, escrow._call("charge", 200_000, COORDINATOR.address, [packed(client.address)]))
-    refused(world.evm, "epochs", COORDINATOR.address, escrow._call("pay", 200_000, COORDINATOR.address, [packed(BOSS.address)]))
+    refused(
+        world.evm,
+        "epochs",
+        BOSS.address,
+        escrow._call("charge", 200_000, COORDINATOR.address, [packed(client.address)]),
+    )
+    refused(
+        world.evm,
+        "epochs",
+        COORDINATOR.address,
+        escrow._call("pay", 200_000, COORDINATOR.address, [packed(BOSS.address)]),
+    )
 
 
 def test_vouchers_reach_to_the_allocation_and_no_further() -> None:
@@ -99,9 +118,15 @@ def test_vouchers_reach_to_the_allocation_and_no_further() -> None:
     client = _allocated(world, 5 * USD)
     _charge(world, client, 5 * USD)
     root = build([Leaf(1, COORDINATOR.address, Amount(0), Amount(0), ZERO_HASH)])
-    call = world.contracts.epochs.post(COORDINATOR.address, 2, root, [world.voucher(client, 5 * USD + 1)])
-    refused(world.evm, "stale", POSTER.address, call)  # the sum of final credits fell, before any voucher is read
+    call = world.contracts.epochs.post(
+        COORDINATOR.address, 2, root, [world.voucher(client, 5 * USD + 1)]
+    )
+    refused(
+        world.evm, "stale", POSTER.address, call
+    )  # the sum of final credits fell, before any voucher is read
     root = build([Leaf(1, COORDINATOR.address, Amount(5 * USD), Amount(0), ZERO_HASH)])
-    call = world.contracts.epochs.post(COORDINATOR.address, 2, root, [world.voucher(client, 5 * USD + 1)])
+    call = world.contracts.epochs.post(
+        COORDINATOR.address, 2, root, [world.voucher(client, 5 * USD + 1)]
+    )
     refused(world.evm, "allocation", POSTER.address, call)
     money(world)

@@ -24,7 +24,10 @@ C = COORDINATOR.address
 
 def _deployment() -> dict[str, int]:
     evm = Evm.fresh()
-    return {f"deploy {creation.name}": evm.create(creation, BOSS.address) for creation in planned(DEVNET).creations}
+    return {
+        f"deploy {creation.name}": evm.create(creation, BOSS.address)
+        for creation in planned(DEVNET).creations
+    }
 
 
 def _accounts() -> dict[str, int]:
@@ -52,15 +55,27 @@ def _epochs() -> dict[str, int]:
     clients = [key(f"client{i}") for i in range(3)]
 
     def tree(number: int, size: int) -> list[Leaf]:
-        return [Leaf(i + 1, key(f"owner{i}").address, Amount(1000 * number), Amount(0), ZERO_HASH) for i in range(size)]
+        return [
+            Leaf(i + 1, key(f"owner{i}").address, Amount(1000 * number), Amount(0), ZERO_HASH)
+            for i in range(size)
+        ]
 
     expires = evm.now + 86_400
 
     def post(number: int, size: int, vouchers: int, is_known: bool = False) -> int:
-        signed = [world.voucher(client, number * USD // 2, expires=expires) for client in clients[:vouchers]]
-        known = {client.address: evm.ask(epochs.session(C, client.address)) for client in clients} if is_known else {}
+        signed = [
+            world.voucher(client, number * USD // 2, expires=expires)
+            for client in clients[:vouchers]
+        ]
+        known = (
+            {client.address: evm.ask(epochs.session(C, client.address)) for client in clients}
+            if is_known
+            else {}
+        )
         evm.travel(DEVNET.challenge_window)
-        return evm.send(POSTER.address, epochs.post(C, number, build(tree(number, size)), signed, known)).gas
+        return evm.send(
+            POSTER.address, epochs.post(C, number, build(tree(number, size)), signed, known)
+        ).gas
 
     found = {"post, fresh ring, 3 vouchers": post(1, 8, 3)}
     for number in range(2, 33):
@@ -71,7 +86,9 @@ def _epochs() -> dict[str, int]:
 
     def claim(number: int, size: int, account: Address) -> int:
         evm.travel(DEVNET.challenge_window)
-        return evm.send(BOSS.address, epochs.claim(C, number, *prove(tree(number, size), account))).gas
+        return evm.send(
+            BOSS.address, epochs.claim(C, number, *prove(tree(number, size), account))
+        ).gas
 
     found["claim, first, 50 leaves"] = claim(35, 50, key("owner2").address)
     post(36, 50, 1)
@@ -92,15 +109,22 @@ def _epochs() -> dict[str, int]:
 
 def _case(executions: int, providers: int) -> dict[str, int]:
     world = peopled(providers=providers)
-    trial = Trial.opened(world, key("owner0").address, [key(f"client{i}") for i in range(executions)])
+    trial = Trial.opened(
+        world, key("owner0").address, [key(f"client{i}") for i in range(executions)]
+    )
     beacon = world.prove(trial.now.round)
     trial.draw()
     jurors = len(trial.jurors)
     trial.vote([TRUTH[:executions]] * jurors)
     trial.reveal([TRUTH[:executions]] * jurors)
     trial.decide()
-    found = {f"case of {executions}, {jurors} jurors: {step}": gas for step, gas in trial.gas.items()}
-    return found | {f"case of {executions}, {jurors} jurors: whole": sum(trial.gas.values()) + beacon, "beacon submit": beacon}
+    found = {
+        f"case of {executions}, {jurors} jurors: {step}": gas for step, gas in trial.gas.items()
+    }
+    return found | {
+        f"case of {executions}, {jurors} jurors: whole": sum(trial.gas.values()) + beacon,
+        "beacon submit": beacon,
+    }
 
 
 def _measured() -> dict[str, int]:
@@ -120,5 +144,9 @@ def test_gas_is_what_the_snapshot_says() -> None:
         pytest.skip("gas.json was written; look at the difference and run again")
     wanted = json.loads(SNAPSHOT.read_text())
     assert found.keys() == wanted.keys()
-    off = {name: (wanted[name], gas) for name, gas in found.items() if abs(gas - wanted[name]) > TOLERANCE}
+    off = {
+        name: (wanted[name], gas)
+        for name, gas in found.items()
+        if abs(gas - wanted[name]) > TOLERANCE
+    }
     assert not off, f"snapshot, now: {off}"

@@ -47,13 +47,21 @@ class Measured:
         return (self.post + self.claims / EPOCHS_PER_CLAIM) / scenario.jobs
 
     def per_job_by_single_claims(self, scenario: Scenario) -> float:
-        return (self.post + scenario.providers * self.single_claim / EPOCHS_PER_CLAIM) / scenario.jobs
+        return (
+            self.post + scenario.providers * self.single_claim / EPOCHS_PER_CLAIM
+        ) / scenario.jobs
 
 
 def _leaves(world: Market, owners: Sequence[Key], number: int) -> list[Leaf]:
     index = world.evm.ask(world.contracts.stakes.index_of(owners[0].address))
     credits = [
-        Leaf(index + i, owner.address, Amount(12_345 * number + i), Amount(6_789 + i), keccak256(b"receipts %d of %d" % (number, i)))
+        Leaf(
+            index + i,
+            owner.address,
+            Amount(12_345 * number + i),
+            Amount(6_789 + i),
+            keccak256(b"receipts %d of %d" % (number, i)),
+        )
         for i, owner in enumerate(owners)
     ]
     return [Leaf(1, C, Amount(3_333 * number), Amount(999), ZERO_HASH), *credits]
@@ -75,7 +83,12 @@ class Season:
         for number in range(providers):
             world.provider(number, slots=0)
         keys = [world.client(number) for number in range(clients)]
-        return cls(world, [key(f"owner{number}") for number in range(providers)], keys, world.evm.now + 86_400)
+        return cls(
+            world,
+            [key(f"owner{number}") for number in range(providers)],
+            keys,
+            world.evm.now + 86_400,
+        )
 
     def signed(self, client: Key) -> SignedVoucher:
         return self.world.voucher(client, (self.number + 1) * USD // 4, expires=self.expires)
@@ -85,20 +98,28 @@ class Season:
         epochs, evm = self.world.contracts.epochs, self.world.evm
         evm.travel(DEVNET.challenge_window)
         listed = [self.signed(client) for client in self.clients[:vouchers]]
-        known = {client.address: evm.ask(epochs.session(C, client.address)) for client in self.clients}
+        known = {
+            client.address: evm.ask(epochs.session(C, client.address)) for client in self.clients
+        }
         self.number += 1
-        call = epochs.post(C, self.number, build(_leaves(self.world, self.owners, self.number)), listed, known)
+        call = epochs.post(
+            C, self.number, build(_leaves(self.world, self.owners, self.number)), listed, known
+        )
         return evm.send(POSTER.address, call).gas
 
     def claim_all(self) -> int:
         evm = self.world.evm
         evm.travel(DEVNET.challenge_window)
-        calls = self.world.contracts.epochs.claim_all(C, self.number, _leaves(self.world, self.owners, self.number))
+        calls = self.world.contracts.epochs.claim_all(
+            C, self.number, _leaves(self.world, self.owners, self.number)
+        )
         return sum(evm.send(BOSS.address, call).gas for call in calls)
 
     def claim(self, owner: Key) -> int:
         proven = prove(_leaves(self.world, self.owners, self.number), owner.address)
-        return self.world.evm.send(BOSS.address, self.world.contracts.epochs.claim(C, self.number, *proven)).gas
+        return self.world.evm.send(
+            BOSS.address, self.world.contracts.epochs.claim(C, self.number, *proven)
+        ).gas
 
 
 @lru_cache(maxsize=2)
@@ -108,7 +129,9 @@ def _measured(scenario: Scenario) -> Measured:
         season.post(scenario.vouchers)
     season.claim_all()
     post = season.post(scenario.vouchers)
-    alone = Season(season.world.fork(), season.owners, season.clients, season.expires, season.number)
+    alone = Season(
+        season.world.fork(), season.owners, season.clients, season.expires, season.number
+    )
     claims = season.claim_all()
     alone.world.evm.travel(DEVNET.challenge_window)
     places = (0, scenario.providers // 2, scenario.providers - 1)

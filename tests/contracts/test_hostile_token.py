@@ -74,7 +74,12 @@ def hostile() -> tuple[Evm, Contracts]:
     evm, made = Evm.fresh(), planned(DEVNET)
     for creation in made.creations:
         arguments = (0).to_bytes(64, "big")
-        evm.create(replace(creation, data=code() + arguments) if creation.name == "TestToken" else creation, BOSS.address)
+        evm.create(
+            replace(creation, data=code() + arguments)
+            if creation.name == "TestToken"
+            else creation,
+            BOSS.address,
+        )
     evm.contracts = Contracts.of(made.deployment)
     return evm, evm.contracts
 
@@ -83,7 +88,11 @@ def say(contracts: Contracts, function: str, *words: int, message: bytes = b"") 
     """A call of the token."""
     data = keccak256(function.encode())[:4] + b"".join(word.to_bytes(32, "big") for word in words)
     if message:
-        data += (64).to_bytes(32, "big") + len(message).to_bytes(32, "big") + message.ljust(-(-len(message) // 32) * 32, b"\0")
+        data += (
+            (64).to_bytes(32, "big")
+            + len(message).to_bytes(32, "big")
+            + message.ljust(-(-len(message) // 32) * 32, b"\0")
+        )
     return replace(contracts.token.approve(contracts.escrow.address), data=data, gas=2_000_000)
 
 
@@ -99,10 +108,15 @@ def test_what_did_not_arrive_is_not_booked(answer: int, fee: int, reason: str) -
     evm.send(BOSS.address, say(contracts, "become(bool,uint256)", answer, fee))
     refused(evm, reason, BOSS.address, escrow.deposit(Amount(5 * USD)))
     refused(evm, reason, BOSS.address, stakes.register_coordinator(BOSS.address, BOSS.address))
-    assert evm.ask(escrow.free_of(BOSS.address)) == 0 and evm.ask(stakes.index_of(BOSS.address)) == 0
+    assert (
+        evm.ask(escrow.free_of(BOSS.address)) == 0 and evm.ask(stakes.index_of(BOSS.address)) == 0
+    )
 
 
-@pytest.mark.parametrize(("inside", "is_let_in"), [("deposit", False), ("finish_withdrawal", False), ("request_withdrawal", True)])
+@pytest.mark.parametrize(
+    ("inside", "is_let_in"),
+    [("deposit", False), ("finish_withdrawal", False), ("request_withdrawal", True)],
+)
 def test_money_that_calls_back_leaves_once(inside: str, is_let_in: bool) -> None:
     """In the middle of its withdrawal it deposits, withdraws again, or asks for the next one, which alone is let in."""
     evm, contracts = hostile()

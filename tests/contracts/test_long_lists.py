@@ -25,7 +25,9 @@ def crowded(leaves: bool) -> Market:
         world.evm.travel(DEVNET.unbond_after)
         for place in range(first, first + PLACES):
             world.evm.send(griefer, stakes.unbond_slot(CLASS, place))
-        assert world.evm.ask(stakes.stake_of(griefer)) == DEVNET.slot_stake, "it has its money back, but for its first slot"
+        assert world.evm.ask(stakes.stake_of(griefer)) == DEVNET.slot_stake, (
+            "it has its money back, but for its first slot"
+        )
     return world
 
 

@@ -7,7 +7,13 @@ from functools import lru_cache
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from vyper.compiler import compile_from_file_input
 from vyper.compiler.input_bundle import FilesystemInputBundle
 
@@ -25,9 +31,15 @@ from quorate_protocol.units import ZERO_HASH, Address, Amount
 C = COORDINATOR.address
 CLIENTS = [key("client0"), key("client1")]
 OWNERS = [key(f"owner{i}").address for i in range(3)]
-WINDOW, RELEASE, WITHDRAWAL = DEVNET.challenge_window, DEVNET.allocation_release, DEVNET.withdrawal_delay
+WINDOW, RELEASE, WITHDRAWAL = (
+    DEVNET.challenge_window,
+    DEVNET.allocation_release,
+    DEVNET.withdrawal_delay,
+)
 AMOUNTS = st.sampled_from([0, 1, 99, 100, 101, 1000])
-TIMES = st.sampled_from([1, WINDOW - 1, WINDOW, WINDOW + 1, WITHDRAWAL - 1, WITHDRAWAL, RELEASE - 1, RELEASE])
+TIMES = st.sampled_from(
+    [1, WINDOW - 1, WINDOW, WINDOW + 1, WITHDRAWAL - 1, WITHDRAWAL, RELEASE - 1, RELEASE]
+)
 
 
 def peopled(world: Market) -> Market:
@@ -81,22 +93,38 @@ class Money(RuleBasedStateMachine):
     @rule(client=st.integers(0, 1), amount=AMOUNTS)
     def request_release(self, client: int, amount: int) -> None:
         call = self.world.contracts.escrow.request_release(C, Amount(amount))
-        self.both(CLIENTS[client].address, call, lambda: self.model.request_release(client, amount, self.world.evm.now))
+        self.both(
+            CLIENTS[client].address,
+            call,
+            lambda: self.model.request_release(client, amount, self.world.evm.now),
+        )
 
     @rule(client=st.integers(0, 1))
     def finish_release(self, client: int) -> None:
         call = self.world.contracts.escrow.finish_release(C)
-        self.both(CLIENTS[client].address, call, lambda: self.model.finish_release(client, self.world.evm.now))
+        self.both(
+            CLIENTS[client].address,
+            call,
+            lambda: self.model.finish_release(client, self.world.evm.now),
+        )
 
     @rule(client=st.integers(0, 1), amount=AMOUNTS)
     def request_withdrawal(self, client: int, amount: int) -> None:
         call = self.world.contracts.escrow.request_withdrawal(Amount(amount))
-        self.both(CLIENTS[client].address, call, lambda: self.model.request_withdrawal(client, amount, self.world.evm.now))
+        self.both(
+            CLIENTS[client].address,
+            call,
+            lambda: self.model.request_withdrawal(client, amount, self.world.evm.now),
+        )
 
     @rule(client=st.integers(0, 1))
     def finish_withdrawal(self, client: int) -> None:
         call = self.world.contracts.escrow.finish_withdrawal()
-        self.both(CLIENTS[client].address, call, lambda: self.model.finish_withdrawal(client, self.world.evm.now))
+        self.both(
+            CLIENTS[client].address,
+            call,
+            lambda: self.model.finish_withdrawal(client, self.world.evm.now),
+        )
 
     @rule(seconds=TIMES)
     def travel(self, seconds: int) -> None:
@@ -106,11 +134,20 @@ class Money(RuleBasedStateMachine):
         who = self.model.clients[client]
         who.up_to, who.expires = up_to, self.world.evm.now + seconds
 
-    @rule(client=st.integers(0, 1), up_to=st.sampled_from([0, 100, 10**9]), seconds=st.sampled_from([0, 10, 10**6]))
+    @rule(
+        client=st.integers(0, 1),
+        up_to=st.sampled_from([0, 100, 10**9]),
+        seconds=st.sampled_from([0, 10, 10**6]),
+    )
     def sign_session(self, client: int, up_to: int, seconds: int) -> None:
         self._sign_session(client, up_to, seconds)
 
-    @rule(client=st.integers(0, 1), cumulative=AMOUNTS, share=st.sampled_from([0, 1, 33, 50, 51, 340]), held=st.sampled_from([0, 1, 400]))
+    @rule(
+        client=st.integers(0, 1),
+        cumulative=AMOUNTS,
+        share=st.sampled_from([0, 1, 33, 50, 51, 340]),
+        held=st.sampled_from([0, 1, 400]),
+    )
     def post(self, client: int, cumulative: int, share: int, held: int) -> None:
         finals = (share, share, 0)
         self._post(finals, held, [(client, cumulative)])
@@ -122,7 +159,9 @@ class Money(RuleBasedStateMachine):
         self.deposit_and_allocate(client, amount)
         previous = self.model.posted[-1][1] if self.model.posted else (0, 0, 0)
         posted = len(self.model.posted)
-        self._post((previous[0] + 1, *previous[1:]), 0, [(client, self.model.clients[client].allocated)])
+        self._post(
+            (previous[0] + 1, *previous[1:]), 0, [(client, self.model.clients[client].allocated)]
+        )
         return len(self.model.posted) if len(self.model.posted) > posted else 0
 
     @rule(client=st.integers(0, 1), amount=st.sampled_from([99, 100, 1000]))
@@ -166,7 +205,10 @@ class Money(RuleBasedStateMachine):
     def credits_that_were_paid_move_to_another(self, client: int, amount: int) -> None:
         number = self._funded_epoch(client, amount)
         if number:
-            pool, (_, second, third) = sum(who.charged for who in self.model.clients), self.model.posted[-1][1]
+            pool, (_, second, third) = (
+                sum(who.charged for who in self.model.clients),
+                self.model.posted[-1][1],
+            )
             self._post((pool - second - third, second, third), 0, [])
             self.world.evm.travel(WINDOW)
             self._claim(len(self.trees), 0)
@@ -197,7 +239,10 @@ class Money(RuleBasedStateMachine):
     @rule(client=st.integers(0, 1), amount=st.sampled_from([99, 100]), beyond=st.integers(0, 1))
     def final_credits_reach_the_pool(self, client: int, amount: int, beyond: int) -> None:
         self.deposit_and_allocate(client, amount)  # so that the allocations would have room
-        pool, finals = sum(who.charged for who in self.model.clients), self.model.posted[-1][1] if self.model.posted else (0, 0, 0)
+        pool, finals = (
+            sum(who.charged for who in self.model.clients),
+            self.model.posted[-1][1] if self.model.posted else (0, 0, 0),
+        )
         self._post((pool - finals[1] - finals[2] + beyond, *finals[1:]), 0, [])
 
     @rule(client=st.integers(0, 1), amount=st.sampled_from([100, 101]))
@@ -223,18 +268,35 @@ class Money(RuleBasedStateMachine):
             self.world.evm.travel(seconds)
             self.finish_withdrawal(client)
 
-    def _post(self, finals: tuple[int, ...], held: int, vouchers: list[tuple[int, int]], number: int = 0) -> None:
+    def _post(
+        self, finals: tuple[int, ...], held: int, vouchers: list[tuple[int, int]], number: int = 0
+    ) -> None:
         number = number or len(self.model.posted) + 1
-        epochs, clients = self.world.contracts.epochs, [self.model.clients[client] for client, _ in vouchers]
-        indices = [self.world.evm.ask(self.world.contracts.stakes.index_of(owner)) for owner in OWNERS]
-        tree = [Leaf(i, owner, Amount(final), Amount(held), ZERO_HASH) for i, owner, final in zip(indices, OWNERS, finals, strict=True)]
+        epochs, clients = (
+            self.world.contracts.epochs,
+            [self.model.clients[client] for client, _ in vouchers],
+        )
+        indices = [
+            self.world.evm.ask(self.world.contracts.stakes.index_of(owner)) for owner in OWNERS
+        ]
+        tree = [
+            Leaf(i, owner, Amount(final), Amount(held), ZERO_HASH)
+            for i, owner, final in zip(indices, OWNERS, finals, strict=True)
+        ]
         signed = [
             self.world.voucher(CLIENTS[client], cumulative, up_to=who.up_to, expires=who.expires)
             for who, (client, cumulative) in zip(clients, vouchers, strict=True)
         ]
-        known = {CLIENTS[client].address: self.world.evm.ask(epochs.session(C, CLIENTS[client].address)) for client, _ in vouchers}
+        known = {
+            CLIENTS[client].address: self.world.evm.ask(epochs.session(C, CLIENTS[client].address))
+            for client, _ in vouchers
+        }
         call = epochs.post(C, number, build(tree), signed, known)
-        if self.both(POSTER.address, call, lambda: self.model.post(number, finals, held, vouchers, self.world.evm.now)):
+        if self.both(
+            POSTER.address,
+            call,
+            lambda: self.model.post(number, finals, held, vouchers, self.world.evm.now),
+        ):
             self.trees.append(tree)
 
     @precondition(lambda self: self.trees)
@@ -243,8 +305,12 @@ class Money(RuleBasedStateMachine):
         self._claim(max(1, len(self.trees) - back), provider)
 
     def _claim(self, number: int, provider: int) -> None:
-        call = self.world.contracts.epochs.claim(C, number, *prove(self.trees[number - 1], OWNERS[provider]))
-        self.both(BOSS.address, call, lambda: self.model.claim(number, [provider], self.world.evm.now))
+        call = self.world.contracts.epochs.claim(
+            C, number, *prove(self.trees[number - 1], OWNERS[provider])
+        )
+        self.both(
+            BOSS.address, call, lambda: self.model.claim(number, [provider], self.world.evm.now)
+        )
 
     @precondition(lambda self: self.trees)
     @rule(back=st.integers(0, 2))
@@ -253,7 +319,9 @@ class Money(RuleBasedStateMachine):
 
     def _claim_all(self, number: int) -> None:
         (call,) = self.world.contracts.epochs.claim_all(C, number, self.trees[number - 1])
-        self.both(BOSS.address, call, lambda: self.model.claim(number, [0, 1, 2], self.world.evm.now))
+        self.both(
+            BOSS.address, call, lambda: self.model.claim(number, [0, 1, 2], self.world.evm.now)
+        )
 
     @invariant()
     def money_is_conserved(self) -> None:
@@ -271,11 +339,19 @@ class Money(RuleBasedStateMachine):
             assert (found.allocated, found.charged) == (who.allocated, who.charged)
             assert evm.ask(escrow.free_of(client.address)) == who.free
         pool = evm.ask(escrow.pool(C))
-        assert (pool.charged, pool.paid) == (sum(who.charged for who in self.model.clients), self.model.paid), "I1"
+        assert (pool.charged, pool.paid) == (
+            sum(who.charged for who in self.model.clients),
+            self.model.paid,
+        ), "I1"
 
 
 LONG = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+    max_examples=25,
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    database=None,
 )
 SHORT = settings(LONG, max_examples=50, phases=[Phase.generate])  # ends at the first difference
 
@@ -285,24 +361,80 @@ def test_contracts_and_model_agree() -> None:
 
 
 MUTANTS = {
-    "claims are not remembered": ("Epochs", "self.claimed[coordinator][leaf.account] = final", "pass"),
+    "claims are not remembered": (
+        "Epochs",
+        "self.claimed[coordinator][leaf.account] = final",
+        "pass",
+    ),
     "claims of nothing are paid again": ("Epochs", "if final <= before or", "if final < before or"),
-    "only the last claim of many is paid": ("Escrow", "amount += payment & MASK96", "amount = payment & MASK96"),
-    "pools pay what nobody vouched for": ("Escrow", 'assert pool.paid + amount <= pool.charged, "pool"', "pass"),
-    "remembered sessions never end": ("Epochs", 'assert block.timestamp <= session & MASK36, "expired"', "pass"),
-    "remembered sessions have no bound": ("Epochs", 'assert cumulative <= (session >> 36) & MASK60, "amount"', "pass"),
-    "a number is posted twice": ("Epochs", 'assert self.infos[coordinator][number % RING] >> 224 < number, "epoch"', "pass"),
-    "an epoch is final at once": ("Epochs", "((info >> 176) & MASK48) + CHALLENGE_WINDOW", "((info >> 176) & MASK48)"),
-    "an epoch is final a second late": ("Epochs", "+ CHALLENGE_WINDOW\n", "+ CHALLENGE_WINDOW + 1\n"),
+    "only the last claim of many is paid": (
+        "Escrow",
+        "amount += payment & MASK96",
+        "amount = payment & MASK96",
+    ),
+    "pools pay what nobody vouched for": (
+        "Escrow",
+        'assert pool.paid + amount <= pool.charged, "pool"',
+        "pass",
+    ),
+    "remembered sessions never end": (
+        "Epochs",
+        'assert block.timestamp <= session & MASK36, "expired"',
+        "pass",
+    ),
+    "remembered sessions have no bound": (
+        "Epochs",
+        'assert cumulative <= (session >> 36) & MASK60, "amount"',
+        "pass",
+    ),
+    "a number is posted twice": (
+        "Epochs",
+        'assert self.infos[coordinator][number % RING] >> 224 < number, "epoch"',
+        "pass",
+    ),
+    "an epoch is final at once": (
+        "Epochs",
+        "((info >> 176) & MASK48) + CHALLENGE_WINDOW",
+        "((info >> 176) & MASK48)",
+    ),
+    "an epoch is final a second late": (
+        "Epochs",
+        "+ CHALLENGE_WINDOW\n",
+        "+ CHALLENGE_WINDOW + 1\n",
+    ),
     "final credits need no vouchers": ("Epochs", 'assert sumFinal <= pool.charged, "pool"', "pass"),
-    "held credits need no allocation": ("Epochs", "assert sumFinal + sumHeld <= pool.allocated", "assert sumFinal <= pool.allocated"),
+    "held credits need no allocation": (
+        "Epochs",
+        "assert sumFinal + sumHeld <= pool.allocated",
+        "assert sumFinal <= pool.allocated",
+    ),
     "sums may fall": ("Epochs", 'assert sumFinal >= (last >> 88) & MASK88, "stale"', "pass"),
-    "older epochs still pay": ("Epochs", "assert following >> 224 <= number or", "assert following >> 224 > number or"),
-    "vouchers beyond the allocation": ("Escrow", 'assert cumulative <= word >> 152, "allocation"', "pass"),
-    "a release ignores vouchers": ("Escrow", "(word >> 152) - ((word >> 48) & MASK104))", "(word >> 152))"),
-    "a release does not wait": ("Escrow", "ready: uint256 = block.timestamp + RELEASE_DELAY", "ready: uint256 = block.timestamp"),
+    "older epochs still pay": (
+        "Epochs",
+        "assert following >> 224 <= number or",
+        "assert following >> 224 > number or",
+    ),
+    "vouchers beyond the allocation": (
+        "Escrow",
+        'assert cumulative <= word >> 152, "allocation"',
+        "pass",
+    ),
+    "a release ignores vouchers": (
+        "Escrow",
+        "(word >> 152) - ((word >> 48) & MASK104))",
+        "(word >> 152))",
+    ),
+    "a release does not wait": (
+        "Escrow",
+        "ready: uint256 = block.timestamp + RELEASE_DELAY",
+        "ready: uint256 = block.timestamp",
+    ),
     "a withdrawal can be finished twice": ("Escrow", "    self.withdrawals[msg.sender] = 0\n", ""),
-    "a withdrawal takes what was allocated": ("Escrow", "min(request >> 48, self.free_of[msg.sender])", "request >> 48"),
+    "a withdrawal takes what was allocated": (
+        "Escrow",
+        "min(request >> 48, self.free_of[msg.sender])",
+        "request >> 48",
+    ),
 }
 
 
@@ -313,14 +445,20 @@ def test_seeded_mutants_are_caught(name: str) -> None:
     assert source.count(old) == 1, "the mutant no longer fits its source"
     bundle = FilesystemInputBundle([SOURCES])
     mutated = replace(bundle.load_file(f"{contract}.vy"), contents=source.replace(old, new))
-    code = bytes.fromhex(compile_from_file_input(mutated, input_bundle=bundle, output_formats=["bytecode"])["bytecode"][2:])
+    code = bytes.fromhex(
+        compile_from_file_input(mutated, input_bundle=bundle, output_formats=["bytecode"])[
+            "bytecode"
+        ][2:]
+    )
 
     class Mutated(Money):
         make = staticmethod(lru_cache(maxsize=1)(lambda: peopled(_deployed_with(contract, code))))
 
     with pytest.raises(BaseException) as caught:  # an assertion, or Hypothesis' group of several
         run_state_machine_as_test(Mutated, settings=SHORT)  # type: ignore[no-untyped-call]
-    assert "the contract says" in str(caught.getrepr(style="long")) or "I1" in str(caught.getrepr(style="long"))
+    assert "the contract says" in str(caught.getrepr(style="long")) or "I1" in str(
+        caught.getrepr(style="long")
+    )
 
 
 def _deployed_with(contract: str, code: bytes) -> Market:

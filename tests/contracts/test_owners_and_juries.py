@@ -18,7 +18,9 @@ ACCUSED = key("owner0").address
 def kin(world: Market, number: int, payout: Address, network: Hash32) -> Address:
     """A provider with a slot that shares payout address or network with another."""
     owner, operator = world.fund(key(f"owner{number}")), key(f"operator{number}")
-    call = world.contracts.stakes.register(operator.address, payout, keccak256(b"peer"), keccak256(b"box"), network)
+    call = world.contracts.stakes.register(
+        operator.address, payout, keccak256(b"peer"), keccak256(b"box"), network
+    )
     world.evm.send(owner.address, call)
     world.evm.send(owner.address, world.contracts.stakes.open_slots(CLASS, 1))
     world.operators[owner.address] = operator
@@ -30,14 +32,20 @@ def test_one_payout_address_and_one_network_have_one_seat() -> None:
     world = peopled(providers=4)
     stakes = world.contracts.stakes
     by_payout = kin(world, 20, key("payout3").address, keccak256(b"a network of its own"))
-    by_network = kin(world, 21, key("payout21").address, world.evm.ask(stakes.network_of(key("owner2").address)))
+    by_network = kin(
+        world, 21, key("payout21").address, world.evm.ask(stakes.network_of(key("owner2").address))
+    )
     by_owner = kin(world, 22, key("owner1").address, keccak256(b"another network of its own"))
     world.evm.travel(1)
     trial = Trial.opened(world, ACCUSED)
     trial.draw()
     seated = set(trial.jurors)
     assert len(trial.jurors) == 3
-    for pair in ((by_payout, key("owner3").address), (by_network, key("owner2").address), (by_owner, key("owner1").address)):
+    for pair in (
+        (by_payout, key("owner3").address),
+        (by_network, key("owner2").address),
+        (by_owner, key("owner1").address),
+    ):
         assert len(seated & set(pair)) == 1, "one of each pair"
 
 

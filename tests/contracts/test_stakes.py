@@ -5,7 +5,12 @@ import pytest
 from contracts.evm import Reverted, refused
 from contracts.market import BOSS, CLASS, COORDINATOR, STATEMENT, key, market
 from contracts.trial import money
-from quorate_contracts.bindings.events import CoordinatorRegistered, Registered, SlotClosed, SlotOpened
+from quorate_contracts.bindings.events import (
+    CoordinatorRegistered,
+    Registered,
+    SlotClosed,
+    SlotOpened,
+)
 from quorate_contracts.bindings.stakes import OPEN_BLOCK
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET
@@ -20,7 +25,11 @@ def test_accounts_get_indices_from_one_in_order_of_registration() -> None:
     assert evm.ask(stakes.index_of(COORDINATOR.address)) == 1
     first, second = world.provider(0), world.provider(1)
     client = world.client(0)
-    assert [evm.ask(stakes.index_of(account)) for account in (first, second, client.address)] == [2, 3, 4]
+    assert [evm.ask(stakes.index_of(account)) for account in (first, second, client.address)] == [
+        2,
+        3,
+        4,
+    ]
     assert evm.ask(stakes.account_at(3)) == second and evm.ask(stakes.account_at(5)) == ZERO_ADDRESS
     money(world)
 
@@ -28,21 +37,51 @@ def test_accounts_get_indices_from_one_in_order_of_registration() -> None:
 def test_registration_publishes_every_key_and_happens_once() -> None:
     world = market()
     stakes, owner = world.contracts.stakes, key("fresh")
-    call = stakes.register(key("op").address, key("pay").address, keccak256(b"peer"), keccak256(b"box"), keccak256(b"net"))
+    call = stakes.register(
+        key("op").address,
+        key("pay").address,
+        keccak256(b"peer"),
+        keccak256(b"box"),
+        keccak256(b"net"),
+    )
     event = world.evm.send(owner.address, call).events[0]
     assert event == Registered(
-        owner.address, 2, key("op").address, key("pay").address, keccak256(b"peer"), keccak256(b"box"), keccak256(b"net")
+        owner.address,
+        2,
+        key("op").address,
+        key("pay").address,
+        keccak256(b"peer"),
+        keccak256(b"box"),
+        keccak256(b"net"),
     )
     refused(world.evm, "registered", owner.address, call)
-    refused(world.evm, "registered", owner.address, stakes.register_coordinator(key("a").address, key("b").address))
-    refused(world.evm, "zero", BOSS.address, stakes.register(ZERO_ADDRESS, BOSS.address, CLASS, CLASS, CLASS))
-    refused(world.evm, "zero", BOSS.address, stakes.register(BOSS.address, BOSS.address, CLASS, CLASS, Hash32(bytes(32))))
+    refused(
+        world.evm,
+        "registered",
+        owner.address,
+        stakes.register_coordinator(key("a").address, key("b").address),
+    )
+    refused(
+        world.evm,
+        "zero",
+        BOSS.address,
+        stakes.register(ZERO_ADDRESS, BOSS.address, CLASS, CLASS, CLASS),
+    )
+    refused(
+        world.evm,
+        "zero",
+        BOSS.address,
+        stakes.register(BOSS.address, BOSS.address, CLASS, CLASS, Hash32(bytes(32))),
+    )
 
 
 def test_a_client_that_deposited_can_still_become_a_coordinator_with_its_index() -> None:
     world = market()
     client = world.client(0)
-    events = world.evm.send(client.address, world.contracts.stakes.register_coordinator(key("s").address, key("p").address)).events
+    events = world.evm.send(
+        client.address,
+        world.contracts.stakes.register_coordinator(key("s").address, key("p").address),
+    ).events
     assert events == (CoordinatorRegistered(client.address, 2, key("s").address, key("p").address),)
 
 
@@ -55,7 +94,11 @@ def test_a_key_counts_from_its_first_to_its_last_second_inclusive() -> None:
     evm.send(owner, stakes.rotate_key(new))
     rotated = evm.now
     valid = [
-        [evm.ask(stakes.key_valid(owner, each, UnixSeconds(at))) for at in (start - 1, start, rotated, rotated + 1)] for each in (old, new)
+        [
+            evm.ask(stakes.key_valid(owner, each, UnixSeconds(at)))
+            for at in (start - 1, start, rotated, rotated + 1)
+        ]
+        for each in (old, new)
     ]
     assert valid == [[False, True, True, False], [False, False, True, True]]
     assert evm.ask(stakes.key_range(owner, old)) == (start, rotated)
@@ -70,12 +113,20 @@ def test_slots_are_listed_with_their_block_range() -> None:
     owner = world.provider(0, slots=0)
     mined = evm.send(owner, stakes.open_slots(CLASS, 3))
     block = evm.number - 1  # that transaction's
-    assert [event for event in mined.events if isinstance(event, SlotOpened)] == [SlotOpened(CLASS, owner, i, block + 1) for i in range(3)]  # type: ignore[arg-type]
+    assert [event for event in mined.events if isinstance(event, SlotOpened)] == [
+        SlotOpened(CLASS, owner, i, block + 1) for i in range(3)
+    ]  # type: ignore[arg-type]
     slot = evm.ask(stakes.slot(CLASS, 1))
-    assert (slot.owner, slot.operator_key, slot.payout) == (owner, key("operator0").address, key("payout0").address)
+    assert (slot.owner, slot.operator_key, slot.payout) == (
+        owner,
+        key("operator0").address,
+        key("payout0").address,
+    )
     assert (slot.from_block, slot.until_block) == (block + 1, OPEN_BLOCK)
     assert not slot.is_active(block) and slot.is_active(block + 1)
-    assert evm.ask(stakes.slot_page(CLASS, 0)) == tuple(evm.ask(stakes.slot(CLASS, i)) for i in range(3))
+    assert evm.ask(stakes.slot_page(CLASS, 0)) == tuple(
+        evm.ask(stakes.slot(CLASS, i)) for i in range(3)
+    )
     assert evm.ask(stakes.slot_page(CLASS, 2)) == (evm.ask(stakes.slot(CLASS, 2)),)
     assert evm.ask(stakes.stake_of(owner)) == 3 * DEVNET.slot_stake
     money(world)

@@ -22,15 +22,26 @@ def code_with(moved: str) -> bytes:
     source = (SOURCES / "TestToken.vy").read_text()
     assert source.count(MOVED) == 1
     bundle = FilesystemInputBundle([SOURCES])
-    changed = replace(bundle.load_file("TestToken.vy"), contents=source.replace(MOVED, moved + "\n    log Transfer(sender=owner"))
-    return bytes.fromhex(compile_from_file_input(changed, input_bundle=bundle, output_formats=["bytecode"])["bytecode"][2:])
+    changed = replace(
+        bundle.load_file("TestToken.vy"),
+        contents=source.replace(MOVED, moved + "\n    log Transfer(sender=owner"),
+    )
+    return bytes.fromhex(
+        compile_from_file_input(changed, input_bundle=bundle, output_formats=["bytecode"])[
+            "bytecode"
+        ][2:]
+    )
 
 
 def deployed(code: bytes) -> Market:
     """Contracts on a token of this code; nobody has registered."""
     evm, made = Evm.fresh(), planned(DEVNET)
     for creation in made.creations:
-        data = code + creation.data[len(artifact("TestToken").bytecode) :] if creation.name == "TestToken" else creation.data
+        data = (
+            code + creation.data[len(artifact("TestToken").bytecode) :]
+            if creation.name == "TestToken"
+            else creation.data
+        )
         evm.create(replace(creation, data=data), BOSS.address)
     evm.contracts = Contracts.of(made.deployment)
     return Market(evm, evm.contracts, DEVNET)
@@ -38,14 +49,20 @@ def deployed(code: bytes) -> Market:
 
 @pytest.mark.parametrize(
     "moved",
-    ["    self.balanceOf[receiver] += amount - 1", "    self.balanceOf[receiver] += amount + 1", "    pass"],
+    [
+        "    self.balanceOf[receiver] += amount - 1",
+        "    self.balanceOf[receiver] += amount + 1",
+        "    pass",
+    ],
     ids=["a fee", "more than was sent", "nothing"],
 )
 def test_a_token_that_keeps_a_fee_is_refused_wherever_money_comes_in(moved: str) -> None:
     world = deployed(code_with(moved))
     stakes, escrow = world.contracts.stakes, world.contracts.escrow
     who = world.fund(COORDINATOR).address
-    refused(world.evm, "amount", who, stakes.register_coordinator(STATEMENT.address, POSTER.address))
+    refused(
+        world.evm, "amount", who, stakes.register_coordinator(STATEMENT.address, POSTER.address)
+    )
     owner = world.provider(0, slots=0)
     refused(world.evm, "amount", owner, stakes.open_slots(CLASS, 1))
     client = world.fund(key("client0"))
@@ -60,4 +77,6 @@ def test_the_same_market_takes_a_token_that_moves_what_it_says() -> None:
     world.provider(0)
     world.client(0)
     assert world.held_by_contracts() == DEVNET.coordinator_bond + DEVNET.slot_stake + 50_000_000
-    assert (SOURCES / "Court.vy").read_text().count('balanceOf(self) == before + amount, "amount"') == 1
+    assert (SOURCES / "Court.vy").read_text().count(
+        'balanceOf(self) == before + amount, "amount"'
+    ) == 1

@@ -42,7 +42,10 @@ def test_a_beacon_with_another_period_than_the_limits_is_refused() -> None:
 
 def test_a_deployment_without_faucet_mints_for_nobody() -> None:
     info = BeaconInfo(public_key(SECRET), MAINNET.beacon_period, 1)
-    evm, made = Evm.fresh(), deploy.plan(BOSS.address, 0, CHAIN_ID, BlockNumber(1), MAINNET, info, False)
+    evm, made = (
+        Evm.fresh(),
+        deploy.plan(BOSS.address, 0, CHAIN_ID, BlockNumber(1), MAINNET, info, False),
+    )
     for creation in made.creations:
         evm.create(creation, BOSS.address)
     contracts = Contracts.of(made.deployment)

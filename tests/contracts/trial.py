@@ -12,7 +12,11 @@ from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import JuryReveal, JuryVote
 from quorate_protocol.units import Address, Hash32, Nonce
 
-TRUTH = (keccak256(b"the right digest of the first"), keccak256(b"of the second"), keccak256(b"of the third"))
+TRUTH = (
+    keccak256(b"the right digest of the first"),
+    keccak256(b"of the second"),
+    keccak256(b"of the third"),
+)
 
 
 @dataclass
@@ -26,9 +30,17 @@ class Trial:
     gas: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def opened(cls, market: Market, accused: Address, clients: Sequence[Key] = (key("client0"), key("client1"))) -> "Trial":
+    def opened(
+        cls,
+        market: Market,
+        accused: Address,
+        clients: Sequence[Key] = (key("client0"), key("client1")),
+    ) -> "Trial":
         """A case over one execution per client."""
-        trial = cls(market, [market.execution(accused, client, b"lie %d" % i) for i, client in enumerate(clients)])
+        trial = cls(
+            market,
+            [market.execution(accused, client, b"lie %d" % i) for i, client in enumerate(clients)],
+        )
         trial.open()
         return trial
 
@@ -42,39 +54,67 @@ class Trial:
 
     def open(self) -> Mined:
         court = self.market.contracts.court
-        mined = self._note("open", self.market.evm.send(ACCUSER.address, court.open_case([each.shown for each in self.evidence])))
+        mined = self._note(
+            "open",
+            self.market.evm.send(
+                ACCUSER.address, court.open_case([each.shown for each in self.evidence])
+            ),
+        )
         self.case = CaseId(self.market.evm.ask(court.case_count()))
         return mined
 
     def draw(self) -> Mined:
         """Proves the round and draws."""
         self.market.prove(self.now.round)
-        mined = self._note("draw", self.market.evm.send(BOSS.address, self.market.contracts.court.draw_jury(self.case)))
+        mined = self._note(
+            "draw",
+            self.market.evm.send(BOSS.address, self.market.contracts.court.draw_jury(self.case)),
+        )
         self.jurors = next(event.jurors for event in mined.events if isinstance(event, JuryDrawn))
         return mined
 
-    def signed_vote(self, juror: Address, digests: Sequence[Hash32], signer: Key | None = None) -> Envelope[JuryVote]:
+    def signed_vote(
+        self, juror: Address, digests: Sequence[Hash32], signer: Key | None = None
+    ) -> Envelope[JuryVote]:
         body = jury_vote(self.case, juror, keccak256(b"jury salt" + juror), digests)
         return seal(self.market.domain, body, (signer or self.market.operators[juror]).sign)
 
-    def vote(self, answers: Sequence[Sequence[Hash32]], jurors: Sequence[Address] | None = None) -> Mined:
+    def vote(
+        self, answers: Sequence[Sequence[Hash32]], jurors: Sequence[Address] | None = None
+    ) -> Mined:
         """All in one transaction."""
         voters = self.jurors if jurors is None else jurors
-        votes = [self.signed_vote(juror, digests) for juror, digests in zip(voters, answers, strict=True)]
-        return self._note("vote", self.market.evm.send(BOSS.address, self.market.contracts.court.vote(self.case, votes)))
+        votes = [
+            self.signed_vote(juror, digests) for juror, digests in zip(voters, answers, strict=True)
+        ]
+        return self._note(
+            "vote",
+            self.market.evm.send(BOSS.address, self.market.contracts.court.vote(self.case, votes)),
+        )
 
     def opening(self, juror: Address, digests: Sequence[Hash32]) -> JuryReveal:
         return JuryReveal(Nonce(self.case), juror, tuple(digests), keccak256(b"jury salt" + juror))
 
-    def reveal(self, answers: Sequence[Sequence[Hash32]], jurors: Sequence[Address] | None = None) -> Mined:
+    def reveal(
+        self, answers: Sequence[Sequence[Hash32]], jurors: Sequence[Address] | None = None
+    ) -> Mined:
         """All in one transaction."""
         voters = self.jurors if jurors is None else jurors
-        reveals = [self.opening(juror, digests) for juror, digests in zip(voters, answers, strict=True)]
-        return self._note("reveal", self.market.evm.send(BOSS.address, self.market.contracts.court.reveal(self.case, reveals)))
+        reveals = [
+            self.opening(juror, digests) for juror, digests in zip(voters, answers, strict=True)
+        ]
+        return self._note(
+            "reveal",
+            self.market.evm.send(
+                BOSS.address, self.market.contracts.court.reveal(self.case, reveals)
+            ),
+        )
 
     def decide(self) -> Decided:
         """With the accused's reveals."""
-        call = self.market.contracts.court.decide(self.case, [each.reveal for each in self.evidence])
+        call = self.market.contracts.court.decide(
+            self.case, [each.reveal for each in self.evidence]
+        )
         mined = self._note("decide", self.market.evm.send(BOSS.address, call))
         return next(event for event in mined.events if isinstance(event, Decided))
 
@@ -93,13 +133,26 @@ class Trial:
 def money(market: Market) -> None:
     """I1 on chain: every token is somewhere that somebody can name."""
     c, evm = market.contracts, market.evm
-    accounts = [evm.ask(c.stakes.account_at(i + 1)) for i in range(200) if evm.ask(c.stakes.account_at(i + 1)) != bytes(20)]
-    stakes = sum(evm.ask(c.stakes.stake_of(account)) + evm.ask(c.stakes.bond_of(account)) for account in accounts)
+    accounts = [
+        evm.ask(c.stakes.account_at(i + 1))
+        for i in range(200)
+        if evm.ask(c.stakes.account_at(i + 1)) != bytes(20)
+    ]
+    stakes = sum(
+        evm.ask(c.stakes.stake_of(account)) + evm.ask(c.stakes.bond_of(account))
+        for account in accounts
+    )
     assert market.balance(c.stakes.address) == stakes, "Stakes holds stakes and bonds"
     pools = [evm.ask(c.escrow.pool(account)) for account in accounts]
     free = sum(evm.ask(c.escrow.free_of(account)) for account in accounts)
-    assert market.balance(c.escrow.address) == free + sum(pool.allocated - pool.paid for pool in pools), "Escrow: free, allocated, pools"
-    cases = [evm.ask(c.court.case(CaseId(number + 1))) for number in range(evm.ask(c.court.case_count()))]
+    assert market.balance(c.escrow.address) == free + sum(
+        pool.allocated - pool.paid for pool in pools
+    ), "Escrow: free, allocated, pools"
+    cases = [
+        evm.ask(c.court.case(CaseId(number + 1))) for number in range(evm.ask(c.court.case_count()))
+    ]
     bonds = sum(case.bond for case in cases if case.outcome == 0)
     credits = sum(evm.ask(c.court.credit_of(account)) for account in {*accounts, ACCUSER.address})
-    assert market.balance(c.court.address) == bonds + credits + evm.ask(c.court.burned()), "Court: bonds, credits, burned"
+    assert market.balance(c.court.address) == bonds + credits + evm.ask(c.court.burned()), (
+        "Court: bonds, credits, burned"
+    )

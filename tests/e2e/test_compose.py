@@ -29,14 +29,39 @@ class Compose:
     def __init__(self, work: Path) -> None:
         images = {f"QUORATE_{name.upper()}_IMAGE": f"quorate-{name}:ci" for name in IMAGES}
         ports = dict.fromkeys(("QUORATE_CHAIN_PORT", "QUORATE_BEACON_PORT", "QUORATE_PORT"), "")
-        self._environment = {**os.environ, **images, **ports, "QUORATE_NET": NET, "QUORATE_WORK": str(work)}
+        self._environment = {
+            **os.environ,
+            **images,
+            **ports,
+            "QUORATE_NET": NET,
+            "QUORATE_WORK": str(work),
+        }
         self.work = work  # the folder that the client sees as /work
 
-    def __call__(self, *words: str, good: tuple[int, ...] = (0,), seconds: float = COMMAND_SECONDS) -> str:
+    def __call__(
+        self, *words: str, good: tuple[int, ...] = (0,), seconds: float = COMMAND_SECONDS
+    ) -> str:
         """What it prints. Fails with all of it on another exit status than `good`."""
-        command = ["docker", "compose", "--file", str(ROOT / "docker" / "compose.yaml"), "--project-name", PROJECT, *words]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=seconds, check=False)
-        assert done.returncode in good, f"{words}: {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        command = [
+            "docker",
+            "compose",
+            "--file",
+            str(ROOT / "docker" / "compose.yaml"),
+            "--project-name",
+            PROJECT,
+            *words,
+        ]
+        done = subprocess.run(
+            command,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        assert done.returncode in good, (
+            f"{words}: {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        )
         return done.stdout
 
     def client(self, *words: str) -> str:
@@ -49,7 +74,9 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
     work = tmp_path_factory.mktemp("work")
     work.parent.chmod(0o755)
     work.chmod(0o755)
-    built = subprocess.run([ROOT / ".ci" / "make-images"], capture_output=True, text=True, timeout=1200, check=False)
+    built = subprocess.run(
+        [ROOT / ".ci" / "make-images"], capture_output=True, text=True, timeout=1200, check=False
+    )
     assert built.returncode == 0, built.stderr
     compose = Compose(work)
     try:
@@ -64,15 +91,37 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
 
 def test_a_job_runs_to_a_verified_receipt(market: Compose, tmp_path: Path) -> None:
     work = market.work
-    subprocess.run([QUORATE, "image", "build", "--python", "-o", str(work / "hello.tar")], check=True, capture_output=True, timeout=120)
+    subprocess.run(
+        [QUORATE, "image", "build", "--python", "-o", str(work / "hello.tar")],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
     (work / "hello.tar").chmod(0o644)
     market.client("deposit", "100")
-    told = market.client("run", "hello.tar", "--max-price", "5", "--json", "--", "python3", "-c", "print(6 * 7)")
+    told = market.client(
+        "run", "hello.tar", "--max-price", "5", "--json", "--", "python3", "-c", "print(6 * 7)"
+    )
     outcome = json.loads(told.splitlines()[-1])
     assert outcome["outcome"] == "accepted", told
     receipt = tmp_path / "receipt.json"
-    receipt.write_text(market("run", "--rm", "--no-TTY", "--no-deps", "--entrypoint", "cat", "client", outcome["receipt"]))
-    checked = json.loads(subprocess.run([QUORATE, "verify", str(receipt), "--json"], check=True, capture_output=True, timeout=60).stdout)
+    receipt.write_text(
+        market(
+            "run",
+            "--rm",
+            "--no-TTY",
+            "--no-deps",
+            "--entrypoint",
+            "cat",
+            "client",
+            outcome["receipt"],
+        )
+    )
+    checked = json.loads(
+        subprocess.run(
+            [QUORATE, "verify", str(receipt), "--json"], check=True, capture_output=True, timeout=60
+        ).stdout
+    )
     assert checked["valid"] is True and checked["checks"] > 20
 
 
@@ -86,12 +135,30 @@ def test_everybody_is_healthy_and_without_rights(market: Compose) -> None:
     serving = {"chain", "beacon", "coordinator", "provider-a", "provider-b", "provider-c"}
     assert {name for name, item in found.items() if item["Health"] == "healthy"} == serving
     for name in serving:
-        text = subprocess.run(["docker", "inspect", str(found[name]["ID"])], check=True, capture_output=True, text=True, timeout=60).stdout
+        text = subprocess.run(
+            ["docker", "inspect", str(found[name]["ID"])],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout
         host, config = (json.loads(text)[0][key] for key in ("HostConfig", "Config"))
-        assert host["ReadonlyRootfs"] and host["CapDrop"] == ["ALL"] and "no-new-privileges:true" in host["SecurityOpt"]
+        assert (
+            host["ReadonlyRootfs"]
+            and host["CapDrop"] == ["ALL"]
+            and "no-new-privileges:true" in host["SecurityOpt"]
+        )
         assert config["User"] == "10001:10001"
-        assert all(binding["HostIp"] == "127.0.0.1" for bindings in (host["PortBindings"] or {}).values() for binding in bindings)
-        secrets = [word for word in config["Env"] if "PASS" in word and not word.startswith("QUORATE_PASSWORD_FILE=")]
+        assert all(
+            binding["HostIp"] == "127.0.0.1"
+            for bindings in (host["PortBindings"] or {}).values()
+            for binding in bindings
+        )
+        secrets = [
+            word
+            for word in config["Env"]
+            if "PASS" in word and not word.startswith("QUORATE_PASSWORD_FILE=")
+        ]
         assert not secrets, "a passphrase in the environment is in every inspection"
 
 
@@ -101,7 +168,9 @@ def test_a_provider_stops_in_order_and_its_health_says_what_is_wrong(market: Com
     assert containers(market)["provider-c"]["ExitCode"] == 0 and time.monotonic() - began < 25
     market("stop", "chain")
     limit = time.monotonic() + 120
-    while "chain: " not in (told := market("exec", "--no-TTY", "provider-a", "quorate", "node", "health", good=(0, 3))):
+    while "chain: " not in (
+        told := market("exec", "--no-TTY", "provider-a", "quorate", "node", "health", good=(0, 3))
+    ):
         assert time.monotonic() < limit, told
         time.sleep(1)
     assert "look at the chain node" in told

@@ -35,8 +35,14 @@ async def coordinator_of(devnet: Devnet, clock: SystemClock) -> AsyncIterator[No
     """The devnet's own coordinator, killed, goes on in this process with another clock."""
     devnet.kill("coordinator")
     told = read_coordinator(devnet.config.folder / "ready" / "coordinator.settings")
-    keys = coordinator_keys.load(Keystore.at(Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET))
-    config = Config(Path(told.home), told.deployment, told.chain_url, told.beacon_url, port=told.port)
+    keys = coordinator_keys.load(
+        Keystore.at(
+            Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET
+        )
+    )
+    config = Config(
+        Path(told.home), told.deployment, told.chain_url, told.beacon_url, port=told.port
+    )
     async with running_coordinator(Service(config, keys, clock)):
         yield
 
@@ -58,11 +64,17 @@ async def ends_well(run: Run, name: str) -> None:
     assert abs(view.created_at - time.time()) < ENDED_SECONDS, "what is signed bears the true time"
 
 
-async def test_an_hour_s_jump_either_way_that_stays_while_jobs_run(image: Path, tmp_path: Path) -> None:
+async def test_an_hour_s_jump_either_way_that_stays_while_jobs_run(
+    image: Path, tmp_path: Path
+) -> None:
     watch = WrongClock()
     clock = SystemClock(watch, doubt_seconds=DOUBT_SECONDS)
     config = DevnetConfig(tmp_path / "devnet", 3, clients=1, executor=ExecutorChoice.AUTO)
-    async with running(config) as devnet, coordinator_of(devnet, clock), Market(devnet.profiles[0]) as market:
+    async with (
+        running(config) as devnet,
+        coordinator_of(devnet, clock),
+        Market(devnet.profiles[0]) as market,
+    ):
         await ends_well(await market.submit(job_of("before", image)), "before")
         for jump in (HOUR, -HOUR):
             run = await market.submit(job_of("meanwhile", image, 4))

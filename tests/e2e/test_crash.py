@@ -22,7 +22,16 @@ from support.crash.crash_chain import node_that_can_go
 from support.crash.crash_checks import Checks
 from support.crash.crash_devnet import Mortal
 from support.crash.crash_market import CrashMarket, crash_market
-from support.crash.crash_plan import CONTAINER_STEPS, OTHER_MARKETS, Scenario, Trial, part, rotation, wanted, wants_all
+from support.crash.crash_plan import (
+    CONTAINER_STEPS,
+    OTHER_MARKETS,
+    Scenario,
+    Trial,
+    part,
+    rotation,
+    wanted,
+    wants_all,
+)
 from support.crash.crash_rounds import RoundPlan, plan_rounds, play, rounds_of_turn
 from support.requirements import missing, require, required
 
@@ -33,7 +42,9 @@ CI_OTHER_SECONDS = 10.0  # likewise of the market whose turn it is
 CI_PATIENCE = 4  # times as long at most, until every program has died once
 TRIES = 3  # rounds in which a point may be passed
 AWAY_SECONDS = 600.0 if wants_all() else 12.0
-ORDERING_AWAY_SECONDS = 0.8 * AWAY_SECONDS  # no order is taken once the newest block is ten minutes old (PROTOCOL §3 Ack)
+ORDERING_AWAY_SECONDS = (
+    0.8 * AWAY_SECONDS
+)  # no order is taken once the newest block is ten minutes old (PROTOCOL §3 Ack)
 HANGING_SECONDS = 75.0
 BACK_SECONDS = 90.0
 CI_DYING = 2  # providers a round: with two others alive, no job waits until a lost execution lapses
@@ -68,15 +79,24 @@ class Report:
     @property
     def alive(self) -> set[str]:
         """Programs that were to die and did not once."""
-        return {name.partition(":")[0] for name in self.armed} - {name.partition(":")[0] for name in self.tried}
+        return {name.partition(":")[0] for name in self.armed} - {
+            name.partition(":")[0] for name in self.tried
+        }
 
     def tell(self, what: str, seconds: float) -> None:
         """One JSON line."""
         line = {
-            "matrix": what, "points": self.points, "armed": len(self.armed), "tried": len(self.tried), "unreached": len(self.unreached),
-            "violations": len(self.violations), "jobs": self.jobs, "unresolved": self.unresolved,
-            "seconds": round(seconds, 1), "rotation": "all" if wants_all() else rotation(),
-        }  # fmt: skip
+            "matrix": what,
+            "points": self.points,
+            "armed": len(self.armed),
+            "tried": len(self.tried),
+            "unreached": len(self.unreached),
+            "violations": len(self.violations),
+            "jobs": self.jobs,
+            "unresolved": self.unresolved,
+            "seconds": round(seconds, 1),
+            "rotation": "all" if wants_all() else rotation(),
+        }
         print("\n" + json.dumps(line))
 
     def check(self) -> None:
@@ -84,7 +104,9 @@ class Report:
         assert not self.violations, "\n".join(self.violations)
         never = sorted(name for name, count in self.unreached.items() if count >= TRIES)
         assert not never, f"points that nothing passed in {TRIES} rounds: {never}"
-        assert 2 * len(self.tried) >= len(self.armed), f"less than half of what was armed has died: {sorted(self.armed - set(self.tried))}"
+        assert 2 * len(self.tried) >= len(self.armed), (
+            f"less than half of what was armed has died: {sorted(self.armed - set(self.tried))}"
+        )
         assert not self.alive, f"nothing of these has died: {self.alive}"
         assert self.tried or not self.points, "nothing was tried"
 
@@ -106,33 +128,53 @@ def _without_engine() -> ExecutorChoice:
     return ExecutorChoice.BWRAP if missing("bwrap") is None else ExecutorChoice.PROCESS
 
 
-async def run_rounds(crash: CrashMarket, report: Report, rounds: list[RoundPlan], seconds: float) -> None:
+async def run_rounds(
+    crash: CrashMarket, report: Report, rounds: list[RoundPlan], seconds: float
+) -> None:
     """Plays until all are tried, or the time is over and every program has died once."""
     began = time.monotonic()
     async with Market(crash.devnet.profiles[1]) as other:
         checks = Checks(crash, (crash.market, other))
-        while rounds and (passed := time.monotonic() - began) < seconds * CI_PATIENCE and (passed < seconds or report.alive):
+        while (
+            rounds
+            and (passed := time.monotonic() - began) < seconds * CI_PATIENCE
+            and (passed < seconds or report.alive)
+        ):
             plan, start = rounds.pop(0), time.monotonic()
             reached = await play(crash, checks, plan)
-            again = [trial for trial in plan.trials if report.note(trial, trial in reached, time.monotonic() - start)]
+            again = [
+                trial
+                for trial in plan.trials
+                if report.note(trial, trial in reached, time.monotonic() - start)
+            ]
             problems = crash.violations + await checks.problems()
             report.violations += [f"{plan}: {problem}" for problem in problems]
             crash.violations.clear()
             report.jobs, report.unresolved = crash.jobs, len(checks.unresolved)
             missed = [trial.point for trial in plan.trials if trial not in reached]
-            print(f"{time.monotonic() - start:5.1f} s {plan}{f' MISSED {missed}' * bool(missed)} {problems or ''}", flush=True)
+            print(
+                f"{time.monotonic() - start:5.1f} s {plan}{f' MISSED {missed}' * bool(missed)} {problems or ''}",
+                flush=True,
+            )
             rounds[:0] = plan_rounds(tuple(again), crash.providers)
         assert crash.slots.looks, "nobody was seen to run anything"
 
 
 async def test_a_market_that_is_killed_everywhere(crash: CrashMarket) -> None:
     began = time.monotonic()
-    all_trials = wanted(*(each for each in Scenario if each not in (*OTHER_MARKETS, Scenario.DEVNET)))
+    all_trials = wanted(
+        *(each for each in Scenario if each not in (*OTHER_MARKETS, Scenario.DEVNET))
+    )
     report = Report(len(all_trials))
     if wants_all():
         await run_rounds(crash, report, plan_rounds(all_trials, crash.providers), 1e9)
     else:
-        await run_rounds(crash, report, rounds_of_turn(all_trials, crash.providers[:CI_DYING], rotation()), CI_SECONDS)
+        await run_rounds(
+            crash,
+            report,
+            rounds_of_turn(all_trials, crash.providers[:CI_DYING], rotation()),
+            CI_SECONDS,
+        )
     report.tell("market", time.monotonic() - began)
     report.check()
 
@@ -152,7 +194,12 @@ async def sandboxes(folder: Path, report: Report) -> None:
         if wants_all():
             await run_rounds(crash, report, plan_rounds(both, crash.providers), 1e9)
         else:
-            await run_rounds(crash, report, rounds_of_turn(both, crash.providers[:CI_DYING], rotation()), CI_OTHER_SECONDS)
+            await run_rounds(
+                crash,
+                report,
+                rounds_of_turn(both, crash.providers[:CI_DYING], rotation()),
+                CI_OTHER_SECONDS,
+            )
 
 
 async def claims(folder: Path, report: Report) -> None:
@@ -162,7 +209,12 @@ async def claims(folder: Path, report: Report) -> None:
     async with crash_market(folder, _without_engine(), PROVIDERS, claims_for_all=False) as crash:
         dying = crash.providers if wants_all() else crash.providers[:CI_DYING]
         tried = mine if wants_all() else part(mine, CI_DYING, rotation())
-        await run_rounds(crash, report, plan_rounds(tried, dying, 2 if wants_all() else 1), 1e9 if wants_all() else CI_OTHER_SECONDS)
+        await run_rounds(
+            crash,
+            report,
+            plan_rounds(tried, dying, 2 if wants_all() else 1),
+            1e9 if wants_all() else CI_OTHER_SECONDS,
+        )
 
 
 async def court(folder: Path, report: Report) -> None:
@@ -170,7 +222,12 @@ async def court(folder: Path, report: Report) -> None:
     mine = wanted(Scenario.COURT)
     report.points, left = len(mine), mine if wants_all() else part(mine, CI_JUDGED, rotation())
     for attempt in range(TRIES if wants_all() else 1):
-        start, market = time.monotonic(), crash_market(folder / f"{attempt}", _without_engine(), crash_court.PROVIDERS, crash_court.LIARS)
+        start, market = (
+            time.monotonic(),
+            crash_market(
+                folder / f"{attempt}", _without_engine(), crash_court.PROVIDERS, crash_court.LIARS
+            ),
+        )
         async with market as crash, Market(crash.devnet.profiles[1]) as other:
             crash.others, checks = (other,), Checks(crash, (crash.market, other))
             reached = await crash_court.judge(crash, left)
@@ -179,7 +236,8 @@ async def court(folder: Path, report: Report) -> None:
         seconds = time.monotonic() - start
         left = tuple(trial for trial in left if report.note(trial, trial in reached, seconds))
         print(
-            f"{seconds:5.1f} s court: {len(reached)} reached, MISSED {[str(trial) for trial in left]} {report.violations or ''}", flush=True
+            f"{seconds:5.1f} s court: {len(reached)} reached, MISSED {[str(trial) for trial in left]} {report.violations or ''}",
+            flush=True,
         )
         if not left:
             break
@@ -220,7 +278,11 @@ async def test_a_devnet_that_is_killed_while_it_starts_and_ends(tmp_path: Path) 
         for trial in all_trials if wants_all() else part(all_trials, CI_DEVNETS, rotation()):
             start = time.monotonic()
             problem = await asyncio.to_thread(mortal.die_at, trial.point)
-            report.note(trial, not problem.startswith(f"{trial.point}: not passed"), time.monotonic() - start)
+            report.note(
+                trial,
+                not problem.startswith(f"{trial.point}: not passed"),
+                time.monotonic() - start,
+            )
             report.violations += [problem] if problem else []
         problem = await asyncio.to_thread(mortal.live)
         report.violations += [problem] if problem else []
@@ -238,7 +300,9 @@ async def test_a_chain_node_that_is_away(crash: CrashMarket) -> None:
         gone = time.monotonic()
         try:
             await jobs_for(crash, ORDERING_AWAY_SECONDS / 2)
-            await crash.renew(crash.providers[0], is_awaited=False)  # it says that it stands once the chain says so
+            await crash.renew(
+                crash.providers[0], is_awaited=False
+            )  # it says that it stands once the chain says so
             await crash.renew("coordinator")
             await jobs_for(crash, ORDERING_AWAY_SECONDS / 2)
             await asyncio.sleep(gone + AWAY_SECONDS - time.monotonic())
@@ -255,7 +319,9 @@ async def test_a_chain_node_that_is_away(crash: CrashMarket) -> None:
 async def jobs_for(crash: CrashMarket, seconds: float) -> None:
     """One after the other; one at least comes to its end, whatever was restarted just before."""
     began, before = time.monotonic(), crash.results
-    while (passed := time.monotonic() - began) < seconds or (crash.results == before and passed < seconds + BACK_SECONDS):
+    while (passed := time.monotonic() - began) < seconds or (
+        crash.results == before and passed < seconds + BACK_SECONDS
+    ):
         await crash.feed([], 1)
     assert crash.results > before, "no job has ended without the chain"
 

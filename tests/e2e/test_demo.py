@@ -19,9 +19,21 @@ QUORATE = str(Path(sys.executable).with_name("quorate"))
 SECONDS_MAX = 600  # its own bound on a machine that is busy with other tests
 JOBS_MIN = 12 + 6
 FIELDS = {
-    "executor", "transport", "job_ids", "result_cid", "image_cid", "executions", "verdict", "strikes", "case", "slashed", "paid", "gas",
-    "conserved", "seconds",
-}  # fmt: skip
+    "executor",
+    "transport",
+    "job_ids",
+    "result_cid",
+    "image_cid",
+    "executions",
+    "verdict",
+    "strikes",
+    "case",
+    "slashed",
+    "paid",
+    "gas",
+    "conserved",
+    "seconds",
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +48,13 @@ def answer(out: Path) -> dict[str, Any]:
         require("docker")
     executor = "docker" if missing("docker") is None else "process"
     command = [QUORATE, "devnet", "demo", "--json", "--executor", executor, "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX + 30, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=SECONDS_MAX + 30, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ("NO PROTECTION" in done.stderr) == (executor == "process"), "plain processes run under a red banner"
+    assert ("NO PROTECTION" in done.stderr) == (executor == "process"), (
+        "plain processes run under a red banner"
+    )
     tree: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert tree["executor"] == executor
     return tree
@@ -70,19 +86,28 @@ def test_every_lie_is_caught_and_struck(answer: dict[str, Any]) -> None:
     liar = liar_of(answer)
     lies = [item for item in answer["executions"] if item["provider"] == liar]
     assert len(lies) >= 2 and not any(item["agreed"] for item in lies)
-    assert [item["provider"] for item in answer["strikes"]] == [liar] and answer["strikes"][0]["strikes"] >= 2
+    assert [item["provider"] for item in answer["strikes"]] == [liar] and answer["strikes"][0][
+        "strikes"
+    ] >= 2
 
 
 def test_the_jury_convicts_over_lies_told_to_both_clients(answer: dict[str, Any]) -> None:
     liar, case = liar_of(answer), answer["case"]
     assert case["convicted"] is True and len(case["jobs"]) == 2
-    assert all({"job": job, "provider": liar, "agreed": False}.items() <= find(answer, job, liar).items() for job in case["jobs"])
+    assert all(
+        {"job": job, "provider": liar, "agreed": False}.items() <= find(answer, job, liar).items()
+        for job in case["jobs"]
+    )
     assert len(set(case["jurors"])) >= 3 and liar not in case["jurors"]
-    assert [item["provider"] for item in answer["slashed"]] == [liar] and answer["slashed"][0]["amount"] > 0
+    assert [item["provider"] for item in answer["slashed"]] == [liar] and answer["slashed"][0][
+        "amount"
+    ] > 0
 
 
 def find(answer: dict[str, Any], job: str, provider: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(item for item in answer["executions"] if item["job"] == job and item["provider"] == provider)
+    found: dict[str, Any] = next(
+        item for item in answer["executions"] if item["job"] == job and item["provider"] == provider
+    )
     return found
 
 
@@ -90,7 +115,10 @@ def test_the_honest_are_paid_and_money_is_conserved(answer: dict[str, Any]) -> N
     honest = {item["provider"] for item in answer["executions"] if item["agreed"]}
     assert set(answer["paid"]) == honest and all(amount > 0 for amount in answer["paid"].values())
     assert answer["conserved"] is True
-    assert all(21_000 < answer["gas"][name] < 16_000_000 for name in ("post", "claim", "case_open", "case_decide"))
+    assert all(
+        21_000 < answer["gas"][name] < 16_000_000
+        for name in ("post", "claim", "case_open", "case_decide")
+    )
 
 
 def test_the_picture_is_real(answer: dict[str, Any], out: Path) -> None:
@@ -98,7 +126,9 @@ def test_the_picture_is_real(answer: dict[str, Any], out: Path) -> None:
     assert str(cid_of_path(out / "render.png")) == answer["result_cid"]
     chunks = read_chunks(data)
     width, height, depth, colour = struct.unpack(">IIBB", chunks[0][1][:10])
-    assert (chunks[0][0], width, height, depth, colour) == (b"IHDR", 320, 240, 8, 2) and chunks[-1] == (b"IEND", b"")
+    assert (chunks[0][0], width, height, depth, colour) == (b"IHDR", 320, 240, 8, 2) and chunks[
+        -1
+    ] == (b"IEND", b"")
     rows = zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT"))
     assert len(rows) == height * (1 + 3 * width)
     top, bottom = rows[1 : 1 + 3 * width], rows[-3 * width :]
@@ -112,7 +142,9 @@ def read_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
     while place < len(data):
         size, kind = struct.unpack(">I4s", data[place : place + 8])
         body = data[place + 8 : place + 8 + size]
-        assert zlib.crc32(kind + body) == int.from_bytes(data[place + 8 + size : place + 12 + size], "big")
+        assert zlib.crc32(kind + body) == int.from_bytes(
+            data[place + 8 + size : place + 12 + size], "big"
+        )
         chunks.append((kind, body))
         place += 12 + size
     return chunks
@@ -123,7 +155,9 @@ def test_the_receipt_of_a_lie_verifies(answer: dict[str, Any], out: Path) -> Non
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     tree = json.loads(done.stdout)
     assert done.returncode == 0 and tree["valid"] is True and tree["chain_checked"] is False
-    job = "0x" + json.loads((out / "receipt.json").read_text())["body"]["verdict"]["body"]["jobId"].removeprefix("0x")
+    job = "0x" + json.loads((out / "receipt.json").read_text())["body"]["verdict"]["body"][
+        "jobId"
+    ].removeprefix("0x")
     assert find(answer, job, liar_of(answer))["agreed"] is False
 
 
@@ -132,13 +166,19 @@ def test_any_flipped_byte_is_found(answer: dict[str, Any], out: Path) -> None:
     for place in range(7, len(data), max(1, len(data) // 60)):
         changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         report = verify(changed)
-        assert not report.valid and report.failures, f"byte {place} can be changed unnoticed: {data[place - 20 : place + 20]!r}"
+        assert not report.valid and report.failures, (
+            f"byte {place} can be changed unnoticed: {data[place - 20 : place + 20]!r}"
+        )
 
 
-def test_a_flipped_byte_fails_the_command(answer: dict[str, Any], out: Path, tmp_path: Path) -> None:
+def test_a_flipped_byte_fails_the_command(
+    answer: dict[str, Any], out: Path, tmp_path: Path
+) -> None:
     data = (out / "receipt.json").read_bytes()
     place = data.index(b'"sig"') + 12
-    (tmp_path / "receipt.json").write_bytes(data[:place] + (b"1" if data[place : place + 1] == b"0" else b"0") + data[place + 1 :])
+    (tmp_path / "receipt.json").write_bytes(
+        data[:place] + (b"1" if data[place : place + 1] == b"0" else b"0") + data[place + 1 :]
+    )
     command = [QUORATE, "verify", str(tmp_path / "receipt.json"), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0

@@ -21,17 +21,47 @@ class Up:
 
     def __init__(self, folder: Path, executor: str) -> None:
         self.folder = folder
-        command = [sys.executable, "-m", "quorate_devnet", "up", "--dir", str(folder), "--providers", "3", "--clients", "1"]
+        command = [
+            sys.executable,
+            "-m",
+            "quorate_devnet",
+            "up",
+            "--dir",
+            str(folder),
+            "--providers",
+            "3",
+            "--clients",
+            "1",
+        ]
         said = folder.with_name("up.log")
         with said.open("wb") as log:
-            self.process = subprocess.Popen([*command, "--executor", executor], stdout=log, stderr=log, start_new_session=True)
-        wait_for(lambda: (folder / "devnet.json").exists() or self.process.poll() is not None, UP_SECONDS, "the devnet is up")
+            self.process = subprocess.Popen(
+                [*command, "--executor", executor], stdout=log, stderr=log, start_new_session=True
+            )
+        wait_for(
+            lambda: (folder / "devnet.json").exists() or self.process.poll() is not None,
+            UP_SECONDS,
+            "the devnet is up",
+        )
         assert self.process.poll() is None, said.read_text()
 
     def run_long_job(self, image: Path) -> None:
         """Orders a job that would run for ten minutes; returns once a program of it runs."""
-        words = ["--devnet", str(self.folder / "devnet.json"), "run", "-d", "--max-price", "10", "--max-duration", "15m", str(image), "--"]
-        done = subprocess.run([QUORATE, *words, *LONG_JOB], capture_output=True, text=True, timeout=120, check=False)
+        words = [
+            "--devnet",
+            str(self.folder / "devnet.json"),
+            "run",
+            "-d",
+            "--max-price",
+            "10",
+            "--max-duration",
+            "15m",
+            str(image),
+            "--",
+        ]
+        done = subprocess.run(
+            [QUORATE, *words, *LONG_JOB], capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     def processes(self) -> list[str]:
@@ -40,7 +70,12 @@ class Up:
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 try:
-                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    words = (
+                        (entry / "cmdline")
+                        .read_bytes()
+                        .replace(b"\0", b" ")
+                        .decode(errors="replace")
+                    )
                 except OSError:
                     continue  # it ended while we looked
                 if str(self.folder) in words or self._is_descendant(entry):
@@ -74,8 +109,12 @@ def up(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Up]:
 @pytest.mark.parametrize("up", ["process"], indirect=True)
 def test_an_interrupt_ends_everything(up: Up, image: Path) -> None:
     up.run_long_job(image)
-    wait_for(lambda: [line for line in up.processes() if "time.sleep(600)" in line], 30, "the job runs")
-    assert len(up.processes()) >= 7, "chain, beacon, coordinator and providers are processes of their own"
+    wait_for(
+        lambda: [line for line in up.processes() if "time.sleep(600)" in line], 30, "the job runs"
+    )
+    assert len(up.processes()) >= 7, (
+        "chain, beacon, coordinator and providers are processes of their own"
+    )
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(GONE_SECONDS) == 0
     assert up.processes() == []
@@ -85,7 +124,9 @@ def test_an_interrupt_ends_everything(up: Up, image: Path) -> None:
 @pytest.mark.parametrize("up", ["process"], indirect=True)
 def test_kill_9_of_the_parent_ends_everything(up: Up, image: Path) -> None:
     up.run_long_job(image)
-    wait_for(lambda: [line for line in up.processes() if "time.sleep(600)" in line], 30, "the job runs")
+    wait_for(
+        lambda: [line for line in up.processes() if "time.sleep(600)" in line], 30, "the job runs"
+    )
     up.process.kill()
     wait_for(lambda: not up.processes(), GONE_SECONDS, f"everything has ended: {up.processes()}")
 
@@ -102,14 +143,24 @@ def test_kill_9_of_the_parent_removes_containers(up: Up, image: Path) -> None:
 
     def held() -> list[str]:
         owned = [{"label": f"quorate.owner={label}-{index}"} for index in range(3)]
-        containers = [item.name for filters in owned for item in client.containers.list(all=True, filters=filters)]
-        return containers + [item.name for filters in owned for item in client.volumes.list(filters=filters)]
+        containers = [
+            item.name
+            for filters in owned
+            for item in client.containers.list(all=True, filters=filters)
+        ]
+        return containers + [
+            item.name for filters in owned for item in client.volumes.list(filters=filters)
+        ]
 
     try:
         up.run_long_job(image)
         wait_for(held, 30, "the job's container runs")
         up.process.kill()
-        wait_for(lambda: not held() and not up.processes(), GONE_SECONDS, "containers, volumes and processes are gone")
+        wait_for(
+            lambda: not held() and not up.processes(),
+            GONE_SECONDS,
+            "containers, volumes and processes are gone",
+        )
     finally:
         client.close()
 
@@ -118,14 +169,33 @@ def test_a_second_devnet_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     from quorate_devnet.ports import Lock
 
     with Lock(tmp_path / "devnet"):
-        command = [sys.executable, "-m", "quorate_devnet", "up", "--dir", str(tmp_path / "devnet"), "--executor", "noop", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "quorate_devnet",
+            "up",
+            "--dir",
+            str(tmp_path / "devnet"),
+            "--executor",
+            "noop",
+            "--json",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2 and "another devnet runs" in done.stderr
 
 
 def test_a_foreign_folder_is_not_emptied(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("three years of work")
-    command = [sys.executable, "-m", "quorate_devnet", "up", "--dir", str(tmp_path), "--executor", "noop"]
+    command = [
+        sys.executable,
+        "-m",
+        "quorate_devnet",
+        "up",
+        "--dir",
+        str(tmp_path),
+        "--executor",
+        "noop",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2 and "thesis.tex" in done.stderr
     assert (tmp_path / "thesis.tex").read_text() == "three years of work"

@@ -7,8 +7,15 @@ from quorate import Job, Market
 
 async def test_a_job_in_a_local_market(image: Path, tmp_path: Path) -> None:
     async with Market.local(executor="process") as market:
-        command = ["python3", "-c", "import sys; open(sys.argv[1], 'w').write(str(6 * 7))", "/outputs/answer"]
-        run = await market.submit(Job(image=image, command=command, max_price="5", max_duration="30s"))
+        command = [
+            "python3",
+            "-c",
+            "import sys; open(sys.argv[1], 'w').write(str(6 * 7))",
+            "/outputs/answer",
+        ]
+        run = await market.submit(
+            Job(image=image, command=command, max_price="5", max_duration="30s")
+        )
         result = await run.result(tmp_path / "output")
         assert result.is_success and len(result.providers) == 2
         assert (tmp_path / "output" / "answer").read_text() == "42"

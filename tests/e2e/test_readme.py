@@ -40,7 +40,9 @@ for line in sys.stdin.read().replace("\\\n", " ").splitlines():
 def start_of(role: str) -> list[str]:
     """The lines of the first shell block under a role's heading."""
     text = (ROOT / "README.md").read_text()
-    found = re.search(rf"^## Start as an? {role}\n.*?^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"^## Start as an? {role}\n.*?^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+    )
     assert found, f"README.md has a shell block under 'Start as a(n) {role}'"
     return found[1].splitlines()
 
@@ -48,7 +50,10 @@ def start_of(role: str) -> list[str]:
 def howto(name: str) -> list[list[str]]:
     """The lines of each shell block of a guide, in their order."""
     text = (ROOT / "docs" / "howto" / name).read_text()
-    return [block.splitlines() for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+    return [
+        block.splitlines()
+        for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    ]
 
 
 class Newcomer:
@@ -59,19 +64,35 @@ class Newcomer:
         self.limit = time.monotonic() + BOUND_SECONDS
         self.serving: list[subprocess.Popen[bytes]] = []
         (folder / ".venv").symlink_to(sys.prefix)
-        shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__")
+        )
         password = folder / "password"
         password.write_text("correct horse\n")
         password.chmod(0o600)
         dropped = ("QUORATE_", "VIRTUAL_ENV", "PYTHONPATH", "XDG_")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-        self.environment = {**environment, "QUORATE_PASSWORD_FILE": str(password), "HOME": str(folder)}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(dropped)
+        }
+        self.environment = {
+            **environment,
+            "QUORATE_PASSWORD_FILE": str(password),
+            "HOME": str(folder),
+        }
 
     def type(self, lines: list[str]) -> str:
         """What a shell prints for lines that end; each must succeed."""
         command = ["bash", "-e", "-c", "\n".join(map(added, lines))]
         left = max(1.0, self.limit - time.monotonic())
-        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=left, check=False)
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=left,
+            check=False,
+        )
         assert done.returncode == 0, f"{lines}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -80,8 +101,15 @@ class Newcomer:
         text, left = "\n".join(map(added, lines)), max(1.0, self.limit - time.monotonic())
         command = [f"{sys.prefix}/bin/python", "-c", TYPIST]
         done = subprocess.run(
-            command, cwd=self.folder, env=self.environment, input=text, capture_output=True, text=True, timeout=left, check=False
-        )  # fmt: skip
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=left,
+            check=False,
+        )
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         return done.stdout
 
@@ -90,7 +118,13 @@ class Newcomer:
         log = self.folder / f"serving-{len(self.serving)}.log"
         command = ["bash", "-e", "-c", "\n".join([*map(added, lines[:-1]), f"exec {lines[-1]}"])]
         with log.open("wb") as output:
-            process = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self.environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
         self.serving.append(process)
         while phrase not in (told := log.read_text()):
             assert process.poll() is None and time.monotonic() < self.limit, f"{lines}\n{told}"
@@ -109,7 +143,14 @@ class Newcomer:
                 process.kill()
                 process.wait()
             down = [f"{sys.prefix}/bin/quorate", "devnet", "down"]
-            subprocess.run(down, cwd=self.folder, env=self.environment, capture_output=True, timeout=120, check=False)  # it may be down
+            subprocess.run(
+                down,
+                cwd=self.folder,
+                env=self.environment,
+                capture_output=True,
+                timeout=120,
+                check=False,
+            )  # it may be down
         assert codes == [0] * len(codes), "whoever serves ends in order when it is interrupted"
 
 
@@ -122,7 +163,9 @@ def added(line: str) -> str:
 @pytest.fixture
 def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
     if sys.prefix == sys.base_prefix:
-        pytest.skip("venv: the README's starts begin with `. .venv/bin/activate`, and these tests do not run in a venv")
+        pytest.skip(
+            "venv: the README's starts begin with `. .venv/bin/activate`, and these tests do not run in a venv"
+        )
     somebody = Newcomer(tmp_path)
     try:
         yield somebody
@@ -157,7 +200,9 @@ def follow_the_clients_guide(newcomer: Newcomer) -> None:
     (newcomer.folder / "table.csv").write_text("a,b\n1,2\n")
     url = json.loads((newcomer.folder / "devnet" / "devnet.json").read_text())["coordinator"]["url"]
     *before, after = howto("client.md")
-    told = newcomer.type_many([line.replace("http://127.0.0.1:7700", url) for block in before for line in block])
+    told = newcomer.type_many(
+        [line.replace("http://127.0.0.1:7700", url) for block in before for line in block]
+    )
     assert "accepted (quorum-2): 2 providers agree" in told
     receipt = re.search(r"^receipt +(\S+)$", told, re.MULTILINE)
     assert receipt, told

@@ -42,7 +42,9 @@ class World:
     async def submit(self, name: str) -> Run:
         """A job of some seconds."""
         command = ["python3", "-c", PROGRAM, "/outputs/answer.txt", name]
-        return await self.market.submit(Job(name=name, image=self.image, command=command, max_price="5", max_duration="60s"))
+        return await self.market.submit(
+            Job(name=name, image=self.image, command=command, max_price="5", max_duration="60s")
+        )
 
     def leases(self, index: int) -> set[str]:
         """Leases that a provider's executor holds."""
@@ -62,8 +64,12 @@ class World:
         """What the coordinator owes each provider, final or held."""
         owed = {}
         for account in self.devnet.providers:
-            async with self.session.get(f"{self.devnet.coordinator_url}/v1/providers/0x{account.hex()}") as response:
-                view = canonical.from_json(ProviderView, canonical.parse(await response.read(), 1 << 20))
+            async with self.session.get(
+                f"{self.devnet.coordinator_url}/v1/providers/0x{account.hex()}"
+            ) as response:
+                view = canonical.from_json(
+                    ProviderView, canonical.parse(await response.read(), 1 << 20)
+                )
             owed[account] = view.final + view.held
         return owed
 
@@ -84,7 +90,11 @@ async def world(image: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     executor = ExecutorChoice.DOCKER if missing("docker") is None else ExecutorChoice.PROCESS
     folder = tmp_path_factory.mktemp("restart")
     config = DevnetConfig(folder / "devnet", PROVIDERS, clients=1, executor=executor)
-    async with running(config) as devnet, Market(devnet.profiles[0]) as market, aiohttp.ClientSession() as session:
+    async with (
+        running(config) as devnet,
+        Market(devnet.profiles[0]) as market,
+        aiohttp.ClientSession() as session,
+    ):
         yield World(devnet, market, session, image)
 
 
@@ -95,12 +105,20 @@ async def check_end(world: World, run: Run, before: dict[bytes, int], primary: i
     assert result.is_success and result.verdict.outcome is Outcome.ACCEPTED
     assert (result.output / "answer.txt").read_text() == f"the answer of {run.name}"
     view = await run.status()
-    assert [item.role for item in view.executions] == ["primary", "auditor"], "nothing lapsed and nothing ran twice"
-    assert view.executions[0].provider == world.devnet.providers[primary], "the one that was killed committed its own run"
-    assert all(item.agreed and item.pay and item.usage_ms >= RUN_SECONDS * 1000 for item in view.executions)
+    assert [item.role for item in view.executions] == ["primary", "auditor"], (
+        "nothing lapsed and nothing ran twice"
+    )
+    assert view.executions[0].provider == world.devnet.providers[primary], (
+        "the one that was killed committed its own run"
+    )
+    assert all(
+        item.agreed and item.pay and item.usage_ms >= RUN_SECONDS * 1000 for item in view.executions
+    )
     pays = {item.provider: item.pay for item in view.executions}
     after = await world.credited()
-    assert {account: after[account] - before[account] for account in after} == {account: pays.get(account, 0) for account in after}
+    assert {account: after[account] - before[account] for account in after} == {
+        account: pays.get(account, 0) for account in after
+    }
     return view
 
 
@@ -133,5 +151,7 @@ async def test_both_killed_at_once(world: World) -> None:
     world.devnet.kill("coordinator")
     world.devnet.kill(f"provider-{index}")
     await asyncio.sleep(RUN_SECONDS)  # the program ends while nobody is there at all
-    await asyncio.gather(world.devnet.restart("coordinator"), world.devnet.restart(f"provider-{index}"))
+    await asyncio.gather(
+        world.devnet.restart("coordinator"), world.devnet.restart(f"provider-{index}")
+    )
     await check_end(world, run, before, index)

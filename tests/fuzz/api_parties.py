@@ -15,9 +15,7 @@ from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import USD
-from quorate_protocol.units import (
-    Amount,
-)
+from quorate_protocol.units import Amount
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.coordinator_stage import Stage, deployed_stage, running, until
 from support.markets.scripted_market import a_spec
@@ -45,9 +43,13 @@ async def parties(folder: Path) -> AsyncIterator[Parties]:
     async with AsyncExitStack() as stack:
         stage = await stack.enter_async_context(deployed_stage(folder))
         service = await stack.enter_async_context(running(stage.service()))
-        await asyncio.gather(stage.fund(stage.client, MONEY), stage.register(OWNER, 0, OPERATOR.address))
+        await asyncio.gather(
+            stage.fund(stage.client, MONEY), stage.register(OWNER, 0, OPERATOR.address)
+        )
         floor = Floor(Place.of(stage, service.url), folder / "outputs")
-        await stack.enter_async_context(WiredProvider(OPERATOR, floor, stage.session, account=OWNER.address).serving())
+        await stack.enter_async_context(
+            WiredProvider(OPERATOR, floor, stage.session, account=OWNER.address).serving()
+        )
         headers = {
             NOBODY: {},
             STRANGER: stage.token(UNKNOWN.address, UNKNOWN, HOUR),
@@ -58,11 +60,17 @@ async def parties(folder: Path) -> AsyncIterator[Parties]:
         runs = await until(lambda: _orders(stage, service, now), lambda found: len(found) == 2)
         await floor.until_matched(1)
         floor.runs[0].set()
-        async with stage.session.put(f"{service.url}/v1/content", data=io.BytesIO(b"hello"), headers=headers[CLIENT]) as response:
+        async with stage.session.put(
+            f"{service.url}/v1/content", data=io.BytesIO(b"hello"), headers=headers[CLIENT]
+        ) as response:
             assert response.status == 200, await response.text()
             cid = str((await response.json())["cid"])
         addresses = tuple(f"0x{address.hex()}" for address in (stage.client.address, OWNER.address))
-        yield Parties(service.url, headers, {"job": tuple(runs), "address": addresses, "cid": (cid,), "number": ("0", "1")})
+        yield Parties(
+            service.url,
+            headers,
+            {"job": tuple(runs), "address": addresses, "cid": (cid,), "number": ("0", "1")},
+        )
 
 
 async def _orders(stage: Stage, service: Service, now: int) -> list[str]:
@@ -72,6 +80,10 @@ async def _orders(stage: Stage, service: Service, now: int) -> list[str]:
 
 
 async def _order(stage: Stage, service: Service, number: int, now: int) -> dict[str, object]:
-    submission = stage.submission(stage.client, a_spec(f"run-{number}"), number, session=SESSION, now=now)
-    async with stage.session.post(f"{service.url}/v1/orders", data=canonical.encode(submission)) as response:
+    submission = stage.submission(
+        stage.client, a_spec(f"run-{number}"), number, session=SESSION, now=now
+    )
+    async with stage.session.post(
+        f"{service.url}/v1/orders", data=canonical.encode(submission)
+    ) as response:
         return dict(await response.json())

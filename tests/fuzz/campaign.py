@@ -35,8 +35,22 @@ def by_pytest(effort: int, options: list[str]) -> dict[str, int]:
     """Counts of the Hypothesis and schemathesis tests."""
     with tempfile.TemporaryDirectory() as folder:
         counts = Path(folder) / "counts.json"
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/fuzz", "tests/unit/protocol/test_codec_fuzz.py", *options]
-        environment = {**os.environ, "QUORATE_FUZZ": str(effort), "QUORATE_FUZZ_COUNTS": str(counts)}
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "tests/fuzz",
+            "tests/unit/protocol/test_codec_fuzz.py",
+            *options,
+        ]
+        environment = {
+            **os.environ,
+            "QUORATE_FUZZ": str(effort),
+            "QUORATE_FUZZ_COUNTS": str(counts),
+        }
         done = subprocess.run(command, check=False, cwd=ROOT, env=environment, stdout=sys.stderr)
         if not counts.exists():
             raise SystemExit(f"pytest ended with {done.returncode} before it counted anything")
@@ -59,14 +73,24 @@ def by_atheris(effort: int) -> tuple[dict[str, int], int]:
 def missed(told: dict[str, Any], effort: int) -> list[str]:
     """What a campaign was to try and did not, each as a sentence."""
     wanted = CODEC_INPUTS_MIN * min(effort, CODEC_EFFORT) // CODEC_EFFORT
-    found = [f"codec inputs: {told['codec_inputs']} of {wanted}"] if told["codec_inputs"] < wanted else []
+    found = (
+        [f"codec inputs: {told['codec_inputs']} of {wanted}"]
+        if told["codec_inputs"] < wanted
+        else []
+    )
     asked = ((who, told["routes"].get(who, 0)) for who in WHO)
-    return found + [f"routes asked as {who}: {count} of {ROUTES}" for who, count in asked if count < ROUTES]
+    return found + [
+        f"routes asked as {who}: {count} of {ROUTES}" for who, count in asked if count < ROUTES
+    ]
 
 
 def by_who(counts: dict[str, int], what: str) -> dict[str, int]:
     """Takes "<what> as <who>" out of the counts."""
-    return {name.removeprefix(f"{what} as "): counts.pop(name) for name in sorted(counts) if name.startswith(f"{what} as ")}
+    return {
+        name.removeprefix(f"{what} as "): counts.pop(name)
+        for name in sorted(counts)
+        if name.startswith(f"{what} as ")
+    }
 
 
 def main() -> int:
@@ -78,14 +102,23 @@ def main() -> int:
     guided: dict[str, int] | str = "skipped: atheris is not installed"
     more = 0
     with ThreadPoolExecutor(1) as beside:
-        found = beside.submit(by_atheris, chosen.effort) if importlib.util.find_spec("atheris") else None
+        found = (
+            beside.submit(by_atheris, chosen.effort)
+            if importlib.util.find_spec("atheris")
+            else None
+        )
         counts = by_pytest(chosen.effort, options)
         if found is not None:
             guided, more = found.result()
     untyped = counts.pop("failed") + more
-    codec_inputs = counts.pop("codec_inputs", 0) + (guided["codec"] if isinstance(guided, dict) else 0)
+    codec_inputs = counts.pop("codec_inputs", 0) + (
+        guided["codec"] if isinstance(guided, dict) else 0
+    )
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    took = {"seconds": round(time.monotonic() - begun), "cpu_seconds": round(used.ru_utime + used.ru_stime)}
+    took = {
+        "seconds": round(time.monotonic() - begun),
+        "cpu_seconds": round(used.ru_utime + used.ru_stime),
+    }
     asked = {what: by_who(counts, what) for what in ("requests", "routes")}
     told: dict[str, Any] = {"codec_inputs": codec_inputs, **asked, **counts, "guided": guided}
     lacking = missed(told, chosen.effort)

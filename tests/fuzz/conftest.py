@@ -13,4 +13,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Counts by name, and how many tests failed."""
     target = os.environ.get("QUORATE_FUZZ_COUNTS")
     if target:
-        Path(target).write_text(json.dumps({**COUNTS, "failed": session.testsfailed, "tests": session.testscollected}))
+        Path(target).write_text(
+            json.dumps({**COUNTS, "failed": session.testsfailed, "tests": session.testscollected})
+        )

@@ -21,7 +21,15 @@ from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import Hardware, Offer, OfferEnvelope, SlotOffer
-from quorate_protocol.messages.signed import Accept, Commit, Decline, Heartbeat, Reveal, Session, Voucher
+from quorate_protocol.messages.signed import (
+    Accept,
+    Commit,
+    Decline,
+    Heartbeat,
+    Reveal,
+    Session,
+    Voucher,
+)
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import orders
 from quorate_protocol.rules.classes import HostClass
@@ -84,7 +92,15 @@ class World:
     def __init__(self, limits: Limits, owner_count: int) -> None:
         self.limits = limits
         rules = Rules(
-            DOMAIN, COORDINATOR.address, STATEMENT.address, STATEMENT.sign, limits, Bps(200), GENESIS, b"\x03" * 96, ("http://127.0.0.1:1",)
+            DOMAIN,
+            COORDINATOR.address,
+            STATEMENT.address,
+            STATEMENT.sign,
+            limits,
+            Bps(200),
+            GENESIS,
+            b"\x03" * 96,
+            ("http://127.0.0.1:1",),
         )
         self.core = Coordinator(rules, check)
         self.at, self.steps, self.block = GENESIS + 10_000, 0, 5
@@ -96,15 +112,22 @@ class World:
         self.cases: list[tuple[int, Address]] = []
         self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
         self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
-        self.owners = [Owner(KeySigner(bytes([100 + i]) * 32).address, KeySigner(bytes([50 + i]) * 32)) for i in range(owner_count)]
+        self.owners = [
+            Owner(KeySigner(bytes([100 + i]) * 32).address, KeySigner(bytes([50 + i]) * 32))
+            for i in range(owner_count)
+        ]
         self._register()
 
     def send(self, event: ev.Event) -> bool:
         """Whether the step was taken; False when it was refused."""
-        assert CODEC.decode_event(CODEC.version, CODEC.encode_event(event)) == event, "what is journaled is read back"
+        assert CODEC.decode_event(CODEC.version, CODEC.encode_event(event)) == event, (
+            "what is journaled is read back"
+        )
         self.steps += 1
         try:
-            outcome = self.core.step(Input(UnixSeconds(self.at), hash_tuple("random", self.steps), event))
+            outcome = self.core.step(
+                Input(UnixSeconds(self.at), hash_tuple("random", self.steps), event)
+            )
         except Refused:
             self.refused += 1
             return False
@@ -129,7 +152,14 @@ class World:
     def notes(self, *notes: ev.ChainNote) -> bool:
         """A further block with these notes."""
         self.block += 1
-        return self.send(ev.ChainAdvanced(BlockNumber(self.block), hash_tuple("block", self.block), UnixSeconds(self.at), notes))
+        return self.send(
+            ev.ChainAdvanced(
+                BlockNumber(self.block),
+                hash_tuple("block", self.block),
+                UnixSeconds(self.at),
+                notes,
+            )
+        )
 
     def restart(self) -> None:
         """Snapshot, a new core, the same state."""
@@ -161,8 +191,15 @@ class World:
         self.at += seconds
         for owner in self.owners:
             provider = self.core.state.providers[owner.address]
-            heartbeat = Heartbeat(owner.address, Sequence(min(2**64 - 1, provider.heartbeat_seq + 1)), (), UnixSeconds(self.at))
-            self.send(ev.HeartbeatReceived(seal(DOMAIN, heartbeat, owner.key.sign), owner.key.address))
+            heartbeat = Heartbeat(
+                owner.address,
+                Sequence(min(2**64 - 1, provider.heartbeat_seq + 1)),
+                (),
+                UnixSeconds(self.at),
+            )
+            self.send(
+                ev.HeartbeatReceived(seal(DOMAIN, heartbeat, owner.key.sign), owner.key.address)
+            )
         assert self.send(ev.Tick())
 
     def work(self, lease: Lease, lie: int, usage: int) -> None:
@@ -171,21 +208,41 @@ class World:
         accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.at))
         self.send(ev.AcceptReceived(seal(DOMAIN, accept, owner.key.sign), owner.key.address))
         reveal = self.reveal(lease, lie)
-        value = commitment(lease.hash, lease.provider, reveal.salt, result_digest(reveal.exit_status, reveal.output_digest))
-        commit = Commit(lease.hash, lease.class_id, value, sha256(reveal.salt), Milliseconds(usage), Round(0))
-        self.send(ev.CommitReceived(seal(DOMAIN, commit, owner.key.sign), owner.key.address, is_stored=True))
+        value = commitment(
+            lease.hash,
+            lease.provider,
+            reveal.salt,
+            result_digest(reveal.exit_status, reveal.output_digest),
+        )
+        commit = Commit(
+            lease.hash, lease.class_id, value, sha256(reveal.salt), Milliseconds(usage), Round(0)
+        )
+        self.send(
+            ev.CommitReceived(
+                seal(DOMAIN, commit, owner.key.sign), owner.key.address, is_stored=True
+            )
+        )
 
     def moves(self, lease: Lease, steps: str, lie: int) -> None:
         """Accept, Commit, Decline, Reveal of one execution in any order, each good by itself."""
         owner, at = self.owner_of(lease), UnixSeconds(self.at)
         reveal = self.reveal(lease, lie)
-        value = commitment(lease.hash, lease.provider, reveal.salt, result_digest(reveal.exit_status, reveal.output_digest))
-        commit = Commit(lease.hash, lease.class_id, value, sha256(reveal.salt), Milliseconds(1), Round(0))
+        value = commitment(
+            lease.hash,
+            lease.provider,
+            reveal.salt,
+            result_digest(reveal.exit_status, reveal.output_digest),
+        )
+        commit = Commit(
+            lease.hash, lease.class_id, value, sha256(reveal.salt), Milliseconds(1), Round(0)
+        )
         accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), at)
         decline = Decline(lease.hash, DeclineReason.BUSY, UnixSeconds(self.at + 1), at)
         made: dict[str, ev.Event] = {
             "a": ev.AcceptReceived(seal(DOMAIN, accept, owner.key.sign), owner.key.address),
-            "c": ev.CommitReceived(seal(DOMAIN, commit, owner.key.sign), owner.key.address, is_stored=True),
+            "c": ev.CommitReceived(
+                seal(DOMAIN, commit, owner.key.sign), owner.key.address, is_stored=True
+            ),
             "d": ev.DeclineReceived(seal(DOMAIN, decline, owner.key.sign), owner.key.address),
             "r": ev.RevealReceived(reveal, has_opened=True),
         }
@@ -198,7 +255,14 @@ class World:
         output = hash_tuple("output", lease.job_id, lie)
         return Reveal(lease.hash, lease.provider, ExitStatus(0), output, salt)
 
-    def offer(self, owner: Owner, seq: int, prices: tuple[int, ...], counts: tuple[int, ...], hosts: tuple[HostClass, ...]) -> bool:
+    def offer(
+        self,
+        owner: Owner,
+        seq: int,
+        prices: tuple[int, ...],
+        counts: tuple[int, ...],
+        hosts: tuple[HostClass, ...],
+    ) -> bool:
         """An offer through the shell's checks."""
         slots = tuple(
             SlotOffer(host, Small(count), Price(0), Price(price), Price(0))
@@ -206,39 +270,89 @@ class World:
         )
         gpu = offers.Gpu("L40S", "GPU-1", 48 << 30, "550")
         offer = Offer(
-            owner.address, Sequence(seq), UnixSeconds(self.at + 900), slots, Hardware(8, 1 << 36, 1 << 40, (gpu,)), "noop", Small(0),
-            (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, (),
-        )  # fmt: skip
+            owner.address,
+            Sequence(seq),
+            UnixSeconds(self.at + 900),
+            slots,
+            Hardware(8, 1 << 36, 1 << 40, (gpu,)),
+            "noop",
+            Small(0),
+            (JobKind.TASK,),
+            "eu",
+            ZERO_HASH,
+            ZERO_HASH,
+            (),
+        )
         signed = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), owner.key.sign))
         return self.offer_signed(signed)
 
     def offer_signed(self, signed: OfferEnvelope) -> bool:
         """Any signed offer, through the shell's checks."""
         try:
-            key = offers.validate(signed, DOMAIN, recover, UnixSeconds(self.at), self.limits.offer_ttl)
+            key = offers.validate(
+                signed, DOMAIN, recover, UnixSeconds(self.at), self.limits.offer_ttl
+            )
         except Refused:
             self.refused += 1
             return False
         return self.send(ev.OfferReceived(signed, key))
 
-    def order(self, who: int, nonce: int, changes: dict[str, object], spec_changes: dict[str, object], up_to: int = 40_000_000) -> bool:
+    def order(
+        self,
+        who: int,
+        nonce: int,
+        changes: dict[str, object],
+        spec_changes: dict[str, object],
+        up_to: int = 40_000_000,
+    ) -> bool:
         """An order through the shell's checks."""
         client, key = self.clients[who], self.sessions[who]
-        resources = jobs.Resources(gpu=jobs.GpuRequest(1, "", 0)) if changes.get("host_class") == HOSTS[2].id() else jobs.Resources()
+        resources = (
+            jobs.Resources(gpu=jobs.GpuRequest(1, "", 0))
+            if changes.get("host_class") == HOSTS[2].id()
+            else jobs.Resources()
+        )
         fields: dict[str, object] = {
-            "kind": JobKind.TASK, "name": f"job-{nonce % 1000}", "image": IMAGE, "image_bytes": 10, "argv": ("true",), "shell": "",
-            "env": (), "working_dir": "/", "inputs": (), "resources": resources, "max_duration": Seconds(60), "compare": jobs.Compare(),
-        }  # fmt: skip
+            "kind": JobKind.TASK,
+            "name": f"job-{nonce % 1000}",
+            "image": IMAGE,
+            "image_bytes": 10,
+            "argv": ("true",),
+            "shell": "",
+            "env": (),
+            "working_dir": "/",
+            "inputs": (),
+            "resources": resources,
+            "max_duration": Seconds(60),
+            "compare": jobs.Compare(),
+        }
         spec = jobs.JobSpec(**(fields | spec_changes))  # type: ignore[arg-type]
         wanted: dict[str, object] = {
-            "input_root": ZERO_HASH, "budget": Amount(1_000_000), "max_executions": Small(7), "accept_unwitnessed": False,
-            "host_class": HOSTS[0].id() if self.limits.class_owner_age else ZERO_HASH,  # nobody has been there for long
-        }  # fmt: skip
-        order = an_order(client.address, COORDINATOR.address, spec, nonce, self.at + 600, **(wanted | changes))
-        session = Session(client.address, key.address, COORDINATOR.address, Amount(up_to), UnixSeconds(self.at + 3600))
-        submission = Submission(seal(DOMAIN, order, key.sign), seal(DOMAIN, session, client.sign), spec)
+            "input_root": ZERO_HASH,
+            "budget": Amount(1_000_000),
+            "max_executions": Small(7),
+            "accept_unwitnessed": False,
+            "host_class": HOSTS[0].id()
+            if self.limits.class_owner_age
+            else ZERO_HASH,  # nobody has been there for long
+        }
+        order = an_order(
+            client.address, COORDINATOR.address, spec, nonce, self.at + 600, **(wanted | changes)
+        )
+        session = Session(
+            client.address,
+            key.address,
+            COORDINATOR.address,
+            Amount(up_to),
+            UnixSeconds(self.at + 3600),
+        )
+        submission = Submission(
+            seal(DOMAIN, order, key.sign), seal(DOMAIN, session, client.sign), spec
+        )
         try:
-            orders.validate(submission, DOMAIN, recover, COORDINATOR.address, UnixSeconds(self.at), self.limits)
+            orders.validate(
+                submission, DOMAIN, recover, COORDINATOR.address, UnixSeconds(self.at), self.limits
+            )
         except Refused:
             self.refused += 1
             return False
@@ -251,7 +365,11 @@ class World:
             self.beat(2)
             for owner in self.owners:
                 known = self.core.state.providers[owner.address].offer
-                if known is None or known.expires <= self.at + 60 or not any(slot.on_demand for slot in known.slots):
+                if (
+                    known is None
+                    or known.expires <= self.at + 60
+                    or not any(slot.on_demand for slot in known.slots)
+                ):
                     seq = min(2**64 - 1, known.seq + 1) if known else 1
                     self.offer(owner, seq, (100_000, 90_000, 80_000), (2, 1, 1), HOSTS[:3])
             for number, lease in enumerate(self.leases()[-16:]):
@@ -267,10 +385,15 @@ class World:
         """Money, stake and freedom for all again; an ordinary day can follow."""
         self.deaf.clear()
         self.mute.clear()
-        notes: list[ev.ChainNote] = [ev.CaseDecided(Nonce(number), False, Amount(0)) for number, _ in self.cases]
+        notes: list[ev.ChainNote] = [
+            ev.CaseDecided(Nonce(number), False, Amount(0)) for number, _ in self.cases
+        ]
         notes += [ev.AllocationChanged(client.address, Amount(2**60)) for client in self.clients]
         for host in HOSTS[:3]:
-            notes += [ev.SlotOpened(host.id(), index, owner.address, BlockNumber(1)) for index, owner in enumerate(self.owners)]
+            notes += [
+                ev.SlotOpened(host.id(), index, owner.address, BlockNumber(1))
+                for index, owner in enumerate(self.owners)
+            ]
         self.notes(*notes)
         for client, key in zip(self.clients, self.sessions, strict=True):
             known = self.core.state.clients[client.address]
@@ -288,9 +411,17 @@ class World:
         notes: list[ev.ChainNote] = [ev.AccountIndexed(COORDINATOR.address, 1)]
         for index, owner in enumerate(self.owners):
             network = hash_tuple("net", index)
-            notes.append(ev.ProviderRegistered(owner.address, index + 2, owner.key.address, owner.address, network))
-            notes += [ev.SlotOpened(host.id(), index, owner.address, BlockNumber(1)) for host in HOSTS[:3]]
-        notes += [ev.AllocationChanged(client.address, Amount(50_000_000)) for client in self.clients]
+            notes.append(
+                ev.ProviderRegistered(
+                    owner.address, index + 2, owner.key.address, owner.address, network
+                )
+            )
+            notes += [
+                ev.SlotOpened(host.id(), index, owner.address, BlockNumber(1)) for host in HOSTS[:3]
+            ]
+        notes += [
+            ev.AllocationChanged(client.address, Amount(50_000_000)) for client in self.clients
+        ]
         assert self.notes(*notes)
         for owner in self.owners:
             assert self.offer(owner, 1, (100_000, 90_000, 80_000), (2, 1, 1), HOSTS[:3])

@@ -37,23 +37,49 @@ def run(target: str, runs: int, seconds: float, seed: int) -> dict[str, object]:
     for number, data in enumerate(seeds(target)):
         (folder / "corpus" / f"{number:04}").write_bytes(data)
     arguments = [
-        f"-runs={runs}", f"-max_total_time={int(seconds)}", f"-max_len={LENGTH_MAX}", f"-timeout={SECONDS_MAX}", f"-seed={seed}",
-        f"-rss_limit_mb={MEBIBYTES_MAX}", f"-artifact_prefix={folder}/failed-", "-print_final_stats=1", "-verbosity=0", f"{folder}/corpus",
-    ]  # fmt: skip
+        f"-runs={runs}",
+        f"-max_total_time={int(seconds)}",
+        f"-max_len={LENGTH_MAX}",
+        f"-timeout={SECONDS_MAX}",
+        f"-seed={seed}",
+        f"-rss_limit_mb={MEBIBYTES_MAX}",
+        f"-artifact_prefix={folder}/failed-",
+        "-print_final_stats=1",
+        "-verbosity=0",
+        f"{folder}/corpus",
+    ]
     command = [sys.executable, "-m", "fuzz.guided", "--inside", target, *arguments]
     # The interpreter's own hash seed: the same seed then gives the same course.
-    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(
+        filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")))
+    )
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
     limit = seconds + 120
-    done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", timeout=limit, env=environment)
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=limit,
+        env=environment,
+    )
     units = re.search(r"number_of_executed_units: (\d+)", done.stderr)
     failed = sorted(path.name for path in folder.glob("failed-*"))
     if done.returncode and not failed:
         raise SystemExit(f"{target} did not run: {done.stderr[-2000:]}")
     if failed:
-        trace = done.stdout[done.stdout.rfind("Traceback") :] + done.stderr[done.stderr.rfind("Traceback") :]
+        trace = (
+            done.stdout[done.stdout.rfind("Traceback") :]
+            + done.stderr[done.stderr.rfind("Traceback") :]
+        )
         print(f"{target}: {folder}/{failed[0]}\n{trace[-3000:]}", file=sys.stderr)
-    return {"target": target, "inputs": int(units[1]) if units else 0, "untyped": len(failed), "kept": str(folder) if failed else ""}
+    return {
+        "target": target,
+        "inputs": int(units[1]) if units else 0,
+        "untyped": len(failed),
+        "kept": str(folder) if failed else "",
+    }
 
 
 def main(arguments: list[str]) -> int:

@@ -55,7 +55,10 @@ class _Still:
 
 def fuzz_beacon(data: bytes) -> None:
     """A relay: a status, what it says of itself, and a round, apart by an empty line."""
-    status, (about, body) = STATUSES[data[0] & 3 if data else 0], (*data[1:].split(b"\n\n", 1), b"")[:2]
+    status, (about, body) = (
+        STATUSES[data[0] & 3 if data else 0],
+        (*data[1:].split(b"\n\n", 1), b"")[:2],
+    )
     try:
         info = finished(fetch_info("http://beacon.example", Session([Answer(200, {}, about)])))  # type: ignore[arg-type]
         assert 0 < info.period < 2**31 and 0 <= info.genesis_time < 2**63
@@ -71,7 +74,13 @@ def fuzz_beacon(data: bytes) -> None:
 
 def beacon_seeds() -> list[bytes]:
     """A beacon that is in order, one that is not there yet, and times beyond every clock."""
-    info = {"period": 3, "genesis_time": 1_000, "public_key": INFO.public_key.hex(), "schemeID": SCHEME, "hash": "00"}
+    info = {
+        "period": 3,
+        "genesis_time": 1_000,
+        "public_key": INFO.public_key.hex(),
+        "schemeID": SCHEME,
+        "hash": "00",
+    }
     made = {"round": NUMBER, "signature": TRUE.signature.hex(), "randomness": TRUE.randomness.hex()}
     both = json.dumps(info).encode() + b"\n\n" + json.dumps(made).encode()
     beyond = json.dumps({**info, "genesis_time": 10**40, "period": 10**40}).encode()
@@ -104,7 +113,9 @@ def fuzz_events(data: bytes) -> None:
 
 def event_seeds() -> list[bytes]:
     """Events as the coordinator sends them, whole and in small pieces, with a keep-alive."""
-    told = b'{"at":5,"commit":null,"jobId":"0x' + b"11" * 32 + b'","name":"acked","seq":1,"text":"x"}'
+    told = (
+        b'{"at":5,"commit":null,"jobId":"0x' + b"11" * 32 + b'","name":"acked","seq":1,"text":"x"}'
+    )
     line = b"id: 1\nevent: acked\ndata: %s\n\n: alive\n\ndata: a\r\ndata: b\r\n\r\n" % told
     return [b"\xff" + line * 2, b"\x05" + line, b'\0{"code":"busy","detail":"x"}']
 
@@ -134,7 +145,14 @@ def fuzz_image_registry(data: bytes) -> None:
     """
     name, *answers = [*pieces(data)] or [b""]
     parted = (answer.partition(b"\r\n\r\n") for answer in answers)
-    digest = next((_digest(body) for head, _, body in parted if head[9:12] == b"200" and b"token" not in body), _digest(b""))
+    digest = next(
+        (
+            _digest(body)
+            for head, _, body in parted
+            if head[9:12] == b"200" and b"token" not in body
+        ),
+        _digest(b""),
+    )
     try:
         image = parse_pinned(f"{name.decode('latin-1')}@{digest}")
     except Refused:
@@ -150,7 +168,9 @@ def fuzz_image_registry(data: bytes) -> None:
             registry.end()
         files = [file for file in path.rglob("*") if not file.is_dir()]
         assert sum(file.stat().st_size for file in files) <= 2 * IMAGE_BYTES
-        assert all(file.parent.parent == path / "images" and not file.is_symlink() for file in files)
+        assert all(
+            file.parent.parent == path / "images" and not file.is_symlink() for file in files
+        )
 
 
 def _digest(body: bytes) -> str:
@@ -160,20 +180,36 @@ def _digest(body: bytes) -> str:
 def image_registry_seeds() -> list[bytes]:
     """A registry that is in order: with one image, with an index, with a token and a redirect, and one that sends chunks."""
     config, layer = b"{}", b"layer" * 20
-    blobs = [{"digest": _digest(body), "size": len(body), "mediaType": "application/x"} for body in (config, layer)]
+    blobs = [
+        {"digest": _digest(body), "size": len(body), "mediaType": "application/x"}
+        for body in (config, layer)
+    ]
     manifest = json.dumps({"schemaVersion": 2, "config": blobs[0], "layers": blobs[1:]}).encode()
     entry = {"digest": _digest(manifest), "platform": {"os": "linux", "architecture": "amd64"}}
     index, token = json.dumps({"manifests": [entry]}).encode(), b'{"token":"abc"}'
-    challenge = b'WWW-Authenticate: Bearer realm="https://registry.example/token",service="x",scope="y"\r\n'
+    challenge = (
+        b'WWW-Authenticate: Bearer realm="https://registry.example/token",service="x",scope="y"\r\n'
+    )
     moved = _answer(b"307 Moved", b"", b"Location: https://other.example/x\r\n")
     wanted = [_answer(b"401 Who", b"", challenge), _answer(b"200 OK", token)]
-    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(layer), layer)
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (
+        len(layer),
+        layer,
+    )
     rest = [_answer(b"200 OK", config), _answer(b"200 OK", layer)]
     runs = (
-        [_answer(b"200 OK", manifest), *rest], [_answer(b"200 OK", index), _answer(b"200 OK", manifest), *rest],
-        [moved, _answer(b"200 OK", manifest), rest[0], chunked], [*wanted, _answer(b"200 OK", manifest), *rest],
-    )  # fmt: skip
-    return [b"".join(len(piece).to_bytes(2, "big") + piece for piece in (b"registry.example/some/image", *answers)) for answers in runs]
+        [_answer(b"200 OK", manifest), *rest],
+        [_answer(b"200 OK", index), _answer(b"200 OK", manifest), *rest],
+        [moved, _answer(b"200 OK", manifest), rest[0], chunked],
+        [*wanted, _answer(b"200 OK", manifest), *rest],
+    )
+    return [
+        b"".join(
+            len(piece).to_bytes(2, "big") + piece
+            for piece in (b"registry.example/some/image", *answers)
+        )
+        for answers in runs
+    ]
 
 
 def _answer(status: bytes, body: bytes, more: bytes = b"") -> bytes:

@@ -44,7 +44,11 @@ def fuzz_outputs(data: bytes) -> None:
     """The tar in which an engine hands over a job's outputs: files and folders inside, within the caps, or nothing."""
     with scratch_folder() as folder:
         try:
-            collect_tar(iter([data[at : at + 4096] for at in range(0, len(data), 4096)]), folder / "out", CAPS)
+            collect_tar(
+                iter([data[at : at + 4096] for at in range(0, len(data), 4096)]),
+                folder / "out",
+                CAPS,
+            )
         except Refused:
             assert not (folder / "out").exists(), "complete or not at all"
         found = list((folder / "out").rglob("*"))
@@ -69,7 +73,10 @@ def fuzz_sealed(data: bytes) -> None:
             open_sealed(folder / "sealed", SALT, digest, folder / "open", 1 << 20)
         except Refused:
             assert not has_opened, "the coordinator and the client say the same of it"
-        assert {path.name for path in folder.iterdir()} == {"sealed", *(["open"] if has_opened else [])}
+        assert {path.name for path in folder.iterdir()} == {
+            "sealed",
+            *(["open"] if has_opened else []),
+        }
 
 
 class Answer:
@@ -108,7 +115,11 @@ def fuzz_registry(data: bytes) -> None:
     challenge, token, manifest = (*data.split(b"\n\n", 2), b"", b"")[:3]
     head = challenge.decode("latin-1").replace("\r", "").replace("\n", "")
     kind = {"Content-Type": MANIFEST_TYPES[0]}
-    answers = [Answer(401, {"WWW-Authenticate": head}, b""), Answer(200, {}, token), Answer(200, kind, manifest)]
+    answers = [
+        Answer(401, {"WWW-Authenticate": head}, b""),
+        Answer(200, {}, token),
+        Answer(200, kind, manifest),
+    ]
     image = TaggedImage("registry.example/x:1", "registry.example", "x", "1")
     try:
         asyncio.run(resolve(Session(answers), image))  # type: ignore[arg-type]
@@ -135,14 +146,26 @@ def fuzz_head(data: bytes) -> None:
 
 def head_seeds() -> list[bytes]:
     """Heads that are in order."""
-    token = make_token(Bearer(KEY.address, KEY.address, UnixSeconds(AT + 60)), 1, COORDINATOR, KEY.sign)
+    token = make_token(
+        Bearer(KEY.address, KEY.address, UnixSeconds(AT + 60)), 1, COORDINATOR, KEY.sign
+    )
     refused, failed = b'{"code":"busy","detail":"x"}', b'{"retryAfterMs":5,"what":"x"}'
-    return [token.encode(), b"1.2.3.4, 10.0.0.2", b'for="[2001:db8::1]:80";by=10.0.0.3, for=1.2.3.4', refused, failed]
+    return [
+        token.encode(),
+        b"1.2.3.4, 10.0.0.2",
+        b'for="[2001:db8::1]:80";by=10.0.0.3, for=1.2.3.4',
+        refused,
+        failed,
+    ]
 
 
 def registry_seeds() -> list[bytes]:
     """Registries that are in order, with one image and with an index."""
-    digest = b'"digest":"sha256:' + b"1" * 64 + b'","mediaType":"application/vnd.oci.image.layer.v1.tar+gzip","size":5'
+    digest = (
+        b'"digest":"sha256:'
+        + b"1" * 64
+        + b'","mediaType":"application/vnd.oci.image.layer.v1.tar+gzip","size":5'
+    )
     image = b'{"config":{' + digest + b'},"layers":[{' + digest + b"}]}"
     index = b'{"manifests":[{' + digest + b',"platform":{"architecture":"amd64","os":"linux"}}]}'
     heads = b'Bearer realm="https://registry.example/token",service="registry.example",scope="repository:x:pull"'
@@ -151,8 +174,17 @@ def registry_seeds() -> list[bytes]:
 
 def output_seeds() -> list[bytes]:
     """A folder of outputs with everything that may be in one, and with links, which may not."""
-    good = [entry("out", kind=b"5", mode=0o755), entry("out/a", b"abc"), entry("out/b", kind=b"5", mode=0o755), entry("out/b/c", b"d")]
-    return [tar(good), tar([*good, entry("out/h", kind=b"1", link="out/a")]), tar([*good, entry("out/s", kind=b"2", link="/etc/passwd")])]
+    good = [
+        entry("out", kind=b"5", mode=0o755),
+        entry("out/a", b"abc"),
+        entry("out/b", kind=b"5", mode=0o755),
+        entry("out/b/c", b"d"),
+    ]
+    return [
+        tar(good),
+        tar([*good, entry("out/h", kind=b"1", link="out/a")]),
+        tar([*good, entry("out/s", kind=b"2", link="/etc/passwd")]),
+    ]
 
 
 OUTER: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = {

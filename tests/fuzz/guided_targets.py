@@ -37,8 +37,17 @@ from quorate_runtime.peers.websocket_peers import HELLO_BYTES_MAX, Challenge, He
 from support.executors.image_archives import entry, image_entries, tar
 from support.fuzz_properties import decode_or_refuse, parse_or_refuse, pieces
 
-SMALL = Bounds(bytes_max=1 << 20, nodes_max=256, node_bytes_max=1 << 20, links_max=64, entries_max=64, directory_depth_max=8)
-IMAGE = ImageLimits(archive_bytes=1 << 20, unpacked_bytes=4 << 20, config_bytes=1 << 16, layers=8, members=200)
+SMALL = Bounds(
+    bytes_max=1 << 20,
+    nodes_max=256,
+    node_bytes_max=1 << 20,
+    links_max=64,
+    entries_max=64,
+    directory_depth_max=8,
+)
+IMAGE = ImageLimits(
+    archive_bytes=1 << 20, unpacked_bytes=4 << 20, config_bytes=1 << 16, layers=8, members=200
+)
 SCRATCH = Path("/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir())
 
 
@@ -105,7 +114,11 @@ class _Strict(NullSink):
         assert self.folders.pop() == path and self.file is None
 
     def open(self, path: TreePath, size: int) -> None:
-        assert self.file is None and b".." not in path and not any(b"/" in name or b"\0" in name for name in path)
+        assert (
+            self.file is None
+            and b".." not in path
+            and not any(b"/" in name or b"\0" in name for name in path)
+        )
         self.file, self.size, self.offset = path, size, 0
 
     def write(self, path: TreePath, offset: int, data: Block) -> None:
@@ -189,7 +202,13 @@ def fuzz_chain(data: bytes) -> None:
         tree = _result(canonical.loads(data), "eth_any")
     except (ValueError, Unavailable, RpcFailure):
         return
-    for read in (head_from, lambda found: log_from(found, 0), lambda found: receipt_from(found, 0), integer, octets):
+    for read in (
+        head_from,
+        lambda found: log_from(found, 0),
+        lambda found: receipt_from(found, 0),
+        integer,
+        octets,
+    ):
         try:
             read(tree)
         except Unavailable:
@@ -200,13 +219,24 @@ def _tree() -> tuple[Cid, bytes]:
     """A small directory and its CAR."""
     nodes: list[tuple[Cid, bytes]] = []
     one = build_file([b"x" * 40])
-    made = build_directory({b"a": one, b"b": one}, V1_2025, lambda cid, block: nodes.append((cid, block)))
+    made = build_directory(
+        {b"a": one, b"b": one}, V1_2025, lambda cid, block: nodes.append((cid, block))
+    )
     leaf = frame_head(one.cid, 40) + b"x" * 40
-    return made.cid, header(made.cid) + b"".join(frame_head(cid, len(block)) + block for cid, block in nodes) + leaf + leaf
+    return made.cid, header(made.cid) + b"".join(
+        frame_head(cid, len(block)) + block for cid, block in nodes
+    ) + leaf + leaf
 
 
 TREE_ROOT, TREE_CAR = _tree()
-SHELL = tar([entry("bin", kind=b"5", mode=0o755), entry("bin/sh", b"#!"), entry("l", kind=b"2", link="bin/sh"), entry("bin/.wh.x")])
+SHELL = tar(
+    [
+        entry("bin", kind=b"5", mode=0o755),
+        entry("bin/sh", b"#!"),
+        entry("l", kind=b"2", link="bin/sh"),
+        entry("bin/.wh.x"),
+    ]
+)
 
 
 def image_seed() -> bytes:
@@ -215,8 +245,16 @@ def image_seed() -> bytes:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "codec": fuzz_codec, "frames": fuzz_frames, "receipt": fuzz_receipt, "job_file": fuzz_job_file, "unixfs": fuzz_unixfs,
-    "car": fuzz_car, "image": fuzz_image, "gateway": fuzz_gateway, "chain": fuzz_chain, "sealed": fuzz_sealed,
+    "codec": fuzz_codec,
+    "frames": fuzz_frames,
+    "receipt": fuzz_receipt,
+    "job_file": fuzz_job_file,
+    "unixfs": fuzz_unixfs,
+    "car": fuzz_car,
+    "image": fuzz_image,
+    "gateway": fuzz_gateway,
+    "chain": fuzz_chain,
+    "sealed": fuzz_sealed,
     **{name: target for name, (target, _) in {**OUTER, **ASKED}.items()},
-}  # fmt: skip
+}
 """By the names that `python -m fuzz.guided` takes, beside `planted`."""

@@ -21,7 +21,11 @@ from hypothesis import strategies as st
 from schemathesis.core.transport import Response
 from schemathesis.generation import GenerationMode
 from schemathesis.schemas import BaseSchema
-from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from fuzz.api_parties import CLIENT, WHO, Parties, parties
 from quorate_coordinator.api.operations import EVENTS, OPERATIONS, TEXT, Operation
@@ -30,7 +34,9 @@ from support.fuzz_properties import COUNTS
 
 EXAMPLES = 3 * int(os.environ.get("QUORATE_FUZZ", "1"))
 CODES = {*Code, "unavailable"}
-STREAMS = {item.path for item in OPERATIONS if item.answer in (EVENTS, TEXT) and item.path != "/metrics"}
+STREAMS = {
+    item.path for item in OPERATIONS if item.answer in (EVENTS, TEXT) and item.path != "/metrics"
+}
 DOCUMENTED = [status_code_conformance, content_type_conformance, response_schema_conformance]
 SECONDS_MAX = 5.0  # of the processor, with those of whoever asks: what a request may cost
 WAIT_SECONDS = 60.0  # by the clock, which says nothing on a machine that others use too
@@ -65,7 +71,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
 @pytest.fixture(scope="module")
 def schema(served: Parties) -> BaseSchema:
     """The service's own document."""
-    return schemathesis.openapi.from_dict(requests.get(f"{served.url}/v1/openapi.json", timeout=WAIT_SECONDS).json())
+    return schemathesis.openapi.from_dict(
+        requests.get(f"{served.url}/v1/openapi.json", timeout=WAIT_SECONDS).json()
+    )
 
 
 def takes_anything(item: Operation) -> bool:
@@ -76,35 +84,63 @@ def takes_anything(item: Operation) -> bool:
 def check(case: Any, response: requests.Response, seconds: float) -> None:
     """Documented, typed, in time, and without a word about our insides."""
     assert seconds < SECONDS_MAX
-    if response.status_code == 412:  # only-if-cached of the gateway's specification, which has no body
+    if (
+        response.status_code == 412
+    ):  # only-if-cached of the gateway's specification, which has no body
         return
     if response.status_code >= 400:
         tree = json.loads(response.text)
-        assert set(tree) == {"code", "sentence", "detail"} and tree["code"] in CODES, response.text[:300]
-        assert response.status_code not in (500, 504) and "Traceback" not in response.text, response.text[:300]
+        assert set(tree) == {"code", "sentence", "detail"} and tree["code"] in CODES, response.text[
+            :300
+        ]
+        assert response.status_code not in (500, 504) and "Traceback" not in response.text, (
+            response.text[:300]
+        )
     case.validate_response(Response.from_requests(response, verify=False), checks=DOCUMENTED)
 
 
-CASES = [(item, mode) for item in OPERATIONS for mode in GenerationMode if mode is GenerationMode.POSITIVE or takes_anything(item)]
+CASES = [
+    (item, mode)
+    for item in OPERATIONS
+    for mode in GenerationMode
+    if mode is GenerationMode.POSITIVE or takes_anything(item)
+]
 
 
-@pytest.mark.parametrize(("item", "mode"), CASES, ids=[f"{item.method}{item.path}-{mode.value}" for item, mode in CASES])
-def test_every_answer_is_typed(served: Parties, schema: BaseSchema, item: Operation, mode: GenerationMode) -> None:
+@pytest.mark.parametrize(
+    ("item", "mode"), CASES, ids=[f"{item.method}{item.path}-{mode.value}" for item, mode in CASES]
+)
+def test_every_answer_is_typed(
+    served: Parties, schema: BaseSchema, item: Operation, mode: GenerationMode
+) -> None:
     session, route = requests.Session(), f"{item.method} {item.path}"
     quiet = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=quiet, phases=[Phase.generate], database=None)
-    @given(case=schema[item.path][item.method].as_strategy(generation_mode=mode), known=st.integers(0, 3))
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        suppress_health_check=quiet,
+        phases=[Phase.generate],
+        database=None,
+    )
+    @given(
+        case=schema[item.path][item.method].as_strategy(generation_mode=mode),
+        known=st.integers(0, 3),
+    )
     def holds(case: Any, known: int) -> None:
         for name, values in served.known.items():
             if f"{{{name}}}" in item.path and known < len(values):
                 case.path_parameters[name] = values[known]
         for who in WHO:
             begun = time.process_time()
-            request = case.as_transport_kwargs(base_url=served.url, headers=dict(served.headers[who]))
+            request = case.as_transport_kwargs(
+                base_url=served.url, headers=dict(served.headers[who])
+            )
             with session.request(**request, stream=True, timeout=WAIT_SECONDS) as response:
                 tell(who, route, response)
-                if item.path in STREAMS and response.status_code < 400:  # it may go on for ever: its head is looked at
+                if (
+                    item.path in STREAMS and response.status_code < 400
+                ):  # it may go on for ever: its head is looked at
                     assert response.headers["Content-Type"].startswith(str(item.answer))
                 else:
                     check(case, response, time.process_time() - begun)
@@ -125,14 +161,24 @@ def test_everybody_gets_what_is_theirs(served: Parties) -> None:
     """The tokens are good: what is behind them was reached, so the answers above were not all the first 401."""
     run, account, provider = served.known["job"][0], *served.known["address"]
     for path, those in (
-        ("/v1/runs", {*WHO} - {"nobody"}), (f"/v1/runs/{run}/logs", {CLIENT}), (f"/v1/accounts/{account}", {CLIENT}),
-        (f"/v1/accounts/{provider}", {"provider"}), (f"/v1/runs/{run}", {*WHO}),
-    ):  # fmt: skip
-        answers = {who: requests.get(served.url + path, headers=served.headers[who], timeout=WAIT_SECONDS).status_code for who in WHO}
+        ("/v1/runs", {*WHO} - {"nobody"}),
+        (f"/v1/runs/{run}/logs", {CLIENT}),
+        (f"/v1/accounts/{account}", {CLIENT}),
+        (f"/v1/accounts/{provider}", {"provider"}),
+        (f"/v1/runs/{run}", {*WHO}),
+    ):
+        answers = {
+            who: requests.get(
+                served.url + path, headers=served.headers[who], timeout=WAIT_SECONDS
+            ).status_code
+            for who in WHO
+        }
         assert {who for who, status in answers.items() if status == 200} == those, (path, answers)
 
 
 def test_the_service_still_serves(served: Parties) -> None:
     answer = requests.get(f"{served.url}/v1/health", timeout=WAIT_SECONDS)
     assert answer.status_code == 200
-    print(f"asked {ASKED.total()} times on {len({route for _, route in ASKED})} routes, as {len(GOOD)} of {len(ASKED)} with a good answer")
+    print(
+        f"asked {ASKED.total()} times on {len({route for _, route in ASKED})} routes, as {len(GOOD)} of {len(ASKED)} with a good answer"
+    )

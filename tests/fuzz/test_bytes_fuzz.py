@@ -15,27 +15,62 @@ from quorate_content.dag.car import header, read_car
 from quorate_content.dag.cid import Cid, parse, parse_bytes, raw_cid
 from quorate_content.dag.walk import NullSink, Walk
 from quorate_protocol.refusals import Refused
-from support.fuzz_properties import COUNTS, codec_inputs, decode_or_refuse, json_texts, parse_or_refuse
+from support.fuzz_properties import (
+    COUNTS,
+    codec_inputs,
+    decode_or_refuse,
+    json_texts,
+    parse_or_refuse,
+)
 
 EFFORT = int(os.environ.get("QUORATE_FUZZ", "1"))
 CODEC_INPUTS = 20_000
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
-KEYS = ["image", "max_price", "command", "env", "inputs", "resources", "verify", "budget", "outputs", "type", "max_duration", "<<", "odd"]
+KEYS = [
+    "image",
+    "max_price",
+    "command",
+    "env",
+    "inputs",
+    "resources",
+    "verify",
+    "budget",
+    "outputs",
+    "type",
+    "max_duration",
+    "<<",
+    "odd",
+]
 
 
 def bounded(examples: int) -> settings:
-    return settings(max_examples=examples * EFFORT, deadline=None, suppress_health_check=QUIET, phases=[Phase.reuse, Phase.generate])
+    return settings(
+        max_examples=examples * EFFORT,
+        deadline=None,
+        suppress_health_check=QUIET,
+        phases=[Phase.reuse, Phase.generate],
+    )
 
 
 @pytest.mark.slow
-@settings(max_examples=CODEC_INPUTS, deadline=None, suppress_health_check=QUIET, phases=[Phase.reuse, Phase.generate])
+@settings(
+    max_examples=CODEC_INPUTS,
+    deadline=None,
+    suppress_health_check=QUIET,
+    phases=[Phase.reuse, Phase.generate],
+)
 @given(codec_inputs())
 def test_twenty_thousand_documents(data: bytes) -> None:
     decode_or_refuse(data)
 
 
 @pytest.mark.slow
-@settings(max_examples=CODEC_INPUTS, deadline=None, suppress_health_check=QUIET, phases=[Phase.reuse, Phase.generate])
+@settings(
+    max_examples=CODEC_INPUTS,
+    deadline=None,
+    suppress_health_check=QUIET,
+    phases=[Phase.reuse, Phase.generate],
+)
 @given(json_texts())
 def test_twenty_thousand_texts(data: bytes) -> None:
     parse_or_refuse(data)
@@ -54,7 +89,11 @@ def test_a_tag_of_any_kind_is_a_tag_or_refused(odd: str) -> None:
 
 
 @bounded(300)
-@given(st.text(max_size=80) | st.text(alphabet="bafykreizQm1234567890", max_size=70) | st.binary(max_size=60))
+@given(
+    st.text(max_size=80)
+    | st.text(alphabet="bafykreizQm1234567890", max_size=70)
+    | st.binary(max_size=60)
+)
 def test_any_text_is_a_cid_or_refused(given_text: str | bytes) -> None:
     try:
         found = parse(given_text) if isinstance(given_text, str) else parse_bytes(given_text)
@@ -77,7 +116,23 @@ def test_any_bytes_are_a_car_or_refused(body: bytes, at: int, extra: bytes, has_
 
 def yaml_trees() -> st.SearchStrategy[str]:
     """Job files with known keys and hostile values, aliases among them."""
-    odd = ["1", "-1", "9" * 40, "'x'", "*a", "&a x", "!!binary aGk=", "null", "{a: 1}", "[1, *a]", "1h", "8GB", "1\ufe0f\u20e3", "|", ">"]
+    odd = [
+        "1",
+        "-1",
+        "9" * 40,
+        "'x'",
+        "*a",
+        "&a x",
+        "!!binary aGk=",
+        "null",
+        "{a: 1}",
+        "[1, *a]",
+        "1h",
+        "8GB",
+        "1\ufe0f\u20e3",
+        "|",
+        ">",
+    ]
     scalars = st.sampled_from(odd)
     lines = st.lists(st.tuples(st.sampled_from(KEYS), scalars | st.text(max_size=12)), max_size=8)
     return lines.map(lambda items: "\n".join(f"{key}: {value}" for key, value in items))

@@ -18,7 +18,18 @@ from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import queries
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.signed import Accept, Commit, Decline, FreeSlots, Heartbeat, Reveal, Session, Stop, Voucher, Witness
+from quorate_protocol.messages.signed import (
+    Accept,
+    Commit,
+    Decline,
+    FreeSlots,
+    Heartbeat,
+    Reveal,
+    Session,
+    Stop,
+    Voucher,
+    Witness,
+)
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     Amount,
@@ -54,7 +65,13 @@ WHO = st.integers(0, 1)
 START_BY = st.sampled_from([0, 1, 5, 19, 21, 600, 2**64 - 1])
 SLOT_COUNTS = st.tuples(*[st.sampled_from([0, 1, 3, 255])] * 4)
 FREE = st.lists(st.builds(FreeSlots, DIGESTS, st.sampled_from([Small(0), Small(255)])), max_size=5)
-SIGNED = [ev.AcceptReceived, ev.DeclineReceived, ev.CommitReceived, ev.HeartbeatReceived, ev.RevealReceived]
+SIGNED = [
+    ev.AcceptReceived,
+    ev.DeclineReceived,
+    ev.CommitReceived,
+    ev.HeartbeatReceived,
+    ev.RevealReceived,
+]
 LIES = st.lists(st.sampled_from([0, 0, 0, 1, 2]), min_size=1, max_size=6)
 
 
@@ -82,7 +99,9 @@ class CoreMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         for nonce in range(3):
-            self.order(nonce % 2, 600 + nonce, 200_000, 7, VerifyTier.STANDARD, False, Hash32(bytes(32)))
+            self.order(
+                nonce % 2, 600 + nonce, 200_000, 7, VerifyTier.STANDARD, False, Hash32(bytes(32))
+            )
 
     @rule(lies=LIES, usage=st.sampled_from([0, 1, 36_000, 60_000]), turns=st.integers(1, 4))
     def market_goes_on(self, lies: list[int], usage: int, turns: int) -> None:
@@ -99,30 +118,87 @@ class CoreMachine(RuleBasedStateMachine):
 
     # ---- clients
 
-    @rule(who=WHO, price=U128, budget=U128, count=st.sampled_from([0, 1, 2, 3, 7, 255]), tier=st.sampled_from(list(VerifyTier)),
-          duration=st.sampled_from([0, 1, 60, 10**6, 30 * 86_400, 2**63]), flags=st.tuples(FLAGS, FLAGS, FLAGS), host=DIGESTS, nonce=U64,
-          bps=st.sampled_from([0, 199, 200, 2_000, 10_000, 65_535]))  # fmt: skip
-    def order_anything(self, who: int, price: int, budget: int, count: int, tier: VerifyTier, duration: int, flags: tuple[bool, ...],
-                       host: Hash32, nonce: int, bps: int) -> None:  # fmt: skip
+    @rule(
+        who=WHO,
+        price=U128,
+        budget=U128,
+        count=st.sampled_from([0, 1, 2, 3, 7, 255]),
+        tier=st.sampled_from(list(VerifyTier)),
+        duration=st.sampled_from([0, 1, 60, 10**6, 30 * 86_400, 2**63]),
+        flags=st.tuples(FLAGS, FLAGS, FLAGS),
+        host=DIGESTS,
+        nonce=U64,
+        bps=st.sampled_from([0, 199, 200, 2_000, 10_000, 65_535]),
+    )
+    def order_anything(
+        self,
+        who: int,
+        price: int,
+        budget: int,
+        count: int,
+        tier: VerifyTier,
+        duration: int,
+        flags: tuple[bool, ...],
+        host: Hash32,
+        nonce: int,
+        bps: int,
+    ) -> None:
         unwitnessed, unverified, caseable = flags
         changes: dict[str, object] = {
-            "max_price_per_hour": Price(price), "budget": Amount(budget), "max_executions": Small(count), "verify_tier": tier,
-            "accept_unwitnessed": unwitnessed, "accept_unverified": unverified, "caseable": caseable, "host_class": host,
-            "nonce": Nonce(nonce), "max_fee_bps": Bps(bps), "audit_premium_bps": Bps(bps),
-        }  # fmt: skip
+            "max_price_per_hour": Price(price),
+            "budget": Amount(budget),
+            "max_executions": Small(count),
+            "verify_tier": tier,
+            "accept_unwitnessed": unwitnessed,
+            "accept_unverified": unverified,
+            "caseable": caseable,
+            "host_class": host,
+            "nonce": Nonce(nonce),
+            "max_fee_bps": Bps(bps),
+            "audit_premium_bps": Bps(bps),
+        }
         self.world.order(who, nonce, changes, {"max_duration": Seconds(duration)})
 
-    @rule(who=WHO, nonce=st.integers(1, 500), price=st.sampled_from([80_000, 95_000, 200_000]), count=st.integers(2, 7),
-          tier=st.sampled_from([VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.CRITICAL]), unwitnessed=FLAGS, host=DIGESTS)  # fmt: skip
-    def order(self, who: int, nonce: int, price: int, count: int, tier: VerifyTier, unwitnessed: bool, host: Hash32) -> None:
+    @rule(
+        who=WHO,
+        nonce=st.integers(1, 500),
+        price=st.sampled_from([80_000, 95_000, 200_000]),
+        count=st.integers(2, 7),
+        tier=st.sampled_from([VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.CRITICAL]),
+        unwitnessed=FLAGS,
+        host=DIGESTS,
+    )
+    def order(
+        self,
+        who: int,
+        nonce: int,
+        price: int,
+        count: int,
+        tier: VerifyTier,
+        unwitnessed: bool,
+        host: Hash32,
+    ) -> None:
         changes: dict[str, object] = {
-            "max_price_per_hour": Price(price), "max_executions": Small(count), "verify_tier": tier, "accept_unwitnessed": unwitnessed,
-            "host_class": host, "nonce": Nonce(nonce),
-        }  # fmt: skip
+            "max_price_per_hour": Price(price),
+            "max_executions": Small(count),
+            "verify_tier": tier,
+            "accept_unwitnessed": unwitnessed,
+            "host_class": host,
+            "nonce": Nonce(nonce),
+        }
         self.world.order(who, nonce, changes, {})
 
-    @rule(who=WHO, cumulative=U128, below=st.sampled_from([-1, 0, 1]), is_near=FLAGS, floor=U128, key=st.integers(0, 2))
-    def voucher(self, who: int, cumulative: int, below: int, is_near: bool, floor: int, key: int) -> None:
+    @rule(
+        who=WHO,
+        cumulative=U128,
+        below=st.sampled_from([-1, 0, 1]),
+        is_near=FLAGS,
+        floor=U128,
+        key=st.integers(0, 2),
+    )
+    def voucher(
+        self, who: int, cumulative: int, below: int, is_near: bool, floor: int, key: int
+    ) -> None:
         world = self.world
         client = world.core.state.clients[world.clients[who].address]
         amount = max(0, client.charged - below) if is_near else cumulative
@@ -133,7 +209,9 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(who=WHO, up_to=U128, expires=U64)
     def session(self, who: int, up_to: int, expires: int) -> None:
         client, key = self.world.clients[who], self.world.sessions[1 - who]
-        message = Session(client.address, key.address, COORDINATOR.address, Amount(up_to), UnixSeconds(expires))
+        message = Session(
+            client.address, key.address, COORDINATOR.address, Amount(up_to), UnixSeconds(expires)
+        )
         self.world.send(ev.SessionReceived(seal(DOMAIN, message, client.sign)))
 
     @rule(pick=PICK, who=WHO, time=U64)
@@ -141,7 +219,9 @@ class CoreMachine(RuleBasedStateMachine):
         found = self.world.jobs()
         job_id = found[pick % len(found)].id if found else Hash32(bytes(32))
         key = self.world.sessions[who]
-        self.world.send(ev.StopReceived(seal(DOMAIN, Stop(job_id, UnixSeconds(time)), key.sign), key.address))
+        self.world.send(
+            ev.StopReceived(seal(DOMAIN, Stop(job_id, UnixSeconds(time)), key.sign), key.address)
+        )
 
     @rule(pick=PICK, who=WHO, number=U64, is_right=FLAGS)
     def witness(self, pick: int, who: int, number: int, is_right: bool) -> None:
@@ -161,7 +241,11 @@ class CoreMachine(RuleBasedStateMachine):
         key = self.key_of(lease, by, is_own)
         fetch, run, store, time = values
         message = Accept(
-            lease.hash if lease else Hash32(bytes(32)), Seconds(fetch), Seconds(run), Seconds(store), UnixSeconds(self.near(time))
+            lease.hash if lease else Hash32(bytes(32)),
+            Seconds(fetch),
+            Seconds(run),
+            Seconds(store),
+            UnixSeconds(self.near(time)),
         )
         self.world.send(ev.AcceptReceived(seal(DOMAIN, message, key.sign), key.address))
 
@@ -172,15 +256,28 @@ class CoreMachine(RuleBasedStateMachine):
         by=PICK,
         is_own=FLAGS,
     )
-    def decline(self, pick: int, reason: DeclineReason, start_by: int, by: int, is_own: bool) -> None:
+    def decline(
+        self, pick: int, reason: DeclineReason, start_by: int, by: int, is_own: bool
+    ) -> None:
         lease = self.lease(pick)
         key = self.key_of(lease, by, is_own)
         at = UnixSeconds(self.near(start_by) if start_by else 0)
-        message = Decline(lease.hash if lease else Hash32(b"\x01" * 32), reason, at, UnixSeconds(self.world.at))
+        message = Decline(
+            lease.hash if lease else Hash32(b"\x01" * 32), reason, at, UnixSeconds(self.world.at)
+        )
         self.world.send(ev.DeclineReceived(seal(DOMAIN, message, key.sign), key.address))
 
-    @rule(pick=PICK, digest=DIGESTS, usage=U64, number=U64, by=PICK, flags=st.tuples(FLAGS, FLAGS, FLAGS))
-    def commit(self, pick: int, digest: Hash32, usage: int, number: int, by: int, flags: tuple[bool, ...]) -> None:
+    @rule(
+        pick=PICK,
+        digest=DIGESTS,
+        usage=U64,
+        number=U64,
+        by=PICK,
+        flags=st.tuples(FLAGS, FLAGS, FLAGS),
+    )
+    def commit(
+        self, pick: int, digest: Hash32, usage: int, number: int, by: int, flags: tuple[bool, ...]
+    ) -> None:
         is_own, is_right_class, is_stored = flags
         lease = self.lease(pick)
         key = self.key_of(lease, by, is_own)
@@ -194,7 +291,10 @@ class CoreMachine(RuleBasedStateMachine):
         )
         self.world.send(ev.CommitReceived(seal(DOMAIN, message, key.sign), key.address, is_stored))
 
-    @rule(steps=st.lists(st.text("acdr", min_size=1, max_size=5), min_size=1, max_size=6), lie=st.integers(0, 2))
+    @rule(
+        steps=st.lists(st.text("acdr", min_size=1, max_size=5), min_size=1, max_size=6),
+        lie=st.integers(0, 2),
+    )
     def some_move_out_of_order(self, steps: list[str], lie: int) -> None:
         found = [lease for lease in self.world.leases()[-16:] if not lease.is_terminal]
         for lease, moves in zip(reversed(found), steps, strict=False):
@@ -205,11 +305,18 @@ class CoreMachine(RuleBasedStateMachine):
         owner = self.world.owners[pick % len(self.world.owners)].address
         (self.world.deaf if is_deaf else self.world.mute).symmetric_difference_update({owner})
 
-    @rule(pick=PICK, status=st.sampled_from([0, 1, 512, 513, 65_535]), digest=DIGESTS, has_opened=FLAGS)
+    @rule(
+        pick=PICK,
+        status=st.sampled_from([0, 1, 512, 513, 65_535]),
+        digest=DIGESTS,
+        has_opened=FLAGS,
+    )
     def reveal_anything(self, pick: int, status: int, digest: Hash32, has_opened: bool) -> None:
         lease = self.lease(pick)
         provider = lease.provider if lease else ZERO_ADDRESS
-        message = Reveal(lease.hash if lease else digest, provider, ExitStatus(status), digest, digest)
+        message = Reveal(
+            lease.hash if lease else digest, provider, ExitStatus(status), digest, digest
+        )
         self.world.send(ev.RevealReceived(message, has_opened))
 
     @rule(lies=st.lists(st.integers(0, 2), min_size=8, max_size=8), usage=U64)
@@ -223,7 +330,9 @@ class CoreMachine(RuleBasedStateMachine):
         for lease in self.world.leases()[-12:][:count]:
             if isinstance(lease.phase, leases.Closed):
                 for lie in range(3):
-                    self.world.send(ev.RevealReceived(self.world.reveal(lease, lie), has_opened=True))
+                    self.world.send(
+                        ev.RevealReceived(self.world.reveal(lease, lie), has_opened=True)
+                    )
 
     @rule(
         pick=PICK,
@@ -232,27 +341,33 @@ class CoreMachine(RuleBasedStateMachine):
         counts=SLOT_COUNTS,
         first=st.integers(0, 3),
     )
-    def offer(self, pick: int, seq: int, prices: tuple[int, ...], counts: tuple[int, ...], first: int) -> None:
+    def offer(
+        self, pick: int, seq: int, prices: tuple[int, ...], counts: tuple[int, ...], first: int
+    ) -> None:
         owner = self.world.owners[pick % len(self.world.owners)]
         self.world.offer(owner, seq, prices, counts, HOSTS[first:] + HOSTS[:first])
 
-    @rule(pick=PICK, more=st.sampled_from([1, 2, 5]), price=st.sampled_from([1, 80_000, 100_000]), count=st.sampled_from([1, 2, 255]))
+    @rule(
+        pick=PICK,
+        more=st.sampled_from([1, 2, 5]),
+        price=st.sampled_from([1, 80_000, 100_000]),
+        count=st.sampled_from([1, 2, 255]),
+    )
     def reprice(self, pick: int, more: int, price: int, count: int) -> None:
         owner = self.world.owners[pick % len(self.world.owners)]
         known = self.world.core.state.providers[owner.address].offer
         seq = min(2**64 - 1, (known.seq if known else 0) + more)
         self.world.offer(owner, seq, (price,) * 3, (count,) * 3, HOSTS[:3])
 
-    @rule(
-        pick=PICK,
-        seq=U64,
-        offset=st.sampled_from([-61, 0, 60, 2**40]),
-        free=FREE,
-    )
+    @rule(pick=PICK, seq=U64, offset=st.sampled_from([-61, 0, 60, 2**40]), free=FREE)
     def heartbeat(self, pick: int, seq: int, offset: int, free: list[FreeSlots]) -> None:
         owner = self.world.owners[pick % len(self.world.owners)]
-        message = Heartbeat(owner.address, Sequence(seq), tuple(free), UnixSeconds(max(0, self.world.at + offset)))
-        self.world.send(ev.HeartbeatReceived(seal(DOMAIN, message, owner.key.sign), owner.key.address))
+        message = Heartbeat(
+            owner.address, Sequence(seq), tuple(free), UnixSeconds(max(0, self.world.at + offset))
+        )
+        self.world.send(
+            ev.HeartbeatReceived(seal(DOMAIN, message, owner.key.sign), owner.key.address)
+        )
 
     @rule(data=st.data())
     def anything_signed(self, data: st.DataObject) -> None:
@@ -287,17 +402,28 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(pick=PICK, host=st.integers(0, 2), later=st.sampled_from([0, 1, 100]))
     def slot_closes(self, pick: int, host: int, later: int) -> None:
         index = pick % len(self.world.owners)
-        self.world.notes(ev.SlotClosed(HOSTS[host].id(), index, BlockNumber(self.world.block + later)))
+        self.world.notes(
+            ev.SlotClosed(HOSTS[host].id(), index, BlockNumber(self.world.block + later))
+        )
 
     @rule(pick=PICK, host=st.integers(0, 2), more=st.integers(0, 2))
     def slot_opens(self, pick: int, host: int, more: int) -> None:
         index = pick % len(self.world.owners)
-        self.world.notes(ev.SlotOpened(HOSTS[host].id(), index + more, self.world.owners[index].address, BlockNumber(self.world.block)))
+        self.world.notes(
+            ev.SlotOpened(
+                HOSTS[host].id(),
+                index + more,
+                self.world.owners[index].address,
+                BlockNumber(self.world.block),
+            )
+        )
 
     @rule(pick=PICK)
     def slashed(self, pick: int) -> None:
         owner = self.world.owners[pick % len(self.world.owners)]
-        self.world.notes(ev.ProviderSlashed(owner.address, Amount(1), BlockNumber(self.world.block)))
+        self.world.notes(
+            ev.ProviderSlashed(owner.address, Amount(1), BlockNumber(self.world.block))
+        )
 
     @rule(who=WHO, amount=U128)
     def allocation_changes(self, who: int, amount: int) -> None:
@@ -308,7 +434,9 @@ class CoreMachine(RuleBasedStateMachine):
         owner = self.world.owners[pick % len(self.world.owners)]
         number = len(self.world.cases) + 1
         self.world.cases.append((number, owner.address))
-        self.world.notes(ev.CaseOpened(Nonce(number), owner.address, ()), ev.JuryDrawn(Nonce(number), ()))
+        self.world.notes(
+            ev.CaseOpened(Nonce(number), owner.address, ()), ev.JuryDrawn(Nonce(number), ())
+        )
 
     @rule(pick=PICK, is_convicted=FLAGS)
     def case_ends(self, pick: int, is_convicted: bool) -> None:
@@ -339,7 +467,9 @@ class CoreMachine(RuleBasedStateMachine):
         for job in self.world.jobs()[-4:]:
             queries.run_view(state, job, is_client)
             queries.plan_view(state, rules, at, job.submission.spec, Price(price), is_client)
-        queries.offer_views(state, at, 1 + pick % 8, self.world.owners[pick % len(self.world.owners)].address)
+        queries.offer_views(
+            state, at, 1 + pick % 8, self.world.owners[pick % len(self.world.owners)].address
+        )
         queries.case_views(state)
         for owner in self.world.owners:
             queries.provider_view(state, owner.address, at)
@@ -363,9 +493,18 @@ class AdaptiveMachine(CoreMachine):
 
 def run(machine: type[CoreMachine], examples: int) -> None:
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-    phases = [Phase.reuse, Phase.generate, *([Phase.shrink] if "QUORATE_FUZZ_SHRINK" in os.environ else [])]
+    phases = [
+        Phase.reuse,
+        Phase.generate,
+        *([Phase.shrink] if "QUORATE_FUZZ_SHRINK" in os.environ else []),
+    ]
     wanted = settings(
-        max_examples=examples * EFFORT, stateful_step_count=60, deadline=None, suppress_health_check=checks, phases=phases, print_blob=True
+        max_examples=examples * EFFORT,
+        stateful_step_count=60,
+        deadline=None,
+        suppress_health_check=checks,
+        phases=phases,
+        print_blob=True,
     )
     run_state_machine_as_test(machine, settings=wanted)  # type: ignore[no-untyped-call]
 
@@ -382,7 +521,9 @@ def test_a_rule_taken_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were a Commit taken without an Accept, a receipt would look for an Accept that never was: the machine has to get that far."""
     strict = leases._commit
 
-    def lenient(lease: leases.Lease, commit: Envelope[Commit], at: UnixSeconds) -> tuple[leases.Lease, tuple[leases.Effect, ...]]:
+    def lenient(
+        lease: leases.Lease, commit: Envelope[Commit], at: UnixSeconds
+    ) -> tuple[leases.Lease, tuple[leases.Effect, ...]]:
         if isinstance(lease.phase, leases.Assigned) and commit.message.class_id == lease.class_id:
             return leases._to(lease, leases.Committed(commit, at), leases.Effect.SLOT_FREED)
         return strict(lease, commit, at)

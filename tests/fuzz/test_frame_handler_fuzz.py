@@ -50,7 +50,9 @@ class Stand:
         """One frame; anything raised but the two typed errors fails the test."""
         try:
             async with asyncio.timeout(10):
-                assert await self.frame_handler(sender, data) == frames_module.encode(frames_module.Ok())
+                assert await self.frame_handler(sender, data) == frames_module.encode(
+                    frames_module.Ok()
+                )
         except (Refused, Unavailable):
             return
 
@@ -58,9 +60,17 @@ class Stand:
         """Accepts and commits to a ciphertext."""
         at = UnixSeconds(self.world.at)
         accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), at)
-        await self.frame_handler("0x" + owner.address.hex(), frames_module.encode(frames_module.AcceptSent(seal(DOMAIN, accept, owner.key.sign))))
-        commit = Commit(lease.hash, lease.class_id, Hash32(b"\x07" * 32), digest, Milliseconds(5), Round(0))
-        await self.frame_handler("0x" + owner.address.hex(), frames_module.encode(frames_module.CommitSent(seal(DOMAIN, commit, owner.key.sign))))
+        await self.frame_handler(
+            "0x" + owner.address.hex(),
+            frames_module.encode(frames_module.AcceptSent(seal(DOMAIN, accept, owner.key.sign))),
+        )
+        commit = Commit(
+            lease.hash, lease.class_id, Hash32(b"\x07" * 32), digest, Milliseconds(5), Round(0)
+        )
+        await self.frame_handler(
+            "0x" + owner.address.hex(),
+            frames_module.encode(frames_module.CommitSent(seal(DOMAIN, commit, owner.key.sign))),
+        )
 
 
 @pytest.fixture
@@ -71,13 +81,21 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     async def perform(_: Effect) -> None:
         return
 
-    actor: Actor[ev.Event, Effect] = Actor(world.core, MemoryJournal(MemoryDisk()), clock, CODEC, perform, new_secret)
+    actor: Actor[ev.Event, Effect] = Actor(
+        world.core, MemoryJournal(MemoryDisk()), clock, CODEC, perform, new_secret
+    )
     await actor.start()
     running = asyncio.create_task(actor.run())
     store = ContentStore(tmp_path / "store", 64 << 20)
     outputs = Outputs(world.core.state, MemoryArchive())
     tolerance = FrameLimits(DEVNET_BOUNDS, clock.now)
-    yield Stand(world, FrameHandler(DOMAIN, DEVNET, world.core, actor, store, clock, RunLogs(), outputs, tolerance), outputs)
+    yield Stand(
+        world,
+        FrameHandler(
+            DOMAIN, DEVNET, world.core, actor, store, clock, RunLogs(), outputs, tolerance
+        ),
+        outputs,
+    )
     assert not running.done(), "the actor died"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -89,7 +107,13 @@ async def test_no_frame_ends_the_actor(stand: Stand) -> None:
     lease = stand.world.leases()[-1]
     frames: list[Any] = []
 
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate], database=None)
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+        database=None,
+    )
     @given(values_of(frames_module.Frame), codec_inputs())
     def collect(frame: Any, data: bytes) -> None:
         frames.extend([frames_module.encode(frame), data])
@@ -100,7 +124,10 @@ async def test_no_frame_ends_the_actor(stand: Stand) -> None:
     for number, data in enumerate(frames):
         await stand.take(f"{senders[number % len(senders)]}", data)
     for text in ("x" * frames_module.LOG_TEXT_MAX, "x" * (frames_module.LOG_TEXT_MAX + 1)):
-        await stand.take("0x" + lease.provider.hex(), frames_module.encode(frames_module.LogsSent(lease.hash, text)))
+        await stand.take(
+            "0x" + lease.provider.hex(),
+            frames_module.encode(frames_module.LogsSent(lease.hash, text)),
+        )
 
 
 async def test_a_flood_of_refused_frames_is_slowed_down_for_its_sender_alone(stand: Stand) -> None:
@@ -126,7 +153,9 @@ def test_one_client_does_not_take_all_places(monkeypatch: pytest.MonkeyPatch) ->
     key = world.sessions[0]
     lease = world.leases()[1]
     assert lease.job_id == second
-    assert world.send(ev.StopReceived(seal(DOMAIN, Stop(second, UnixSeconds(world.at)), key.sign), key.address))
+    assert world.send(
+        ev.StopReceived(seal(DOMAIN, Stop(second, UnixSeconds(world.at)), key.sign), key.address)
+    )
     assert world.order(0, 5, {}, {}), "what is over makes room, although an older one is under way"
     live = world.core.state.live
     assert world.core.state.clients[world.clients[0].address].under_way == 3
@@ -143,12 +172,22 @@ async def test_an_output_is_read_by_its_client_and_its_provider_alone(stand: Sta
     await stand.commit(first, world.owner_of(first), digest)
     client = world.core.state.jobs[first.job_id].submission.order.message.client
     other = world.core.state.jobs[second.job_id].submission.order.message.client
-    for account, may in ((client, True), (first.provider, True), (other, False), (second.provider, False), (None, False)):
+    for account, may in (
+        (client, True),
+        (first.provider, True),
+        (other, False),
+        (second.provider, False),
+        (None, False),
+    ):
         assert stand.outputs.may_read(digest, account) is may
     with pytest.raises(Refused) as refused:
         await stand.commit(second, world.owner_of(second), digest)
-    assert refused.value.code is Code.EQUIVOCATION, "committing to somebody else's ciphertext must not open it"
+    assert refused.value.code is Code.EQUIVOCATION, (
+        "committing to somebody else's ciphertext must not open it"
+    )
     assert not stand.outputs.may_read(digest, other)
     again = Outputs(world.core.state, MemoryArchive())
     again.load()
-    assert again.by_digest == stand.outputs.by_digest == {digest: first.hash}, "the same after a restart"
+    assert again.by_digest == stand.outputs.by_digest == {digest: first.hash}, (
+        "the same after a restart"
+    )

@@ -56,7 +56,9 @@ class Chain:
         self.is_moody = True
         self.allocated: dict[Address, int] = {}
         self.vouched: dict[Address, int] = {}
-        self.releases: dict[Address, tuple[int, int]] = {}  # announced: amount, and from when on it may be finished
+        self.releases: dict[
+            Address, tuple[int, int]
+        ] = {}  # announced: amount, and from when on it may be finished
         self.returned: dict[Address, int] = {}
         self.overtaking = 0  # finished releases that no epoch was refused for yet
         self.stakes: dict[Address, int] = {}
@@ -68,7 +70,9 @@ class Chain:
         self.burned = 0
         self.tokens_in = 0
         self.specs: dict[Hash32, JobSpec] = {}  # the public content store, as far as juries need it
-        self.proof_of: Callable[[int, Address], tuple[Leaf, Proof] | None] = lambda number, account: None
+        self.proof_of: Callable[[int, Address], tuple[Leaf, Proof] | None] = (
+            lambda number, account: None
+        )
         self.court = Court(self)
         self._pending: list[ev.ChainNote] = []
         self._seen: dict[str, int] = {}  # reader -> news taken
@@ -78,14 +82,22 @@ class Chain:
 
     # -------------------------------------------------------------------------------------------------- genesis
 
-    def register(self, keys: dict[Address, OperatorKeys], slots: list[int], clients: list[Address], money: int) -> None:
+    def register(
+        self,
+        keys: dict[Address, OperatorKeys],
+        slots: list[int],
+        clients: list[Address],
+        money: int,
+    ) -> None:
         """Everybody who is there from the beginning."""
         notes = self.blocks[0].notes
         notes.append(ev.AccountIndexed(key("coordinator").address, 1))
         place, self.keys = 0, keys
         for number, ((owner, ring), count) in enumerate(zip(keys.items(), slots, strict=True)):
             network = hash_tuple("network", number)
-            notes.append(ev.ProviderRegistered(owner, number + 2, ring.current.address, owner, network))
+            notes.append(
+                ev.ProviderRegistered(owner, number + 2, ring.current.address, owner, network)
+            )
             for _ in range(count):
                 notes.append(ev.SlotOpened(HOST.id(), place, owner, BlockNumber(0)))
                 self._places.setdefault(owner, []).append(place)
@@ -100,7 +112,12 @@ class Chain:
     def leave(self, owner: Address) -> None:
         """Stakes.exit: its slots are drawn no longer; the stake stays, and answers, until it has unbonded."""
         self.left.add(owner)
-        self.note(*(ev.SlotClosed(HOST.id(), place, BlockNumber(self.height + 1)) for place in self._places[owner]))
+        self.note(
+            *(
+                ev.SlotClosed(HOST.id(), place, BlockNumber(self.height + 1))
+                for place in self._places[owner]
+            )
+        )
 
     def request_release(self, client: Address, amount: int) -> None:
         """Escrow.request_release: no more is to be ordered for it; vouchers reach it until it is finished."""
@@ -132,13 +149,22 @@ class Chain:
         self.note(self._allocation(client))
 
     def _allocation(self, client: Address) -> ev.AllocationChanged:
-        ready, posted = UnixSeconds(self.releases.get(client, (0, 0))[1]), Amount(self.vouched.get(client, 0))
-        return ev.AllocationChanged(client, Amount(self.orderable(client)), Amount(self.allocated[client]), ready, posted)
+        ready, posted = (
+            UnixSeconds(self.releases.get(client, (0, 0))[1]),
+            Amount(self.vouched.get(client, 0)),
+        )
+        return ev.AllocationChanged(
+            client, Amount(self.orderable(client)), Amount(self.allocated[client]), ready, posted
+        )
 
     def asked(self) -> ev.ChainAsked:
         """What stands, to a coordinator that asks: blocks that it has not read yet included."""
         newest = self.epochs[-1] if self.epochs else None
-        posted = ev.NewestEpoch(newest.number, newest.root.hash) if newest else ev.NewestEpoch(0, Hash32(bytes(32)))
+        posted = (
+            ev.NewestEpoch(newest.number, newest.root.hash)
+            if newest
+            else ev.NewestEpoch(0, Hash32(bytes(32)))
+        )
         return ev.ChainAsked((*(self._allocation(client) for client in self.allocated), posted))
 
     def rotate(self, owner: Address) -> None:
@@ -193,7 +219,11 @@ class Chain:
                     finish(Again(1.0))
                     return
                 try:
-                    if self.is_moody and purpose.startswith(("epoch-", "case-")) and self.random.random() < REVERT_CHANCE:
+                    if (
+                        self.is_moody
+                        and purpose.startswith(("epoch-", "case-"))
+                        and self.random.random() < REVERT_CHANCE
+                    ):
                         raise Refused(Code.CHAIN, "reverted")
                     act()
                     self._executed[purpose] = None
@@ -201,9 +231,17 @@ class Chain:
                     self._executed[purpose] = refused
             finish(self._executed[purpose])
 
-        longest = 90 if "SendVote" in purpose else 30 if self.is_moody and purpose.startswith("epoch-") else 0
+        longest = (
+            90
+            if "SendVote" in purpose
+            else 30
+            if self.is_moody and purpose.startswith("epoch-")
+            else 0
+        )
         is_jammed = longest > 0 and self.random.random() < 0.25
-        self.schedule.after(self.random.uniform(5, longest) if is_jammed else self.random.uniform(0.3, 2.5), execute)
+        self.schedule.after(
+            self.random.uniform(5, longest) if is_jammed else self.random.uniform(0.3, 2.5), execute
+        )
 
     def post(self, effect: PostEpoch, finish: Finish) -> None:
         """Epochs.post."""
@@ -213,18 +251,37 @@ class Chain:
         for item in effect.vouchers:
             voucher, session = item.voucher.message, item.session.message
             good = signer(DOMAIN, item.session, recover) == session.client == voucher.client
-            good = good and signer(DOMAIN, item.voucher, recover) == session.session_key and voucher.cumulative <= session.up_to
+            good = (
+                good
+                and signer(DOMAIN, item.voucher, recover) == session.session_key
+                and voucher.cumulative <= session.up_to
+            )
             assert good, "I4: a voucher in an epoch is not its client's"
-            assert self.schedule.now <= session.expires, "I1: a voucher under a session that is over"
-            self._need_money(voucher.cumulative <= self.allocated[voucher.client], "I1: a voucher above the allocation")
+            assert self.schedule.now <= session.expires, (
+                "I1: a voucher under a session that is over"
+            )
+            self._need_money(
+                voucher.cumulative <= self.allocated[voucher.client],
+                "I1: a voucher above the allocation",
+            )
         everything = effect.root.final + effect.root.held
-        self._need_money(everything <= sum(self.allocated.values()), "I1: more credit than allocations")
+        self._need_money(
+            everything <= sum(self.allocated.values()), "I1: more credit than allocations"
+        )
         for item in effect.vouchers:
             voucher = item.voucher.message
-            self.vouched[voucher.client] = max(self.vouched.get(voucher.client, 0), voucher.cumulative)
-        last = self.epochs[-1] if self.epochs else Posted(0, Node(Hash32(bytes(32)), Amount(0), Amount(0)), UnixSeconds(0))
+            self.vouched[voucher.client] = max(
+                self.vouched.get(voucher.client, 0), voucher.cumulative
+            )
+        last = (
+            self.epochs[-1]
+            if self.epochs
+            else Posted(0, Node(Hash32(bytes(32)), Amount(0), Amount(0)), UnixSeconds(0))
+        )
         assert effect.number == last.number + 1, f"epoch {effect.number} posted after {last.number}"
-        assert effect.root.final <= sum(self.vouched.values()), "I1: an epoch with more final credit than vouchers"
+        assert effect.root.final <= sum(self.vouched.values()), (
+            "I1: an epoch with more final credit than vouchers"
+        )
         assert effect.root.final >= last.root.final, "I1: the sum of final credits fell"
         self.epochs.append(Posted(effect.number, effect.root, self.schedule.now))
         self.note(ev.EpochPosted(effect.number, effect.root.hash))
@@ -264,8 +321,14 @@ class Chain:
             raise Refused(Code.CHAIN, "not the newest final epoch")
         leaf, proof = found
         root = root_of(leaf, proof)
-        assert (root.hash, root.final, root.held) == (final.root.hash, final.root.final, final.root.held), "a proof leads elsewhere"
-        assert leaf.account == owner and leaf.final >= self.claimed.get(owner, 0), "I1: a claim below an earlier one"
+        assert (root.hash, root.final, root.held) == (
+            final.root.hash,
+            final.root.final,
+            final.root.held,
+        ), "a proof leads elsewhere"
+        assert leaf.account == owner and leaf.final >= self.claimed.get(owner, 0), (
+            "I1: a claim below an earlier one"
+        )
         self.claimed[owner] = leaf.final
 
     # ---------------------------------------------------------------------------------------------------- court
@@ -276,7 +339,9 @@ class Chain:
 
     def vote(self, purpose: str, vote: Envelope[JuryVote], finish: Finish) -> None:
         """Court.vote."""
-        self._transact(f"{vote.message.juror.hex()}-{purpose}", lambda: self.court.vote(vote), finish)
+        self._transact(
+            f"{vote.message.juror.hex()}-{purpose}", lambda: self.court.vote(vote), finish
+        )
 
     def reveal(self, purpose: str, reveal: JuryReveal, finish: Finish) -> None:
         """Court.reveal."""

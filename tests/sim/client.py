@@ -79,7 +79,10 @@ class Client:
 
     def __post_init__(self) -> None:
         self.name = f"client-{self.number}"
-        self.random, self.clock = self.plan.stream(self.name), clock_of(self.name, self.schedule, self.plan.clocks)
+        self.random, self.clock = (
+            self.plan.stream(self.name),
+            clock_of(self.name, self.schedule, self.plan.clocks),
+        )
         self.account, self.session_key = key("client", self.number), key("session", self.number)
 
     def start(self) -> None:
@@ -93,7 +96,9 @@ class Client:
 
     def _order_one(self, job: JobPlan) -> None:
         random = self.plan.stream(f"order/{job.client}/{job.number}")
-        spec = workload.make_spec(random, f"job-{job.client}-{job.number}", is_long=self.plan.has_boasters)
+        spec = workload.make_spec(
+            random, f"job-{job.client}-{job.number}", is_long=self.plan.has_boasters
+        )
         submission = self.submission(spec, self.order(spec, random, nonce=Nonce(job.number)))
         self.submissions.append(submission)
         self.under_way += 1
@@ -131,12 +136,22 @@ class Client:
     def submission(self, spec: JobSpec, order: Order) -> Submission:
         """Signed with the session key."""
         session = self.session()
-        return Submission(seal(DOMAIN, order, self.session_key.sign), seal(DOMAIN, session, self.account.sign), spec)
+        return Submission(
+            seal(DOMAIN, order, self.session_key.sign),
+            seal(DOMAIN, session, self.account.sign),
+            spec,
+        )
 
     def session(self) -> Session:
         """The one session of this run."""
         expires = UnixSeconds(self.plan.limits.session_max)
-        return Session(self.account.address, self.session_key.address, key("coordinator").address, Amount(40_000_000), expires)
+        return Session(
+            self.account.address,
+            self.session_key.address,
+            key("coordinator").address,
+            Amount(40_000_000),
+            expires,
+        )
 
     def _submit(self, submission: Submission, stop_after: float | None) -> None:
         job_id = digest(DOMAIN, submission.order.message)
@@ -154,7 +169,13 @@ class Client:
                 if stop_after is not None:
                     self.schedule.after(stop_after, lambda: self._stop(job_id))
 
-        self.network.request(self.name, "coordinator", lambda: self.api.take_order(submission), answered, SEND_SECONDS)
+        self.network.request(
+            self.name,
+            "coordinator",
+            lambda: self.api.take_order(submission),
+            answered,
+            SEND_SECONDS,
+        )
 
     def _stop(self, job_id: Hash32) -> None:
         stop = seal(DOMAIN, Stop(job_id, self.clock.now), self.session_key.sign)
@@ -172,7 +193,9 @@ class Client:
         amount = chain.allocated[account] if plan.share == 1 else max(1, int(plan.share * unspent))
         chain.request_release(account, amount)
         if plan.hands_in is None:
-            self.leaves = lambda: account in chain.releases and chain.request_release(account, amount)
+            self.leaves = lambda: (
+                account in chain.releases and chain.request_release(account, amount)
+            )
             self.schedule.after(delay, lambda: self._finish_release(chain))
         else:
             self.is_withholding = True
@@ -191,7 +214,9 @@ class Client:
     def _pay_up(self, chain: Chain) -> None:
         """Whoever took back what it owed allocates as much again, each time that something is charged."""
         self.is_withholding = False
-        missing = max(0, self.seen.charged - chain.allocated[self.account.address]) if self.seen else 0
+        missing = (
+            max(0, self.seen.charged - chain.allocated[self.account.address]) if self.seen else 0
+        )
         if missing:
             chain.allocate(self.account.address, missing)
         self.schedule.after(1, lambda: self._pay_up(chain))
@@ -199,7 +224,9 @@ class Client:
     def _finish_release(self, chain: Chain) -> None:
         """Once nothing is owed: its last voucher is on chain, and nothing runs or is asked for."""
         account, seen = self.account.address, self.seen
-        is_square = seen is not None and not seen.reserved and seen.charged == chain.vouched.get(account, 0)
+        is_square = (
+            seen is not None and not seen.reserved and seen.charged == chain.vouched.get(account, 0)
+        )
         is_ready = self.schedule.now >= chain.releases[account][1]
         if is_ready and is_square and not self.under_way and not self._is_unsure():
             chain.finish_release(account)
@@ -220,7 +247,13 @@ class Client:
                 self._saw(answer)
             self.schedule.after(1 if self.is_calm else self.random.choice([1, 1, 2, 5]), self._look)
 
-        self.network.request(self.name, "coordinator", lambda: self.api.look(self.account.address, self.seq), answered, SEND_SECONDS)
+        self.network.request(
+            self.name,
+            "coordinator",
+            lambda: self.api.look(self.account.address, self.seq),
+            answered,
+            SEND_SECONDS,
+        )
 
     def _saw(self, look: Look) -> None:
         for event in look.events:
@@ -232,7 +265,11 @@ class Client:
         for run in look.runs:
             assert run.output is None or run.verdict is not None, "I8: an output before its verdict"
         self.seen = look.account
-        if not self.is_withholding and look.account.charged > look.account.vouched and (self.is_calm or self.random.random() < 0.5):
+        if (
+            not self.is_withholding
+            and look.account.charged > look.account.vouched
+            and (self.is_calm or self.random.random() < 0.5)
+        ):
             self._vouch()
 
     def _vouch(self) -> None:
@@ -247,11 +284,21 @@ class Client:
     def _covered(self, amount: Amount) -> None:
         self.taken_voucher = max(self.taken_voucher, amount)
 
-    def _sign_off(self, envelope: Envelope[Witness] | Envelope[Voucher] | Envelope[Stop], taken: Callable[[], object]) -> None:
+    def _sign_off(
+        self,
+        envelope: Envelope[Witness] | Envelope[Voucher] | Envelope[Stop],
+        taken: Callable[[], object],
+    ) -> None:
         def answered(answer: Answer) -> None:
-            if isinstance(envelope.message, Voucher) and isinstance(answer, Refused) and answer.code is Code.OVER_ALLOCATION:
+            if (
+                isinstance(envelope.message, Voucher)
+                and isinstance(answer, Refused)
+                and answer.code is Code.OVER_ALLOCATION
+            ):
                 self.leaves()  # too close to the end of its release, says the answer, and that this helps
             elif answer is not None and not isinstance(answer, Refused):
                 taken()
 
-        self.network.request(self.name, "coordinator", lambda: self.api.take_signed(envelope), answered, SEND_SECONDS)
+        self.network.request(
+            self.name, "coordinator", lambda: self.api.take_signed(envelope), answered, SEND_SECONDS
+        )

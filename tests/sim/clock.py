@@ -26,7 +26,9 @@ class Clock:
         if not self.faults:
             return self.schedule.now_ms
         elapsed = (self.schedule.now_ms - self.start_ms) / 1000
-        return self.schedule.now_ms + round(1000 * sum(fault.error(elapsed) for fault in self.faults))
+        return self.schedule.now_ms + round(
+            1000 * sum(fault.error(elapsed) for fault in self.faults)
+        )
 
     @property
     def now(self) -> UnixSeconds:

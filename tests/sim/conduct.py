@@ -44,13 +44,23 @@ class Conduct:
     blinds: dict[bytes, Hash32] = field(default_factory=dict)
     accused: dict[Address, str] = field(default_factory=dict)  # in a case that is not decided
     nonces: dict[tuple[Address, int], Hash32] = field(default_factory=dict)
-    holds: dict[Hash32, tuple[int, Address, int]] = field(default_factory=dict)  # job -> end of its hold; its provider, its jobs then
+    holds: dict[Hash32, tuple[int, Address, int]] = field(
+        default_factory=dict
+    )  # job -> end of its hold; its provider, its jobs then
     served: Counter[Address] = field(default_factory=Counter)  # accepted jobs of each primary
     vouched: dict[Address, int] = field(default_factory=dict)
-    allocations: dict[Address, int] = field(default_factory=dict)  # what the chain says that clients have left here
-    releases: dict[Address, int] = field(default_factory=dict)  # from when on announced ones may be finished
-    drawn: dict[Hash32, Address] = field(default_factory=dict)  # Assignments by the beacon that were not answered
-    declines: Counter[Address] = field(default_factory=Counter)  # of these one after the other, outright
+    allocations: dict[Address, int] = field(
+        default_factory=dict
+    )  # what the chain says that clients have left here
+    releases: dict[Address, int] = field(
+        default_factory=dict
+    )  # from when on announced ones may be finished
+    drawn: dict[Hash32, Address] = field(
+        default_factory=dict
+    )  # Assignments by the beacon that were not answered
+    declines: Counter[Address] = field(
+        default_factory=Counter
+    )  # of these one after the other, outright
     block_time: int = 0  # of the newest block that the coordinator has heard of
     passed: dict[Address, int] = field(default_factory=dict)
     strikes: dict[Address, int] = field(default_factory=dict)
@@ -67,16 +77,28 @@ class Conduct:
                 job_id = digest(DOMAIN, order)
                 if (order.client, order.nonce) not in self.nonces:
                     debtor, left = core.state.clients[order.client], self.allocations[order.client]
-                    assert at - self.block_time <= self.limits.ack_age_max, "I9: an Ack over a list of a block that is too old"
-                    assert debtor.charged + debtor.reserved <= left, f"I4: an order was taken beyond the {left} that are left"
-                assert self.nonces.setdefault((order.client, order.nonce), job_id) == job_id, "I4: a nonce was used for two orders"
+                    assert at - self.block_time <= self.limits.ack_age_max, (
+                        "I9: an Ack over a list of a block that is too old"
+                    )
+                    assert debtor.charged + debtor.reserved <= left, (
+                        f"I4: an order was taken beyond the {left} that are left"
+                    )
+                assert self.nonces.setdefault((order.client, order.nonce), job_id) == job_id, (
+                    "I4: a nonce was used for two orders"
+                )
             case ev.DeclineReceived(decline):
                 self._declined(core, decline.message, at)
             case ev.AcceptReceived(accept):
                 self.declines[self.drawn.pop(accept.message.assignment_hash, ZERO_ADDRESS)] = 0
-                self._accepted(core.state.leases[accept.message.assignment_hash], accept.message, at)
+                self._accepted(
+                    core.state.leases[accept.message.assignment_hash], accept.message, at
+                )
             case ev.CommitReceived(commit):
-                self._committed(core.state.leases[commit.message.assignment_hash], digest(DOMAIN, commit.message), at)
+                self._committed(
+                    core.state.leases[commit.message.assignment_hash],
+                    digest(DOMAIN, commit.message),
+                    at,
+                )
             case ev.RevealReceived(reveal):
                 first = reveal.assignment_hash not in self.blinds  # a repeat may come at any time
                 if first:
@@ -88,7 +110,9 @@ class Conduct:
                 if cumulative > self.vouched.get(client, 0):
                     self._vouched(client, cumulative, at)
                 self.vouched[client] = max(self.vouched.get(client, 0), cumulative)
-                assert core.state.clients[client].vouched == self.vouched[client], "I6: a voucher was replaced by an older one"
+                assert core.state.clients[client].vouched == self.vouched[client], (
+                    "I6: a voucher was replaced by an older one"
+                )
             case ev.ChainAdvanced() | ev.TransactionRefused():
                 if isinstance(event, ev.ChainAdvanced):
                     told = [note for note in event.notes if isinstance(note, ev.AllocationChanged)]
@@ -96,9 +120,16 @@ class Conduct:
                     self.releases.update({note.client: note.release_at for note in told})
                     self.block_time = max(self.block_time, event.block_time)
                     clients = [core.state.clients.get(note.client) for note in told]
-                    overtaken = any(item and item.voucher and item.voucher.message.cumulative > item.vouched for item in clients)
+                    overtaken = any(
+                        item and item.voucher and item.voucher.message.cumulative > item.vouched
+                        for item in clients
+                    )
                     self.coverage.facts["a release overtook its epoch"] += overtaken
-                self.accused = {owner: key for owner, key in self.accused.items() if core.state.cases[key].is_convicted is not False}
+                self.accused = {
+                    owner: key
+                    for owner, key in self.accused.items()
+                    if core.state.cases[key].is_convicted is not False
+                }
             case _:
                 pass
 
@@ -106,23 +137,33 @@ class Conduct:
         """I1: what the chain may no longer honour when the epoch lands is not taken."""
         ready = self.releases.get(client, 0)
         is_near = ready > 0 and max(at, self.block_time) >= ready - self.limits.voucher_margin
-        assert not is_near or cumulative <= self.allocations[client], "I1: a voucher was taken that a release may overtake"
+        assert not is_near or cumulative <= self.allocations[client], (
+            "I1: a voucher was taken that a release may overtake"
+        )
 
     def _declined(self, core: Coordinator, decline: Decline, at: int) -> None:
         """I9: who declines too many draws has no offer, until it offers anew. I3: who has committed can give nothing up."""
         if decline.assignment_hash in self.accepts:
             phase = core.state.leases[decline.assignment_hash].phase
-            assert b"commit" + decline.assignment_hash not in self.blinds, "I3: somebody gave up what it had committed"
+            assert b"commit" + decline.assignment_hash not in self.blinds, (
+                "I3: somebody gave up what it had committed"
+            )
             assert isinstance(phase, Lapsed), f"who gave up is {type(phase).__name__}"
             self.coverage.facts["given up after an Accept"] += 1
         owner = self.drawn.pop(decline.assignment_hash, ZERO_ADDRESS)
-        if owner == ZERO_ADDRESS or at < decline.start_by or decline.reason is not DeclineReason.DRAINING:
+        if (
+            owner == ZERO_ADDRESS
+            or at < decline.start_by
+            or decline.reason is not DeclineReason.DRAINING
+        ):
             return
         self.declines[owner] += 1
         if core.state.providers[owner].offer is None:
             self.declines[owner] = 0
             self.coverage.facts["an offer went for declined draws"] += 1
-        assert self.declines[owner] < 5, "I9: somebody declines whatever it is drawn for, and is drawn again"
+        assert self.declines[owner] < 5, (
+            "I9: somebody declines whatever it is drawn for, and is drawn again"
+        )
 
     def _accepted(self, lease: Lease, accept: Accept, at: int) -> None:
         if lease.hash not in self.accepts:
@@ -143,29 +184,55 @@ class Conduct:
 
     # -------------------------------------------------------------------------------------------------------- roles
 
-    def assigned(self, core: Coordinator, lease: Lease, frame: frames.AssignmentSent, at: int) -> None:
+    def assigned(
+        self, core: Coordinator, lease: Lease, frame: frames.AssignmentSent, at: int
+    ) -> None:
         """I9: an Assignment says nothing of its role, and nobody who is accused gets one."""
         message = frame.assignment.message
         job = core.state.jobs[lease.job_id]
         order, spec = job.submission.order.message, job.submission.spec
-        shape = (message.spec_hash, message.max_duration, message.host_class, frame.spec, frame.sources)
-        asked = (order.spec_hash, spec.max_duration, job.ack.message.host_class, spec, core.rules.sources)
+        shape = (
+            message.spec_hash,
+            message.max_duration,
+            message.host_class,
+            frame.spec,
+            frame.sources,
+        )
+        asked = (
+            order.spec_hash,
+            spec.max_duration,
+            job.ack.message.host_class,
+            spec,
+            core.rules.sources,
+        )
         assert shape == asked, "I9: an Assignment differs from the order in more than its price"
         assert message.price_per_hour <= order.max_price_per_hour, "I4: a price above the client's"
-        assert message.accept_by - at <= self.limits.accept_within, "I9: an Assignment leaves more time than others"
+        assert message.accept_by - at <= self.limits.accept_within, (
+            "I9: an Assignment leaves more time than others"
+        )
         known = self.blinds.setdefault(b"blind" + lease.blind, lease.hash)
-        assert lease.blind != bytes(32) and known == lease.hash, "I9: a blind that can be guessed shows the job and the role"
-        assert message.assignment_id == hash_tuple(job.id, lease.index, lease.blind), "I9: assignmentId"
-        if job.beacons and message.price_per_hour < order.max_price_per_hour:  # at that price it is less than was offered, perhaps
+        assert lease.blind != bytes(32) and known == lease.hash, (
+            "I9: a blind that can be guessed shows the job and the role"
+        )
+        assert message.assignment_id == hash_tuple(job.id, lease.index, lease.blind), (
+            "I9: assignmentId"
+        )
+        if (
+            job.beacons and message.price_per_hour < order.max_price_per_hour
+        ):  # at that price it is less than was offered, perhaps
             self.drawn[lease.hash] = message.provider
-        assert message.provider not in self.accused, "I5: somebody with an open case got an Assignment"
+        assert message.provider not in self.accused, (
+            "I5: somebody with an open case got an Assignment"
+        )
 
     def opened_case(self, effect: OpenCase) -> None:
         """I5: what is taken to court is what a court hears; from here on the accused gets nothing."""
         named = {digest(DOMAIN, item.assignment.message) for item in effect.executions}
         clients = {item.order.message.client for item in effect.executions}
         assert len(named) == len(effect.executions), "I5: a case names one execution twice"
-        assert len(clients) > 1 or len(named) > 2, "I5: a case over fewer than two clients' executions, or three of one"
+        assert len(clients) > 1 or len(named) > 2, (
+            "I5: a case over fewer than two clients' executions, or three of one"
+        )
         self.accused[effect.accused] = effect.key
 
     # --------------------------------------------------------------------------------------------------------- draws
@@ -175,16 +242,27 @@ class Conduct:
         self.closed_at[lease] = message.closed_at
         if not message.beacon_round:
             return
-        seed = hash_tuple(sha256(beacon_signature(message.beacon_round)), job.id, message.secret, message.batch)
+        seed = hash_tuple(
+            sha256(beacon_signature(message.beacon_round)), job.id, message.secret, message.batch
+        )
         slots = {slot.index: slot.owner for slot in core.state.eligible(job)}
-        places = [int.from_bytes(hash_tuple(seed, "slot", attempt), "big") % job.list_length for attempt in message.slots]
+        places = [
+            int.from_bytes(hash_tuple(seed, "slot", attempt), "big") % job.list_length
+            for attempt in message.slots
+        ]
         owners = [entry.provider for entry in message.ordered]
         drawn = owners[len(owners) - len(places) :] if message.batch == 0 else owners
-        assert sorted(slots[place] for place in places) == sorted(drawn), "I9: auditors that the beacon did not draw"
+        assert sorted(slots[place] for place in places) == sorted(drawn), (
+            "I9: auditors that the beacon did not draw"
+        )
         is_wanted = int.from_bytes(hash_tuple(seed, "audit"), "big") % 1_000_000 < message.audit_ppm
         if message.batch == 0 and is_wanted and not message.slots:
-            is_nobody_left = message.skips_hash != hash_list(()) or not set(slots.values()) - set(owners)
-            assert is_nobody_left or len(job.leases) > 1, "I9: the beacon wanted an audit, and nobody was asked"
+            is_nobody_left = message.skips_hash != hash_list(()) or not set(slots.values()) - set(
+                owners
+            )
+            assert is_nobody_left or len(job.leases) > 1, (
+                "I9: the beacon wanted an audit, and nobody was asked"
+            )
 
     # -------------------------------------------------------------------------------------------------------- records
 
@@ -198,19 +276,37 @@ class Conduct:
             self.served[primary] += 1
         if verdict.label is Label.ADAPTIVE and len(body.executions) == 1:
             reveal = body.executions[0].reveal
-            assert reveal and reveal.exit_status not in (EXIT_TIMEOUT, EXIT_MEMORY_KILL), "I4: a kill is paid that nobody else has seen"
-            self.holds[body.ack.message.job_id] = (verdict.time + self.limits.max_hold, primary, self.served[primary])
+            assert reveal and reveal.exit_status not in (EXIT_TIMEOUT, EXIT_MEMORY_KILL), (
+                "I4: a kill is paid that nobody else has seen"
+            )
+            self.holds[body.ack.message.job_id] = (
+                verdict.time + self.limits.max_hold,
+                primary,
+                self.served[primary],
+            )
             return
         self.holds.pop(body.ack.message.job_id, None)
         self.fresh += 1
-        alone = {batch.message.ordered[0].assignment_hash for batch in body.batches if len(batch.message.ordered) == 1}
+        alone = {
+            batch.message.ordered[0].assignment_hash
+            for batch in body.batches
+            if len(batch.message.ordered) == 1
+        }
         for item in body.executions:
-            owner, hashed = item.assignment.message.provider, digest(DOMAIN, item.assignment.message)
+            owner, hashed = (
+                item.assignment.message.provider,
+                digest(DOMAIN, item.assignment.message),
+            )
             if hashed in verdict.group:
                 self.passed[owner] = min(1000, self.passed.get(owner, 0) + 1)
             elif hashed in alone and item.reveal is None:
-                assert hashed not in verdict.faulted, "I5: who is alone in its batch and silent has lapsed, and is not faulted"
-            elif item.reveal is None or item.reveal.exit_status not in (EXIT_TIMEOUT, EXIT_MEMORY_KILL):
+                assert hashed not in verdict.faulted, (
+                    "I5: who is alone in its batch and silent has lapsed, and is not faulted"
+                )
+            elif item.reveal is None or item.reveal.exit_status not in (
+                EXIT_TIMEOUT,
+                EXIT_MEMORY_KILL,
+            ):
                 self.passed[owner], self.strikes[owner] = 0, self.strikes.get(owner, 0) + 1
             else:
                 self.kills[owner] += 1
@@ -225,7 +321,9 @@ class Conduct:
             trusts = core.state.trust.get(owner)
             trust = trusts.by_class[CLASS] if trusts else None
             found = (trust.passed, len(trust.strikes)) if trust else (0, 0)
-            assert found == (passed, min(8, self.strikes.get(owner, 0))), f"I10: a record of {found}, receipts say {passed}"
+            assert found == (passed, min(8, self.strikes.get(owner, 0))), (
+                f"I10: a record of {found}, receipts say {passed}"
+            )
 
     def stepped(self, core: Coordinator, at: int) -> None:
         """I3: held pay becomes final at its time, by a draw, by an execution, or after W further jobs, and not before."""
@@ -233,7 +331,9 @@ class Conduct:
             job = core.state.jobs[job_id]
             if isinstance(job.phase, Decided) and job.phase.is_final:
                 is_passed = self.served[primary] - served >= (self.limits.window_jobs or 1)
-                assert at >= until or len(job.beacons) > 1 or is_passed, f"held pay became final {until - at} s before its time"
+                assert at >= until or len(job.beacons) > 1 or is_passed, (
+                    f"held pay became final {until - at} s before its time"
+                )
                 del self.holds[job_id]
 
     def check_faults(self, core: Coordinator, leases: dict[Hash32, Lease]) -> None:
@@ -241,6 +341,11 @@ class Conduct:
         for faults in core.state.faults.values():
             for fault in faults:
                 phase = leases[fault.lease].phase
-                assert isinstance(phase, Revealed | Silent), f"I5: a fault over a lease that is {type(phase).__name__}"
-                killed = isinstance(phase, Revealed) and phase.reveal.exit_status in (EXIT_TIMEOUT, EXIT_MEMORY_KILL)
+                assert isinstance(phase, Revealed | Silent), (
+                    f"I5: a fault over a lease that is {type(phase).__name__}"
+                )
+                killed = isinstance(phase, Revealed) and phase.reveal.exit_status in (
+                    EXIT_TIMEOUT,
+                    EXIT_MEMORY_KILL,
+                )
                 assert not killed, "I5: a fault over a time-out or a memory kill"

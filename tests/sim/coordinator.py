@@ -7,7 +7,15 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.coordinator_core import Coordinator
-from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, PostEpoch, Send, StoreReceipt, StoreSpec
+from quorate_coordinator.core.effects import (
+    ArchiveRuns,
+    Effect,
+    OpenCase,
+    PostEpoch,
+    Send,
+    StoreReceipt,
+    StoreSpec,
+)
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.state import ONLY, Client, Job, Trusts
@@ -27,7 +35,16 @@ from quorate_protocol.rules.classes import job_class
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.trust import Trust
 from quorate_protocol.step import Core
-from quorate_protocol.units import Address, Amount, BlockNumber, Bps, Comparator, Hash32, JobKind, Ppm
+from quorate_protocol.units import (
+    Address,
+    Amount,
+    BlockNumber,
+    Bps,
+    Comparator,
+    Hash32,
+    JobKind,
+    Ppm,
+)
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.keys.crypto import recover
 from sim.chain import Chain
@@ -66,7 +83,15 @@ def rules_of(plan: Plan) -> Rules:
     """The coordinator's fixed rules."""
     statement = key("statement")
     return Rules(
-        DOMAIN, key("coordinator").address, statement.address, statement.sign, plan.limits, FEE_BPS, GENESIS, BEACON.public_key, ("sim",)
+        DOMAIN,
+        key("coordinator").address,
+        statement.address,
+        statement.sign,
+        plan.limits,
+        FEE_BPS,
+        GENESIS,
+        BEACON.public_key,
+        ("sim",),
     )
 
 
@@ -86,7 +111,14 @@ def new_core(plan: Plan) -> Coordinator:
                 core.state.trust[key("owner", number).address] = Trusts({trust_class: known})
             past = key("stranger", 1).address
             amount = Amount(FUND)
-            core.state.clients[past] = Client(past, allocation=amount, escrowed=amount, charged=amount, vouched=amount, posted=amount)
+            core.state.clients[past] = Client(
+                past,
+                allocation=amount,
+                escrowed=amount,
+                charged=amount,
+                vouched=amount,
+                posted=amount,
+            )
             core.state.books[ONLY] = replace(core.state.own, fund=amount)
     return core
 
@@ -94,11 +126,15 @@ def new_core(plan: Plan) -> Coordinator:
 class CoordinatorDaemon(Process[ev.Event, Effect]):
     """The one coordinator."""
 
-    def __init__(self, plan: Plan, schedule: Schedule, network: Network, chain: Chain, watcher: Watcher) -> None:
+    def __init__(
+        self, plan: Plan, schedule: Schedule, network: Network, chain: Chain, watcher: Watcher
+    ) -> None:
         super().__init__("coordinator", plan, schedule, watcher, CODEC)
         self.network, self.chain = network, chain
         self.core: Coordinator
-        self.staging: dict[Hash32, tuple[Hash32, Hash32]] = {}  # ciphertext -> (salt, output); survives the daemon
+        self.staging: dict[
+            Hash32, tuple[Hash32, Hash32]
+        ] = {}  # ciphertext -> (salt, output); survives the daemon
         self.documents: dict[str, bytes] = {}  # effect key -> document
         self.archive: dict[Hash32, Kept] = {}  # jobs that are over; survives too
         self.peers: dict[Address, tuple[str, Callable[[bytes], object]]] = {}
@@ -184,7 +220,12 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     def _event(self, frame: frames.Frame) -> ev.Event:
         match frame:
             case frames.OfferSent(offer):
-                return ev.OfferReceived(offer, offers.validate(offer, DOMAIN, recover, self.clock.now, self.plan.limits.offer_ttl))
+                return ev.OfferReceived(
+                    offer,
+                    offers.validate(
+                        offer, DOMAIN, recover, self.clock.now, self.plan.limits.offer_ttl
+                    ),
+                )
             case frames.HeartbeatSent(heartbeat):
                 return ev.HeartbeatReceived(heartbeat, _signer(heartbeat))
             case frames.AcceptSent(accept):
@@ -192,9 +233,13 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             case frames.DeclineSent(decline):
                 return ev.DeclineReceived(decline, _signer(decline))
             case frames.CommitSent(commit):
-                return ev.CommitReceived(commit, _signer(commit), commit.message.encrypted_output in self.staging)
+                return ev.CommitReceived(
+                    commit, _signer(commit), commit.message.encrypted_output in self.staging
+                )
             case _:
-                raise Refused(Code.UNSUPPORTED, f"{type(frame).__name__} is not sent to a coordinator")
+                raise Refused(
+                    Code.UNSUPPORTED, f"{type(frame).__name__} is not sent to a coordinator"
+                )
 
     def _check_reveal(self, reveal: Reveal) -> None:
         lease = self.core.state.leases.get(reveal.assignment_hash)
@@ -222,7 +267,14 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         """POST /v1/orders"""
         if not self.is_up:
             raise Silence
-        orders.validate(submission, DOMAIN, recover, key("coordinator").address, self.clock.now, self.plan.limits)
+        orders.validate(
+            submission,
+            DOMAIN,
+            recover,
+            key("coordinator").address,
+            self.clock.now,
+            self.plan.limits,
+        )
         kept = self.archive.get(submission.order.digest(DOMAIN))
         acked = kept.job.ack if kept is not None else self.submit(ev.OrderReceived(submission))
         self.chain.specs[submission.spec.digest()] = submission.spec
@@ -234,7 +286,9 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             raise Silence
         return self.submit(ev.SessionReceived(session)) or True
 
-    def take_signed(self, envelope: Envelope[Witness] | Envelope[Voucher] | Envelope[Stop]) -> object:
+    def take_signed(
+        self, envelope: Envelope[Witness] | Envelope[Voucher] | Envelope[Stop]
+    ) -> object:
         """POST of a witness, a voucher or a stop."""
         if not self.is_up:
             raise Silence
@@ -257,14 +311,20 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         lines = [line for job in mine for line in self.lines(job.id) if line.seq > after]
         seen = tuple(sorted(lines, key=lambda line: line.seq))
         named = {line.job_id for line in seen}
-        runs = tuple(queries.run_view(state, job, is_client=True) for job in mine if job.id in named and job.id in state.jobs)
+        runs = tuple(
+            queries.run_view(state, job, is_client=True)
+            for job in mine
+            if job.id in named and job.id in state.jobs
+        )
         return Look(seen, runs, queries.account_view(state, client))
 
     # ------------------------------------------------------------------------------------- what there is and there was
 
     def jobs(self) -> list[Job]:
         """All jobs, those that have left the state too."""
-        gone = [kept.job for job_id, kept in self.archive.items() if job_id not in self.core.state.jobs]
+        gone = [
+            kept.job for job_id, kept in self.archive.items() if job_id not in self.core.state.jobs
+        ]
         return [*gone, *self.core.state.jobs.values()]
 
     def lines(self, job_id: Hash32) -> tuple[JobEvent, ...]:

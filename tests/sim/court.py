@@ -58,28 +58,49 @@ class Court:
         if len(clients) < 2 and len(effect.executions) < 3:
             raise Refused(Code.CHAIN, "two clients or three executions")
         hashes = [self._check(item, effect.accused) for item in effect.executions]
-        assert len(set(hashes)) == len(hashes) and not set(hashes) & self._used, "I5: an execution is named twice"
+        assert len(set(hashes)) == len(hashes) and not set(hashes) & self._used, (
+            "I5: an execution is named twice"
+        )
         self._used |= set(hashes)
         first = Round(round_at(BEACON, self.chain.schedule.now) + 4)
         case = Case(Nonce(len(self.cases) + 1), effect.accused, effect.executions, first)
         self.cases.append(case)
         self.chain.note(ev.CaseOpened(case.case_id, case.accused, tuple(hashes)))
-        named = tuple(node_events.CaseExecution(item.order.message.spec_hash, effect.host_class) for item in effect.executions)
+        named = tuple(
+            node_events.CaseExecution(item.order.message.spec_hash, effect.host_class)
+            for item in effect.executions
+        )
         self.chain.tell(node_events.CaseOpened(case.case_id, case.accused, named))
 
     def _check(self, item: Evidence, accused: Address) -> Hash32:
         """I5: signed evidence, of this provider, that opens to what it committed."""
-        order, session, assignment, commit = item.order.message, item.session.message, item.assignment.message, item.commit.message
+        order, session, assignment, commit = (
+            item.order.message,
+            item.session.message,
+            item.assignment.message,
+            item.commit.message,
+        )
         operator = self.chain.keys[accused].at(assignment.accept_by).address
-        assert signer(DOMAIN, item.session, recover) == order.client == session.client, "I5: session"
+        assert signer(DOMAIN, item.session, recover) == order.client == session.client, (
+            "I5: session"
+        )
         assert signer(DOMAIN, item.order, recover) == session.session_key, "I5: order"
-        assert signer(DOMAIN, item.assignment, recover) == key("statement").address, "I5: assignment"
+        assert signer(DOMAIN, item.assignment, recover) == key("statement").address, (
+            "I5: assignment"
+        )
         assert signer(DOMAIN, item.commit, recover) == operator, "I5: commit"
         hashed = digest(DOMAIN, assignment)
-        assert assignment.assignment_id == assignment_id(digest(DOMAIN, order), item.index, item.blind), "I5: blind"
-        assert commit.assignment_hash == hashed and assignment.provider == accused == item.reveal.provider, "I5: provider"
+        assert assignment.assignment_id == assignment_id(
+            digest(DOMAIN, order), item.index, item.blind
+        ), "I5: blind"
+        assert (
+            commit.assignment_hash == hashed
+            and assignment.provider == accused == item.reveal.provider
+        ), "I5: provider"
         result = result_digest(item.reveal.exit_status, item.reveal.output_digest)
-        assert commit.commitment == commitment(hashed, accused, item.reveal.salt, result), "I5: reveal"
+        assert commit.commitment == commitment(hashed, accused, item.reveal.salt, result), (
+            "I5: reveal"
+        )
         return hashed
 
     def vote(self, vote: Envelope[JuryVote]) -> None:
@@ -97,7 +118,9 @@ class Court:
         ballot = hash_tuple(reveal.case_id, reveal.juror, reveal.salt, *padded)
         if case.phase != "revealing" or reveal.juror not in case.ballots:
             raise Refused(Code.CHAIN, "no such ballot, or not now")
-        assert case.ballots[reveal.juror] == ballot, "I5: a juror's ballot does not open to what it votes"
+        assert case.ballots[reveal.juror] == ballot, (
+            "I5: a juror's ballot does not open to what it votes"
+        )
         case.opened[reveal.juror] = reveal.digests
 
     def advance(self) -> None:
@@ -109,7 +132,9 @@ class Court:
                     self._draw(case)
                 case "voting" if now > case.deadline or len(case.ballots) == len(case.jurors):
                     case.phase, case.deadline = "revealing", now + self.chain.limits.jury_window
-                    self.chain.tell(node_events.VotingEnded(case.case_id, UnixSeconds(case.deadline)))
+                    self.chain.tell(
+                        node_events.VotingEnded(case.case_id, UnixSeconds(case.deadline))
+                    )
                 case "revealing" if now > case.deadline or len(case.opened) == len(case.ballots):
                     self._decide(case)
                 case _:
@@ -118,25 +143,43 @@ class Court:
     def _draw(self, case: Case) -> None:
         randomness = sha256(beacon_signature(case.round))
         least, gone = self.chain.limits.slot_stake, {*self.chain.left, case.accused}
-        able = [owner for owner, stake in self.chain.stakes.items() if stake >= least and owner not in gone]
+        able = [
+            owner
+            for owner, stake in self.chain.stakes.items()
+            if stake >= least and owner not in gone
+        ]
         able.sort(key=lambda owner: hash_tuple(randomness, case.case_id, owner))
         case.jurors = tuple(able[:JURORS_MAX])
         if len(case.jurors) < JURORS_MIN:
             self._end(case, is_convicted=False)
             return
         runs = sum(item.assignment.message.max_duration for item in case.executions)
-        case.phase, case.deadline = "voting", self.chain.schedule.now + self.chain.limits.jury_window + runs
+        case.phase, case.deadline = (
+            "voting",
+            self.chain.schedule.now + self.chain.limits.jury_window + runs,
+        )
         self.chain.note(ev.JuryDrawn(case.case_id, case.jurors))
-        self.chain.tell(node_events.JuryDrawn(case.case_id, case.jurors, UnixSeconds(case.deadline)))
+        self.chain.tell(
+            node_events.JuryDrawn(case.case_id, case.jurors, UnixSeconds(case.deadline))
+        )
 
     def _decide(self, case: Case) -> None:
-        accused = [result_digest(item.reveal.exit_status, item.reveal.output_digest) for item in case.executions]
-        self._end(case, all(self._is_wrong(case, index, digest) for index, digest in enumerate(accused)))
+        accused = [
+            result_digest(item.reveal.exit_status, item.reveal.output_digest)
+            for item in case.executions
+        ]
+        self._end(
+            case, all(self._is_wrong(case, index, digest) for index, digest in enumerate(accused))
+        )
 
     def _is_wrong(self, case: Case, index: int, accused: Hash32) -> bool:
         """Two thirds of the jurors, and at least three, say one other digest."""
-        votes = Counter(digests[index] for digests in case.opened.values() if digests[index] != ZERO_HASH)
-        best, count = max(votes.items(), key=lambda item: (item[1], item[0]), default=(ZERO_HASH, 0))
+        votes = Counter(
+            digests[index] for digests in case.opened.values() if digests[index] != ZERO_HASH
+        )
+        best, count = max(
+            votes.items(), key=lambda item: (item[1], item[0]), default=(ZERO_HASH, 0)
+        )
         return count >= JURORS_MIN and 3 * count >= 2 * len(case.jurors) and best != accused
 
     def _end(self, case: Case, is_convicted: bool) -> None:
@@ -144,7 +187,12 @@ class Court:
         slashed = Amount(0)
         if is_convicted:
             pays = sum(
-                min(item.order.message.budget, item.commit.message.usage_ms * item.assignment.message.price_per_hour // 3_600_000)
+                min(
+                    item.order.message.budget,
+                    item.commit.message.usage_ms
+                    * item.assignment.message.price_per_hour
+                    // 3_600_000,
+                )
                 for item in case.executions
             )
             slashed = self.chain.slash(case.accused, STAKE_MULTIPLE * pays)

@@ -57,7 +57,14 @@ MACHINES = {"lease": LEASE, "job": JOB, "execution": EXECUTION, "duty": DUTY}
 # Edges that may occur but need not: frames of one lane come in order, so a CommitSet before the receipt takes a lost reply at a bad
 # moment; a juror waits for a run slot through a whole voting window, or for a court that never opens the ballots, in no short run;
 # and few seeds give one provider W further jobs of a class while it holds one.
-RARE = frozenset({"execution:Committed>Revealed", "duty:Waiting>Served", "duty:Voted>Served", "job:Decided>Final"})
+RARE = frozenset(
+    {
+        "execution:Committed>Revealed",
+        "duty:Waiting>Served",
+        "duty:Voted>Served",
+        "job:Decided>Final",
+    }
+)
 
 # What every phase of the code is called: one that is added there and not above fails the import of this file.
 PHASES = {
@@ -73,24 +80,47 @@ OUT_OF_REACH = {
     # 200,000 executions; an owner who moves a folder to another deployment; what was over for ten minutes is assigned again
     "provider": {"busy", "wrong-chain", "replayed"},
 }
-GATE = ("codec/canonical", "codec/text_writer", "codec/value_reader", "messages/envelope", "messages/frames")  # what frames pass before a core sees them
-RULES = ("messages/offer", "rules/orders", "crypto/commitment", "messages/job_spec")  # what the coordinator's side asks besides
+GATE = (
+    "codec/canonical",
+    "codec/text_writer",
+    "codec/value_reader",
+    "messages/envelope",
+    "messages/frames",
+)  # what frames pass before a core sees them
+RULES = (
+    "messages/offer",
+    "rules/orders",
+    "crypto/commitment",
+    "messages/job_spec",
+)  # what the coordinator's side asks besides
 
 
 def _codes(*sources: Path) -> set[str]:
-    named = {name for source in sources for name in re.findall(r"\bCode\.([A-Z_]+)", source.read_text(encoding="utf-8"))}
+    named = {
+        name
+        for source in sources
+        for name in re.findall(r"\bCode\.([A-Z_]+)", source.read_text(encoding="utf-8"))
+    }
     return {Code[name].value for name in named}
 
 
 def _all_codes() -> frozenset[str]:
     """Every refusal code that the two cores and their gates name in their sources, but for those out of reach."""
-    protocol, coordinator, provider = (Path(str(module.__file__)).parent for module in (limits, state, phases))
+    protocol, coordinator, provider = (
+        Path(str(module.__file__)).parent for module in (limits, state, phases)
+    )
     gate = [protocol / f"{name}.py" for name in GATE]
     found = {
-        "coordinator": _codes(*coordinator.rglob("*.py"), *gate, *[protocol / f"{name}.py" for name in RULES]),
-        "provider": _codes(*provider.glob("*.py"), provider.parent / "messaging" / "frame_handler.py", *gate),
+        "coordinator": _codes(
+            *coordinator.rglob("*.py"), *gate, *[protocol / f"{name}.py" for name in RULES]
+        ),
+        "provider": _codes(
+            *provider.glob("*.py"), provider.parent / "messaging" / "frame_handler.py", *gate
+        ),
     }
-    return frozenset(f"{side}:{code}" for side, codes in found.items() for code in codes - OUT_OF_REACH[side])
+    return frozenset(
+        f"{side}:{code}" for side, codes in found.items() for code in codes - OUT_OF_REACH[side]
+    )
 
 
 def _all_edges() -> frozenset[str]:
@@ -105,18 +135,31 @@ ALL_EDGES = _all_edges()
 ALL_CODES = _all_codes()
 for _machine, _table in MACHINES.items():
     _named = {*_table, *(end for ends in _table.values() for end in ends.split())} - {"new"}
-    assert _named == PHASES[_machine], f"{_machine}: phases of the code and of this table differ: {_named ^ PHASES[_machine]}"
+    assert _named == PHASES[_machine], (
+        f"{_machine}: phases of the code and of this table differ: {_named ^ PHASES[_machine]}"
+    )
 
 
 # What no phase and no code shows, and every whole run must have met.
 ALL_FACTS = frozenset(
     {
-        "acquitted", "convicted", "held, caught", "held, confirmed", "held, gone", "cut by the budget", "forged receipts refused",
-        "bound by a clock that is behind", "paid under a key rotated away", "releases", "releases with jobs under way",
-        "a voucher too close to a release", "a release overtook its epoch", "an epoch showed less than is final",
+        "acquitted",
+        "convicted",
+        "held, caught",
+        "held, confirmed",
+        "held, gone",
+        "cut by the budget",
+        "forged receipts refused",
+        "bound by a clock that is behind",
+        "paid under a key rotated away",
+        "releases",
+        "releases with jobs under way",
+        "a voucher too close to a release",
+        "a release overtook its epoch",
+        "an epoch showed less than is final",
         "given up after an Accept",
     }
-)  # fmt: skip
+)
 
 
 @dataclass(slots=True)
@@ -130,7 +173,9 @@ class Coverage:
     def edge(self, machine: str, start: str, end: str) -> None:
         """A machine moved."""
         name = f"{machine}:{start}>{end}"
-        assert name in ALL_EDGES or name in RARE, f"{name} is an edge that the machine should not have"
+        assert name in ALL_EDGES or name in RARE, (
+            f"{name} is an edge that the machine should not have"
+        )
         self.edges[name] += 1
 
     def code(self, process: str, code: str) -> None:

@@ -64,28 +64,44 @@ class Intruder:
         if kind < 0.4:
             target, attack = "coordinator", self.random.choice(FRAMES)(self)
         elif kind < 0.7:
-            target, attack = "coordinator", self.random.choice(intruder_api.ATTACKS)(self.world, self.random)
+            target, attack = (
+                "coordinator",
+                self.random.choice(intruder_api.ATTACKS)(self.world, self.random),
+            )
         else:
             provider = self.random.choice(self.world.providers)
             if not provider.is_up:
                 return
-            target, attack = provider.name, self.random.choice(intruder_provider.ATTACKS)(self.world, provider, self.random)
+            target, attack = (
+                provider.name,
+                self.random.choice(intruder_provider.ATTACKS)(self.world, provider, self.random),
+            )
         if attack is not None:
             self._expect(target, *attack)
 
     def _expect(self, target: str, act: Callable[[], object], codes: str) -> None:
-        core = self.world.coordinator.core if target == "coordinator" else self.world.checks.providers[target].core
+        core = (
+            self.world.coordinator.core
+            if target == "coordinator"
+            else self.world.checks.providers[target].core
+        )
         before = core.snapshot() if self.random.random() < 0.15 else None
         try:
             act()
         except Refused as refused:
-            assert refused.code.value in codes.split(), f"an attack was refused as {refused.code.value}, not as one of {codes}: {refused}"
+            assert refused.code.value in codes.split(), (
+                f"an attack was refused as {refused.code.value}, not as one of {codes}: {refused}"
+            )
             self.world.coverage.code(target, refused.code.value)
-            assert before is None or core.snapshot() == before, "a refused message changed the state"
+            assert before is None or core.snapshot() == before, (
+                "a refused message changed the state"
+            )
         except Silence:
             return  # down, deaf, or it died over something else that was due at this moment
         else:
-            assert "ok" in codes.split(), f"an attack on {target} was taken; expected one of {codes}"
+            assert "ok" in codes.split(), (
+                f"an attack on {target} was taken; expected one of {codes}"
+            )
 
     # ------------------------------------------------------------------------------------------------------- frames
 
@@ -96,7 +112,11 @@ class Intruder:
 
     def lease_in(self, *phases: type) -> Lease | None:
         """Any lease of the coordinator in one of these phases."""
-        found = [item for item in self.world.coordinator.core.state.leases.values() if isinstance(item.phase, phases)]
+        found = [
+            item
+            for item in self.world.coordinator.core.state.leases.values()
+            if isinstance(item.phase, phases)
+        ]
         return self.random.choice(found) if found else None
 
     def operator_of(self, lease: Lease) -> Callable[[Hash32], Signature]:
@@ -106,7 +126,14 @@ class Intruder:
     def commit_for(self, lease: Lease, is_right_class: bool) -> Commit:
         """A commit that the provider never made."""
         class_id = lease.class_id if is_right_class else Hash32(b"\x07" * 32)
-        return Commit(lease.hash, class_id, Hash32(self.random.randbytes(32)), Hash32(self.random.randbytes(32)), Milliseconds(5), Round(1))
+        return Commit(
+            lease.hash,
+            class_id,
+            Hash32(self.random.randbytes(32)),
+            Hash32(self.random.randbytes(32)),
+            Milliseconds(5),
+            Round(1),
+        )
 
 
 def _garbage(intruder: Intruder) -> Attack:
@@ -147,19 +174,29 @@ def _heartbeat(intruder: Intruder) -> Attack:
             (Envelope(beat, Signature(bytes(high))), "bad-signature"),
         ]
     )
-    return intruder.frame(frames.HeartbeatSent(envelope)), code + " not-registered" + _unheard(intruder, victim)
+    return intruder.frame(frames.HeartbeatSent(envelope)), code + " not-registered" + _unheard(
+        intruder, victim
+    )
 
 
 def _unheard(intruder: Intruder, victim: Provider) -> str:
     """The further code for what a provider itself signs, as long as the coordinator does not know its newest key."""
     known = intruder.world.coordinator.core.state.providers.get(victim.owner)
-    return "" if known is not None and known.operator_key == victim.operator.address else " wrong-signer"
+    return (
+        ""
+        if known is not None and known.operator_key == victim.operator.address
+        else " wrong-signer"
+    )
 
 
-def _wrong_signer(intruder: Intruder, victim: Provider, moment: int) -> Callable[[Hash32], Signature]:
+def _wrong_signer(
+    intruder: Intruder, victim: Provider, moment: int
+) -> Callable[[Hash32], Signature]:
     """Who does not speak for a provider at a moment: a key that it had before or has since, once the coordinator knows; else a stranger."""
     valid = (victim.keys.at(moment), victim.keys.at(moment + 1))  # inclusive at both ends
-    others = [ring_key for ring_key in (*victim.keys.past, victim.operator) if ring_key not in valid]
+    others = [
+        ring_key for ring_key in (*victim.keys.past, victim.operator) if ring_key not in valid
+    ]
     return others[-1].sign if others and not _unheard(intruder, victim) else STRANGER.sign
 
 
@@ -174,9 +211,19 @@ def _offer(intruder: Intruder) -> Attack:
         ]
     )
     offer = Offer(
-        victim.owner, Sequence(number), UnixSeconds(expires), victim.slots, Hardware(1, 1, 1), "noop", Small(0), (JobKind.TASK,), "eu",
-        ZERO_HASH, ZERO_HASH, (),
-    )  # fmt: skip
+        victim.owner,
+        Sequence(number),
+        UnixSeconds(expires),
+        victim.slots,
+        Hardware(1, 1, 1),
+        "noop",
+        Small(0),
+        (JobKind.TASK,),
+        "eu",
+        ZERO_HASH,
+        ZERO_HASH,
+        (),
+    )
     known = world.coordinator.core.state.providers.get(victim.owner)
     if number == 0 and (known is None or known.offer is None):
         return None
@@ -189,13 +236,22 @@ def _others_accept(intruder: Intruder) -> Attack:
     if lease is None:
         return None
     accept = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), intruder.world.coordinator.now)
-    long = Accept(lease.hash, Seconds(10**6), Seconds(1), Seconds(0), intruder.world.coordinator.now)
+    long = Accept(
+        lease.hash, Seconds(10**6), Seconds(1), Seconds(0), intruder.world.coordinator.now
+    )
     old = Accept(lease.hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(1))
     own = intruder.operator_of(lease)
     provider = next(item for item in intruder.world.providers if item.owner == lease.provider)
     envelope, code = intruder.random.choice(
         [
-            (seal(DOMAIN, accept, _wrong_signer(intruder, provider, lease.assignment.message.accept_by)), "wrong-signer"),
+            (
+                seal(
+                    DOMAIN,
+                    accept,
+                    _wrong_signer(intruder, provider, lease.assignment.message.accept_by),
+                ),
+                "wrong-signer",
+            ),
             (seal(FOREIGN, accept, own), "wrong-signer bad-signature"),
             (seal(DOMAIN, long, own), "bad-amount wrong-phase too-late"),
             (seal(DOMAIN, old, own), "stale wrong-phase too-late"),
@@ -221,15 +277,23 @@ def _others_commit(intruder: Intruder) -> Attack:
     code = "wrong-signer" if sign == other else ("wrong-class" if is_stored else "not-stored")
     if is_stored and sign != other:
         code += " wrong-phase equivocation too-late"
-    return intruder.frame(frames.CommitSent(seal(DOMAIN, commit, sign))), code + _unheard(intruder, provider)
+    return intruder.frame(frames.CommitSent(seal(DOMAIN, commit, sign))), code + _unheard(
+        intruder, provider
+    )
 
 
 def _reveal(intruder: Intruder) -> Attack:
     lease = intruder.lease_in(leases.Accepted, leases.Committed, leases.Closed, leases.Revealed)
-    known = lease.hash if lease is not None and intruder.random.random() < 0.8 else Hash32(b"\x09" * 32)
+    known = (
+        lease.hash if lease is not None and intruder.random.random() < 0.8 else Hash32(b"\x09" * 32)
+    )
     provider = lease.provider if lease is not None else STRANGER.address
-    reveal = Reveal(known, provider, ExitStatus(0), ZERO_HASH, Hash32(intruder.random.randbytes(32)))
-    return intruder.frame(frames.RevealSent(reveal)), "does-not-open wrong-phase unknown not-stored too-late"
+    reveal = Reveal(
+        known, provider, ExitStatus(0), ZERO_HASH, Hash32(intruder.random.randbytes(32))
+    )
+    return intruder.frame(
+        frames.RevealSent(reveal)
+    ), "does-not-open wrong-phase unknown not-stored too-late"
 
 
 def _replay(intruder: Intruder) -> Attack:
@@ -237,9 +301,20 @@ def _replay(intruder: Intruder) -> Attack:
     seen = intruder.world.coordinator.wiretap
     if not seen:
         return None
-    return intruder.frame(intruder.random.choice(seen)), "ok wrong-phase too-late does-not-open stale equivocation unknown"
+    return intruder.frame(
+        intruder.random.choice(seen)
+    ), "ok wrong-phase too-late does-not-open stale equivocation unknown"
 
 
 FRAMES: tuple[Callable[[Intruder], Attack], ...] = (
-    _garbage, _spoilt_form, _heartbeat, _offer, _others_accept, _others_commit, _others_commit, _reveal, _reveal, _replay,
-)  # fmt: skip
+    _garbage,
+    _spoilt_form,
+    _heartbeat,
+    _offer,
+    _others_accept,
+    _others_commit,
+    _others_commit,
+    _reveal,
+    _reveal,
+    _replay,
+)

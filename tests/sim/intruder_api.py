@@ -7,7 +7,17 @@ from random import Random
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Amount, Bps, Hash32, Nonce, Price, Round, Small, UnixSeconds, VerifyTier
+from quorate_protocol.units import (
+    Amount,
+    Bps,
+    Hash32,
+    Nonce,
+    Price,
+    Round,
+    Small,
+    UnixSeconds,
+    VerifyTier,
+)
 from sim import workload
 from sim.client import Client
 from sim.parties import DOMAIN, FOREIGN, key
@@ -35,7 +45,9 @@ def _order(world: World, random: Random) -> Attack:
         ({"coordinator": STRANGER.address}, "wrong-signer"),
     ]
     if world.plan.market is Market.TINY:
-        changes += [({"accept_unverified": False}, "too-few-owners no-offer over-allocation bad-amount")] * 6
+        changes += [
+            ({"accept_unverified": False}, "too-few-owners no-offer over-allocation bad-amount")
+        ] * 6
     chosen, codes = random.choice(changes)
     fields = {"expiry": UnixSeconds(world.coordinator.clock.now + 60), **chosen}
     submission = client.submission(spec, client.order(spec, random, nonce=FRESH, **fields))
@@ -44,7 +56,11 @@ def _order(world: World, random: Random) -> Attack:
 
 def _unknown(world: World, client: Client) -> str:
     """Before the first block was read the coordinator knows neither clients nor providers."""
-    return "" if client.account.address in world.coordinator.core.state.clients else " over-allocation no-offer unknown"
+    return (
+        ""
+        if client.account.address in world.coordinator.core.state.clients
+        else " over-allocation no-offer unknown"
+    )
 
 
 def _replayed_order(world: World, random: Random) -> Attack:
@@ -67,15 +83,28 @@ def _forged_order(world: World, random: Random) -> Attack:
     spec = workload.make_spec(random, "forged")
     order: Order = client.order(spec, random, nonce=FRESH, expiry=UnixSeconds(now + 60))
     good = client.submission(spec, order)
-    own = Session(STRANGER.address, STRANGER.address, order.coordinator, Amount(10**9), UnixSeconds(now + 60))
+    own = Session(
+        STRANGER.address, STRANGER.address, order.coordinator, Amount(10**9), UnixSeconds(now + 60)
+    )
     old = replace(good.session.message, expires=UnixSeconds(now - 1))
     submission, codes = random.choice(
         [
-            (Submission(seal(FOREIGN, order, client.session_key.sign), good.session, spec), "wrong-signer bad-signature"),
+            (
+                Submission(seal(FOREIGN, order, client.session_key.sign), good.session, spec),
+                "wrong-signer bad-signature",
+            ),
             (Submission(seal(DOMAIN, order, STRANGER.sign), good.session, spec), "wrong-signer"),
-            (Submission(good.order, seal(DOMAIN, good.session.message, STRANGER.sign), spec), "wrong-signer"),
+            (
+                Submission(good.order, seal(DOMAIN, good.session.message, STRANGER.sign), spec),
+                "wrong-signer",
+            ),
             (Submission(good.order, seal(DOMAIN, old, client.account.sign), spec), "expired"),
-            (Submission(seal(DOMAIN, order, STRANGER.sign), seal(DOMAIN, own, STRANGER.sign), spec), "wrong-signer"),
+            (
+                Submission(
+                    seal(DOMAIN, order, STRANGER.sign), seal(DOMAIN, own, STRANGER.sign), spec
+                ),
+                "wrong-signer",
+            ),
         ]
     )
     return lambda: world.coordinator.take_order(submission), codes
@@ -85,9 +114,19 @@ def _poor_stranger(world: World, random: Random) -> Attack:
     """Everything is signed well, but there is no money behind it."""
     spec = workload.make_spec(random, "poor")
     expiry = UnixSeconds(world.coordinator.clock.now + 60)
-    order = world.clients[0].order(spec, random, nonce=FRESH, client=STRANGER.address, expiry=expiry)
-    session = Session(STRANGER.address, STRANGER.address, order.coordinator, Amount(10**9), UnixSeconds(world.coordinator.clock.now + 60))
-    submission = Submission(seal(DOMAIN, order, STRANGER.sign), seal(DOMAIN, session, STRANGER.sign), spec)
+    order = world.clients[0].order(
+        spec, random, nonce=FRESH, client=STRANGER.address, expiry=expiry
+    )
+    session = Session(
+        STRANGER.address,
+        STRANGER.address,
+        order.coordinator,
+        Amount(10**9),
+        UnixSeconds(world.coordinator.clock.now + 60),
+    )
+    submission = Submission(
+        seal(DOMAIN, order, STRANGER.sign), seal(DOMAIN, session, STRANGER.sign), spec
+    )
     if random.random() < 0.3:
         return lambda: world.coordinator.take_session(submission.session), "over-allocation"
     return lambda: world.coordinator.take_order(submission), "over-allocation"
@@ -98,7 +137,9 @@ def _voucher(world: World, random: Random) -> Attack:
     known = world.coordinator.core.state.clients.get(client.account.address)
     if known is None or not known.sessions:
         return None
-    message = Voucher(client.account.address, key("coordinator").address, Amount(known.charged + 1), Nonce(0))
+    message = Voucher(
+        client.account.address, key("coordinator").address, Amount(known.charged + 1), Nonce(0)
+    )
     lower = replace(message, cumulative=Amount(max(0, known.vouched - 1)))
     sign = client.session_key.sign
     envelope, codes = random.choice(
@@ -116,14 +157,20 @@ def _voucher(world: World, random: Random) -> Attack:
 
 def _stop(world: World, random: Random) -> Attack:
     client, other = random.sample(world.clients, 2)
-    job_id = random.choice(list(client.acked)) if client.acked and random.random() < 0.8 else Hash32(b"\x06" * 32)
+    job_id = (
+        random.choice(list(client.acked))
+        if client.acked and random.random() < 0.8
+        else Hash32(b"\x06" * 32)
+    )
     stop = seal(DOMAIN, Stop(job_id, world.coordinator.clock.now), other.session_key.sign)
     return lambda: world.coordinator.take_signed(stop), "not-yours unknown"
 
 
 def _witness(world: World, random: Random) -> Attack:
     commits = list(world.checks.commits)
-    commit_hash = random.choice(commits) if commits and random.random() < 0.9 else Hash32(b"\x08" * 32)
+    commit_hash = (
+        random.choice(commits) if commits and random.random() < 0.9 else Hash32(b"\x08" * 32)
+    )
     signer = random.choice([STRANGER, world.clients[0].session_key])
     message = Witness(commit_hash, Round(1), world.coordinator.clock.now)
     envelope: Envelope[Witness] = seal(DOMAIN, message, signer.sign)
@@ -131,5 +178,13 @@ def _witness(world: World, random: Random) -> Attack:
 
 
 ATTACKS: tuple[Callable[[World, Random], Attack], ...] = (
-    _order, _order, _order, _replayed_order, _forged_order, _poor_stranger, _voucher, _stop, _witness,
-)  # fmt: skip
+    _order,
+    _order,
+    _order,
+    _replayed_order,
+    _forged_order,
+    _poor_stranger,
+    _voucher,
+    _stop,
+    _witness,
+)

@@ -9,7 +9,16 @@ from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DAY
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.signed import Assignment, Commit, CommitEntry, CommitReceipt, CommitSet, Statement, Stop, Verdict
+from quorate_protocol.messages.signed import (
+    Assignment,
+    Commit,
+    CommitEntry,
+    CommitReceipt,
+    CommitSet,
+    Statement,
+    Stop,
+    Verdict,
+)
 from quorate_protocol.units import (
     ZERO_HASH,
     Amount,
@@ -61,17 +70,33 @@ def _assignment(world: World, provider: Provider, random: Random) -> Attack:
     spec = workload.make_spec(random, "forged")
     accept_by = UnixSeconds(provider.now + 5)
     good = Assignment(
-        Hash32(random.randbytes(32)), provider.coordinator, provider.owner, spec.digest(), HOST.id(), Price(10**6), spec.max_duration,
+        Hash32(random.randbytes(32)),
+        provider.coordinator,
+        provider.owner,
+        spec.digest(),
+        HOST.id(),
+        Price(10**6),
+        spec.max_duration,
         accept_by,
-    )  # fmt: skip
+    )
     message, sign, domain, codes = random.choice(
         [
             (good, STRANGER.sign, DOMAIN, "wrong-signer"),
             (good, STATEMENT.sign, FOREIGN, "wrong-signer bad-signature"),
             (replace(good, coordinator=STRANGER.address), STRANGER.sign, DOMAIN, "wrong-signer"),
             (replace(good, provider=STRANGER.address), STATEMENT.sign, DOMAIN, "not-yours"),
-            (replace(good, accept_by=UnixSeconds(provider.now - 1)), STATEMENT.sign, DOMAIN, "too-late"),
-            (replace(good, accept_by=UnixSeconds(provider.now + DAY)), STATEMENT.sign, DOMAIN, "too-early"),
+            (
+                replace(good, accept_by=UnixSeconds(provider.now - 1)),
+                STATEMENT.sign,
+                DOMAIN,
+                "too-late",
+            ),
+            (
+                replace(good, accept_by=UnixSeconds(provider.now + DAY)),
+                STATEMENT.sign,
+                DOMAIN,
+                "too-early",
+            ),
         ]
     )
     envelope = seal(domain, message, sign)
@@ -102,7 +127,11 @@ def _commit_set(world: World, provider: Provider, random: Random) -> Attack:
         [
             (good, STRANGER.sign, "wrong-signer"),
             (replace(good, closed_at=UnixSeconds(now - 60)), STATEMENT.sign, "stale equivocation"),
-            (replace(good, closed_at=UnixSeconds(now + 60)), STATEMENT.sign, "too-early equivocation"),
+            (
+                replace(good, closed_at=UnixSeconds(now + 60)),
+                STATEMENT.sign,
+                "too-early equivocation",
+            ),
             (replace(good, ordered=()), STATEMENT.sign, "unknown"),
         ]
     )
@@ -118,14 +147,28 @@ def _early_set(world: World, provider: Provider, random: Random) -> Attack:
     if not early:
         return None
     message = CommitSet(SOME, Small(0), (), (), Round(1), SOME, Ppm(0), (), SOME, provider.now)
-    return _send(provider, frames.CommitSetSent(early[0], seal(DOMAIN, message, STATEMENT.sign))), "wrong-phase"
+    return _send(
+        provider, frames.CommitSetSent(early[0], seal(DOMAIN, message, STATEMENT.sign))
+    ), "wrong-phase"
 
 
 def _verdict(world: World, provider: Provider, random: Random) -> Attack:
     bound = _bound(provider, random)
     lease = bound[0] if bound else SOME
-    message = Verdict(SOME, Sequence(9), Label.QUORUM_2, Outcome.ACCEPTED, Small(1), (), (lease,), SOME, provider.now)
-    return _send(provider, frames.VerdictSent(lease, seal(DOMAIN, message, STRANGER.sign))), "wrong-signer unknown"
+    message = Verdict(
+        SOME,
+        Sequence(9),
+        Label.QUORUM_2,
+        Outcome.ACCEPTED,
+        Small(1),
+        (),
+        (lease,),
+        SOME,
+        provider.now,
+    )
+    return _send(
+        provider, frames.VerdictSent(lease, seal(DOMAIN, message, STRANGER.sign))
+    ), "wrong-signer unknown"
 
 
 def _statement(world: World, provider: Provider, random: Random) -> Attack:
@@ -135,11 +178,19 @@ def _statement(world: World, provider: Provider, random: Random) -> Attack:
     last = known.message
     message, sign, codes = random.choice(
         [
-            (replace(last, final=Amount(last.final - 1), seq=Sequence(last.seq + 1)), STATEMENT.sign, "bad-amount"),
+            (
+                replace(last, final=Amount(last.final - 1), seq=Sequence(last.seq + 1)),
+                STATEMENT.sign,
+                "bad-amount",
+            ),
             (replace(last, final=Amount(last.final + 1)), STATEMENT.sign, "equivocation"),
             (replace(last, seq=Sequence(last.seq - 1)), STATEMENT.sign, "stale"),
             (replace(last, seq=Sequence(last.seq + 1)), STRANGER.sign, "wrong-signer"),
-            (replace(last, provider=STRANGER.address, seq=Sequence(last.seq + 1)), STATEMENT.sign, "not-yours"),
+            (
+                replace(last, provider=STRANGER.address, seq=Sequence(last.seq + 1)),
+                STATEMENT.sign,
+                "not-yours",
+            ),
         ]
     )
     envelope: Envelope[Statement] = seal(DOMAIN, message, sign)
@@ -159,10 +210,22 @@ def _stop(world: World, provider: Provider, random: Random) -> Attack:
     stop = seal(DOMAIN, Stop(SOME, provider.now), STRANGER.sign)
     if not live:
         return _send(provider, frames.StopSent(ZERO_HASH, stop)), "unknown"
-    return lambda: provider.submit(events.StopReceived(live[0].hash, stop, STRANGER.address)), "not-yours"
+    return lambda: provider.submit(
+        events.StopReceived(live[0].hash, stop, STRANGER.address)
+    ), "not-yours"
 
 
 ATTACKS: tuple[Callable[[World, Provider, Random], Attack], ...] = (
-    _garbage, _not_for_providers, _assignment, _assignment, _commit_set, _commit_set, _commit_set, _early_set, _verdict, _statement,
-    _receipt, _stop,
-)  # fmt: skip
+    _garbage,
+    _not_for_providers,
+    _assignment,
+    _assignment,
+    _commit_set,
+    _commit_set,
+    _commit_set,
+    _early_set,
+    _verdict,
+    _statement,
+    _receipt,
+    _stop,
+)

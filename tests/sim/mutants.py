@@ -49,7 +49,10 @@ class Mutant:
     def plans(self) -> Iterator[Plan]:
         """Those that may show it: the one that did, then in order of seeds."""
         found, known = 0, remembered().get(self.name)
-        for seed in [*([known] if known else []), *(seed for seed in range(1, 100 * SEEDS_MAX) if seed != known)]:
+        for seed in [
+            *([known] if known else []),
+            *(seed for seed in range(1, 100 * SEEDS_MAX) if seed != known),
+        ]:
             plan = self.where(draw(seed))
             if plan is not None:
                 yield plan
@@ -98,15 +101,24 @@ class Tried:
         lines = [f"{'mutant':44} {'breaks':8} {'seed':>5} {'seeds':>5} {'s':>6}  noticed as"]
         for row in self.rows:
             seed = "-" if row.seed is None else str(row.seed)
-            lines.append(f"{row.name:44} {row.invariant:8} {seed:>5} {row.tries:>5} {row.seconds:6.1f}  {row.violation[:90]}")
-        return "\n".join([*lines, f"mutants killed {self.killed} of {self.count} in {self.seconds:.1f} s"])
+            lines.append(
+                f"{row.name:44} {row.invariant:8} {seed:>5} {row.tries:>5} {row.seconds:6.1f}  {row.violation[:90]}"
+            )
+        return "\n".join(
+            [*lines, f"mutants killed {self.killed} of {self.count} in {self.seconds:.1f} s"]
+        )
 
 
 def everyone() -> tuple[Mutant, ...]:
     """All mutants there are."""
     from sim import mutants_coordinator, mutants_money, mutants_protocol, mutants_provider
 
-    return (*mutants_protocol.MUTANTS, *mutants_coordinator.MUTANTS, *mutants_money.MUTANTS, *mutants_provider.MUTANTS)
+    return (
+        *mutants_protocol.MUTANTS,
+        *mutants_coordinator.MUTANTS,
+        *mutants_money.MUTANTS,
+        *mutants_provider.MUTANTS,
+    )
 
 
 def named(name: str) -> Mutant:
@@ -149,7 +161,9 @@ def attempt(name: str) -> Row:
         with applied(name):
             violation = play_plan(plan)[2]
         if violation is not None:
-            return Row(name, mutant.invariant, plan.seed, tries, time.process_time() - started, violation)
+            return Row(
+                name, mutant.invariant, plan.seed, tries, time.process_time() - started, violation
+            )
     return Row(name, mutant.invariant, None, tries, time.process_time() - started, "nobody noticed")
 
 
@@ -160,7 +174,9 @@ def table(pool: "multiprocessing.pool.Pool | None") -> Tried:
 
 def _tried(names: list[str], pool: "multiprocessing.pool.Pool | None") -> Tried:
     started = time.monotonic()
-    found: Iterable[Row] = map(attempt, names) if pool is None else pool.imap(attempt, names, chunksize=1)
+    found: Iterable[Row] = (
+        map(attempt, names) if pool is None else pool.imap(attempt, names, chunksize=1)
+    )
     rows = tuple(found)
     return Tried(rows, time.monotonic() - started)
 
@@ -169,7 +185,10 @@ def main() -> int:
     """The command."""
     from sim.run import workers
 
-    parser = argparse.ArgumentParser(prog="sim.mutants", description="Breaks the simulator's rules one by one; each must be noticed.")
+    parser = argparse.ArgumentParser(
+        prog="sim.mutants",
+        description="Breaks the simulator's rules one by one; each must be noticed.",
+    )
     parser.add_argument("--only", help="one of them")
     parser.add_argument("--learn", action="store_true", help="remember the seeds that showed them")
     parser.add_argument("--workers", type=int, default=2, help="processes")
@@ -196,6 +215,8 @@ def changed(**parts: object) -> Callable[[Plan], Plan | None]:
 
 
 if __name__ == "__main__":
-    from sim.mutants import main as entry  # the module under its own name, which the workers import too
+    from sim.mutants import (
+        main as entry,
+    )  # the module under its own name, which the workers import too
 
     sys.exit(entry())

@@ -19,13 +19,21 @@ from sim.mutants import Mutant, Patch, changed, only
 from sim.plan import CALM, Behaviour, ClockFault, JobPlan, Market, Plan, Release, Window
 
 INTRUDED = only(lambda plan: plan.has_intruder)
-LATE_CLOCK = changed(clocks=(ClockFault("coordinator", -4.0, 0.0, 0.0, 0.0),))  # late, and its Assignments still come in time
+LATE_CLOCK = changed(
+    clocks=(ClockFault("coordinator", -4.0, 0.0, 0.0, 0.0),)
+)  # late, and its Assignments still come in time
 NODES = ("coordinator", "client-0", "client-1", *(f"provider-{number}" for number in range(8)))
-ALL_LATE = changed(clocks=tuple(ClockFault(node, -60.0, 0.0, 0.0, 0.0) for node in NODES))  # only the beacon is in time
+ALL_LATE = changed(
+    clocks=tuple(ClockFault(node, -60.0, 0.0, 0.0, 0.0) for node in NODES)
+)  # only the beacon is in time
 RELEASING = only(lambda plan: any(release.share == 1 for release in plan.releases))
 ROTATING = only(lambda plan: len(plan.rotations) > 1 and plan.has_intruder)
 LARGE = only(lambda plan: plan.market is Market.LARGE)
-CASES = only(lambda plan: Behaviour.LIAR in plan.behaviours and len(plan.jobs) >= 8 and plan.market is Market.SMALL)
+CASES = only(
+    lambda plan: (
+        Behaviour.LIAR in plan.behaviours and len(plan.jobs) >= 8 and plan.market is Market.SMALL
+    )
+)
 
 
 def _anybody_may_sign(patch: Patch) -> None:
@@ -47,7 +55,11 @@ def _orders_on_an_old_block(patch: Patch) -> None:
 def _without_a_chain(plan: Plan) -> Plan | None:
     """For longer than the deployment allows, which is five seconds here."""
     limits = replace(plan.limits, ack_age_max=Seconds(5))
-    return replace(plan, limits=limits, chain_outage=Window(4.0, 60.0), has_intruder=False) if plan.market is Market.SMALL else None
+    return (
+        replace(plan, limits=limits, chain_outage=Window(4.0, 60.0), has_intruder=False)
+        if plan.market is Market.SMALL
+        else None
+    )
 
 
 def _declined_draws_do_not_count(patch: Patch) -> None:
@@ -58,9 +70,21 @@ def _one_declines(plan: Plan) -> Plan | None:
     """The dearest of three, so that it is drawn and not matched."""
     if plan.market is not Market.SMALL:
         return None
-    jobs = tuple(JobPlan(number % 2, number // 2 + 1, 1.0 + 2 * number, None) for number in range(20))
+    jobs = tuple(
+        JobPlan(number % 2, number // 2 + 1, 1.0 + 2 * number, None) for number in range(20)
+    )
     behaviours = (Behaviour.HONEST, Behaviour.HONEST, Behaviour.DENIER)
-    calm = replace(plan, behaviours=behaviours, jobs=jobs, weather=CALM, cuts=(), clocks=(), outage=None, rotations=(), releases=())
+    calm = replace(
+        plan,
+        behaviours=behaviours,
+        jobs=jobs,
+        weather=CALM,
+        cuts=(),
+        clocks=(),
+        outage=None,
+        rotations=(),
+        releases=(),
+    )
     return replace(calm, crash_chance=0.0, leaver=None, is_poor=False, chain_outage=None)
 
 
@@ -74,16 +98,23 @@ def _too_few_owners_are_enough(patch: Patch) -> None:
 
 
 def _known_rounds_draw(patch: Patch) -> None:
-    patch.setattr(draw_module, "first_usable_round", lambda context, named: draw_module.newest_round(context))
+    patch.setattr(
+        draw_module, "first_usable_round", lambda context, named: draw_module.newest_round(context)
+    )
 
 
 def _any_named_round_draws(patch: Patch) -> None:
-    patch.setattr(draw_module, "first_usable_round", lambda context, named: max(Round(1), Round(named - 4)))
+    patch.setattr(
+        draw_module, "first_usable_round", lambda context, named: max(Round(1), Round(named - 4))
+    )
 
 
 def _only_the_clock_tells_rounds(patch: Patch) -> None:
     def by_clock(context):  # type: ignore[no-untyped-def]
-        return Round(max(0, context.at - context.rules.beacon_genesis) // context.rules.limits.beacon_period + 1)
+        return Round(
+            max(0, context.at - context.rules.beacon_genesis) // context.rules.limits.beacon_period
+            + 1
+        )
 
     patch.setattr(draw_module, "newest_round", by_clock)
 
@@ -114,7 +145,11 @@ def _releases_are_not_heard(patch: Patch) -> None:
 
 def _releases_take_what_is_owed(patch: Patch) -> None:
     allocate = chain_events._allocate
-    patch.setattr(chain_events, "_allocate", lambda context, note: allocate(context, replace(note, escrowed=note.allocation)))
+    patch.setattr(
+        chain_events,
+        "_allocate",
+        lambda context, note: allocate(context, replace(note, escrowed=note.allocation)),
+    )
 
 
 def _vouchers_reach_what_leaves(patch: Patch) -> None:
@@ -126,7 +161,11 @@ def _epochs_show_what_nobody_paid(patch: Patch) -> None:
 
 
 def _late_hand_in(plan: Plan) -> Plan | None:
-    return plan if any(release.hands_in is not None and release.hands_in < 30 for release in plan.releases) else None
+    return (
+        plan
+        if any(release.hands_in is not None and release.hands_in < 30 for release in plan.releases)
+        else None
+    )
 
 
 def _overtaken(plan: Plan) -> Plan | None:
@@ -135,7 +174,16 @@ def _overtaken(plan: Plan) -> Plan | None:
         return None
     jobs = tuple(replace(job, at=job.at / 3, stop_after=None) for job in plan.jobs)
     release, outage = Release(0, 12.0, 1.0, hands_in=33.0), Window(38.0, 45.0)
-    return replace(plan, jobs=jobs, releases=(release,), chain_outage=outage, weather=CALM, cuts=(), clocks=(), crash_chance=0.0)
+    return replace(
+        plan,
+        jobs=jobs,
+        releases=(release,),
+        chain_outage=outage,
+        weather=CALM,
+        cuts=(),
+        clocks=(),
+        crash_chance=0.0,
+    )
 
 
 def _later_batches_use_known_rounds(patch: Patch) -> None:
@@ -144,7 +192,9 @@ def _later_batches_use_known_rounds(patch: Patch) -> None:
     def early(context, job, count):  # type: ignore[no-untyped-def]
         escalate(context, job, count)
         now = context.state.jobs[job.id]
-        context.put(now, phase=replace(now.phase, round=Round(draw_module.newest_round(context) - 1)))
+        context.put(
+            now, phase=replace(now.phase, round=Round(draw_module.newest_round(context) - 1))
+        )
 
     patch.setattr(verdicts, "_escalate", early)
 
@@ -155,7 +205,9 @@ def _disputes_go_on_at_once(patch: Patch) -> None:
     def soon(context, job, count):  # type: ignore[no-untyped-def]
         escalate(context, job, count)
         now = context.state.jobs[job.id]
-        context.put(now, phase=replace(now.phase, round=Round(draw_module.newest_round(context) + 2)))
+        context.put(
+            now, phase=replace(now.phase, round=Round(draw_module.newest_round(context) + 2))
+        )
 
     patch.setattr(verdicts, "_escalate", soon)
 
@@ -164,7 +216,13 @@ def _empty_draws_are_drawn_anew(patch: Patch) -> None:
     draw = draw_module._draw
 
     def anew(context, job, phase, beacon, rate):  # type: ignore[no-untyped-def]
-        draw(context, context.put(job, beacons=(*job.beacons[:-1], beacon)) if phase.is_again else job, phase, beacon, rate)
+        draw(
+            context,
+            context.put(job, beacons=(*job.beacons[:-1], beacon)) if phase.is_again else job,
+            phase,
+            beacon,
+            rate,
+        )
 
     patch.setattr(draw_module, "_draw", anew)
 
@@ -174,12 +232,18 @@ def _sets_are_dated_by_the_clock(patch: Patch) -> None:
 
 
 def _held_jobs_are_looked_at_when_it_suits(patch: Patch) -> None:
-    patch.setattr(held_pay, "_closed_at", lambda job: job.batches[-1].commit_set.message.closed_at + 2)
+    patch.setattr(
+        held_pay, "_closed_at", lambda job: job.batches[-1].commit_set.message.closed_at + 2
+    )
 
 
 def _blinds_are_zero(patch: Patch) -> None:
     derive = StepContext.derive
-    patch.setattr(StepContext, "derive", lambda context, label: ZERO_HASH if label == "blind" else derive(context, label))
+    patch.setattr(
+        StepContext,
+        "derive",
+        lambda context, label: ZERO_HASH if label == "blind" else derive(context, label),
+    )
 
 
 def _auditors_have_more_time(patch: Patch) -> None:
@@ -187,7 +251,9 @@ def _auditors_have_more_time(patch: Patch) -> None:
 
     def longer(context, job, place):  # type: ignore[no-untyped-def]
         rules = context.rules
-        context.rules = replace(rules, limits=replace(rules.limits, accept_within=rules.limits.accept_within + 3))
+        context.rules = replace(
+            rules, limits=replace(rules.limits, accept_within=rules.limits.accept_within + 3)
+        )
         try:
             return assign_place(context, job, place)
         finally:
@@ -219,7 +285,11 @@ def _batches_close_early(patch: Patch) -> None:
 
 def _stopped_jobs_are_compared(patch: Patch) -> None:
     after = assignment._after_commit
-    patch.setattr(assignment, "_after_commit", lambda context, job, lease: after(context, replace(job, stop=None), lease))
+    patch.setattr(
+        assignment,
+        "_after_commit",
+        lambda context, job, lease: after(context, replace(job, stop=None), lease),
+    )
 
 
 def _jobs_wait_for_ever(patch: Patch) -> None:
@@ -243,7 +313,9 @@ def _the_accused_go_on(patch: Patch) -> None:
 
     def without_freeze(context, accused):  # type: ignore[no-untyped-def]
         open_case(context, accused)
-        context.state.providers[accused] = replace(context.state.providers[accused], is_frozen=False)
+        context.state.providers[accused] = replace(
+            context.state.providers[accused], is_frozen=False
+        )
 
     patch.setattr(faults, "open_case_if_due", without_freeze)
     patch.setattr(chain_events, "_freeze", lambda context, owner, is_frozen: None)
@@ -266,7 +338,9 @@ def _lapses_are_faults(patch: Patch) -> None:
 
     def struck(context, job, lease, retry_at):  # type: ignore[no-untyped-def]
         known = context.state.faults.get(lease.provider) or ()
-        fault = Fault(lease.hash, job.id, job.submission.order.message.client, context.at, is_case_used=True)
+        fault = Fault(
+            lease.hash, job.id, job.submission.order.message.client, context.at, is_case_used=True
+        )
         context.state.faults[lease.provider] = (*known, fault)
         reopen(context, job, lease, retry_at)
 
@@ -283,7 +357,10 @@ def _outputs_before_the_verdict(patch: Patch) -> None:
         if view.output is None and shown:
             one = shown[0]
             output = SealedOutput(
-                one.commit.message.encrypted_output, one.reveal.salt, one.reveal.output_digest, one.reveal.exit_status
+                one.commit.message.encrypted_output,
+                one.reveal.salt,
+                one.reveal.output_digest,
+                one.reveal.exit_status,
             )
             return replace(view, output=output)
         return view
@@ -300,7 +377,10 @@ def _late_witnesses(patch: Patch) -> None:
         except Refused as refused:
             if refused.code.value != "too-late":
                 raise
-            context.put(assignment._job_of_commit(context, event.witness.message.commit_hash), witness=event.witness)
+            context.put(
+                assignment._job_of_commit(context, event.witness.message.commit_hash),
+                witness=event.witness,
+            )
 
     patch.setattr(assignment, "on_witness", taken)
 
@@ -310,7 +390,12 @@ def _anybody_may_stop(patch: Patch) -> None:
 
     def stopped(context, event):  # type: ignore[no-untyped-def]
         job = context.state.jobs.get(event.stop.message.job_id)
-        on_stop(context, event if job is None else replace(event, key=job.submission.session.message.session_key))
+        on_stop(
+            context,
+            event
+            if job is None
+            else replace(event, key=job.submission.session.message.session_key),
+        )
 
     patch.setattr(assignment, "on_stop", stopped)
 
@@ -337,23 +422,36 @@ MUTANTS = (
     Mutant("orders without money are taken", "I4", _orders_without_money, INTRUDED),
     Mutant("orders are taken on an old block", "I9", _orders_on_an_old_block, _without_a_chain),
     Mutant("declined draws do not count", "I9", _declined_draws_do_not_count, _one_declines),
-    Mutant("two owners are enough for a quorum", "I3", _too_few_owners_are_enough, _tiny_and_intruded),
+    Mutant(
+        "two owners are enough for a quorum", "I3", _too_few_owners_are_enough, _tiny_and_intruded
+    ),
     Mutant("the Ack hides another secret", "I9", _acks_hide_another_secret),
     Mutant("auditors are drawn by a known round", "I9", _known_rounds_draw),
     Mutant("the primary may name a known round", "I9", _any_named_round_draws),
-    Mutant("a late clock draws by rounds it has seen", "I9", _only_the_clock_tells_rounds, ALL_LATE),
+    Mutant(
+        "a late clock draws by rounds it has seen", "I9", _only_the_clock_tells_rounds, ALL_LATE
+    ),
     Mutant("a key rotated away answers for nothing", "I3", _rotated_keys_are_forgotten, ROTATING),
     Mutant("a key rotated away is good for ever", "I5", _rotated_keys_stay, ROTATING),
     Mutant("receipts show the key of today", "I5", _receipts_show_todays_key, ROTATING),
     Mutant("announced releases may be ordered for", "I4", _releases_are_not_heard, RELEASING),
     Mutant("who announces a release need not pay", "I7", _releases_take_what_is_owed, RELEASING),
-    Mutant("vouchers reach what is about to leave", "I1", _vouchers_reach_what_leaves, _late_hand_in),
+    Mutant(
+        "vouchers reach what is about to leave", "I1", _vouchers_reach_what_leaves, _late_hand_in
+    ),
     Mutant("epochs show what nobody paid for", "I1", _epochs_show_what_nobody_paid, _overtaken),
     Mutant("a later batch is drawn by a known round", "I9", _later_batches_use_known_rounds),
     Mutant("a coordinator chooses when a dispute goes on", "I9", _disputes_go_on_at_once),
-    Mutant("an empty draw is drawn anew", "I9", _empty_draws_are_drawn_anew, only(lambda plan: plan.market is Market.SMALL)),
+    Mutant(
+        "an empty draw is drawn anew",
+        "I9",
+        _empty_draws_are_drawn_anew,
+        only(lambda plan: plan.market is Market.SMALL),
+    ),
     Mutant("a late clock dates what it closes", "I9", _sets_are_dated_by_the_clock, LATE_CLOCK),
-    Mutant("held jobs are looked at when it suits", "I9", _held_jobs_are_looked_at_when_it_suits, LARGE),
+    Mutant(
+        "held jobs are looked at when it suits", "I9", _held_jobs_are_looked_at_when_it_suits, LARGE
+    ),
     Mutant("blinds can be guessed", "I9", _blinds_are_zero),
     Mutant("auditors can tell their role", "I9", _auditors_have_more_time),
     Mutant("chance that the journal does not have", "I10", _chance_is_not_in_the_journal),
@@ -361,13 +459,30 @@ MUTANTS = (
     Mutant("a batch closes before all have committed", "I8", _batches_close_early),
     Mutant("what a client stopped is compared", "I4", _stopped_jobs_are_compared),
     Mutant("a job may wait for ever", "I7", _jobs_wait_for_ever),
-    Mutant("a lapsed place stays empty", "I7", _lapsed_places_stay_empty, only(lambda plan: Behaviour.SLEEPER in plan.behaviours)),
-    Mutant("a case told again is a new one", "I5", _cases_told_again_are_new, _with_reorganisations),
+    Mutant(
+        "a lapsed place stays empty",
+        "I7",
+        _lapsed_places_stay_empty,
+        only(lambda plan: Behaviour.SLEEPER in plan.behaviours),
+    ),
+    Mutant(
+        "a case told again is a new one", "I5", _cases_told_again_are_new, _with_reorganisations
+    ),
     Mutant("the accused are not frozen", "I5", _the_accused_go_on, CASES),
     Mutant("a case names one execution twice", "I5", _one_fault_is_named_twice, CASES),
     Mutant("one fault makes a case", "I5", _one_fault_makes_a_case, CASES),
-    Mutant("a time-out is a fault", "I5", _killed_runs_are_faults, only(lambda plan: Behaviour.LIAR in plan.behaviours)),
-    Mutant("a lapse is a fault", "I5", _lapses_are_faults, only(lambda plan: Behaviour.SLEEPER in plan.behaviours)),
+    Mutant(
+        "a time-out is a fault",
+        "I5",
+        _killed_runs_are_faults,
+        only(lambda plan: Behaviour.LIAR in plan.behaviours),
+    ),
+    Mutant(
+        "a lapse is a fault",
+        "I5",
+        _lapses_are_faults,
+        only(lambda plan: Behaviour.SLEEPER in plan.behaviours),
+    ),
     Mutant("the output is shown before the verdict", "I8", _outputs_before_the_verdict),
     Mutant("a witness after its round counts", "I9", _late_witnesses, INTRUDED),
     Mutant("anybody may stop a job", "I4", _anybody_may_stop, INTRUDED),

@@ -57,7 +57,11 @@ def _silence_is_paid(patch: Patch) -> None:
 
 def _two_results_are_the_clients_doing(patch: Patch) -> None:
     unresolved = verdicts._unresolved
-    patch.setattr(verdicts, "_unresolved", lambda context, job, members, is_clients_doing: unresolved(context, job, members, True))
+    patch.setattr(
+        verdicts,
+        "_unresolved",
+        lambda context, job, members, is_clients_doing: unresolved(context, job, members, True),
+    )
 
 
 def _charges_beyond_the_reservation(patch: Patch) -> None:
@@ -73,7 +77,11 @@ def _poor(plan: Plan) -> Plan | None:
 def _pay_beyond_the_budget(patch: Patch) -> None:
     patch.setattr("sim.workload.KINDS", ("random", "random", "times-out"))
     split = settlement.split
-    patch.setattr(settlement, "split", lambda order, *more: split(replace(order, budget=Amount(2 * order.budget)), *more))
+    patch.setattr(
+        settlement,
+        "split",
+        lambda order, *more: split(replace(order, budget=Amount(2 * order.budget)), *more),
+    )
 
 
 def _auditors_ask_what_they_like(patch: Patch) -> None:
@@ -114,7 +122,9 @@ def _refunds_are_not_given(patch: Patch) -> None:
         gone(context, job, verdict)
         after = context.state.clients[before.account]
         taken = after.refund + after.refund_held - before.refund - before.refund_held
-        context.state.clients[before.account] = replace(after, refund=before.refund, refund_held=before.refund_held)
+        context.state.clients[before.account] = replace(
+            after, refund=before.refund, refund_held=before.refund_held
+        )
         context.books(fund=Amount(context.state.own.fund + taken))
 
     patch.setattr(held_pay, "gone", kept)
@@ -134,7 +144,9 @@ def _liars_keep_held_pay(patch: Patch) -> None:
 
 def _final_before_covered(patch: Patch) -> None:
     release = ledger.release
-    patch.setattr(ledger, "release", lambda context, job: release(context, replace(job, is_covered=True)))
+    patch.setattr(
+        ledger, "release", lambda context, job: release(context, replace(job, is_covered=True))
+    )
     settle = ledger.settle
 
     def settled(context, job, paid):  # type: ignore[no-untyped-def]
@@ -156,8 +168,16 @@ def _without(code: Code):  # type: ignore[no-untyped-def]
                     raise
                 message = event.voucher.message
                 client = context.state.clients[message.client]
-                signed = next((item for item in client.sessions if item.message.session_key == event.key), None)
-                changed = replace(client, vouched=message.cumulative, voucher=event.voucher, voucher_session=signed)
+                signed = next(
+                    (item for item in client.sessions if item.message.session_key == event.key),
+                    None,
+                )
+                changed = replace(
+                    client,
+                    vouched=message.cumulative,
+                    voucher=event.voucher,
+                    voucher_session=signed,
+                )
                 context.state.clients[client.account] = changed
 
         patch.setattr(ledger, "on_voucher", taken)
@@ -173,7 +193,9 @@ def _epochs_show_more(patch: Patch) -> None:
     leaves_of = epochs.leaves_of
 
     def more(context):  # type: ignore[no-untyped-def]
-        return tuple(replace(leaf, final=Amount(leaf.final + leaf.held)) for leaf in leaves_of(context))
+        return tuple(
+            replace(leaf, final=Amount(leaf.final + leaf.held)) for leaf in leaves_of(context)
+        )
 
     patch.setattr(epochs, "leaves_of", more)
 
@@ -206,8 +228,24 @@ def _boasting(plan: Plan) -> Plan | None:
     """Nobody is slow, so that the long limits keep nobody waiting."""
     if plan.market is not Market.SMALL:
         return None
-    calm = replace(plan, weather=CALM, cuts=(), clocks=(), outage=None, rotations=(), releases=(), leaver=None, chain_outage=None)
-    return replace(calm, has_boasters=True, behaviours=(Behaviour.HONEST,) * len(plan.behaviours), crash_chance=0.0, has_intruder=False)
+    calm = replace(
+        plan,
+        weather=CALM,
+        cuts=(),
+        clocks=(),
+        outage=None,
+        rotations=(),
+        releases=(),
+        leaver=None,
+        chain_outage=None,
+    )
+    return replace(
+        calm,
+        has_boasters=True,
+        behaviours=(Behaviour.HONEST,) * len(plan.behaviours),
+        crash_chance=0.0,
+        has_intruder=False,
+    )
 
 
 MUTANTS = (

@@ -13,7 +13,11 @@ from sim.mutants import Mutant, Patch, only
 from sim.plan import Behaviour, Market
 
 LATE = only(lambda plan: Behaviour.LATE in plan.behaviours or plan.weather.longest > 100)
-MUTE_BESIDE_A_LIAR = only(lambda plan: {Behaviour.MUTE, Behaviour.LIAR} <= set(plan.behaviours) and plan.market is Market.SMALL)
+MUTE_BESIDE_A_LIAR = only(
+    lambda plan: (
+        {Behaviour.MUTE, Behaviour.LIAR} <= set(plan.behaviours) and plan.market is Market.SMALL
+    )
+)
 COPYING = only(lambda plan: Behaviour.COPIER in plan.behaviours)
 
 
@@ -40,7 +44,12 @@ def _late_accepts(patch: Patch) -> None:
 
 
 def _late_commits(patch: Patch) -> None:
-    _without_code(patch, "_commit", Code.TOO_LATE, lambda function, held, commit, at: function(held, commit, held.phase.commit_by))
+    _without_code(
+        patch,
+        "_commit",
+        Code.TOO_LATE,
+        lambda function, held, commit, at: function(held, commit, held.phase.commit_by),
+    )
     patch.setattr(lease, "_tick", _lapses_later(lease._tick))  # type: ignore[no-untyped-call]
 
 
@@ -54,9 +63,20 @@ def _lapses_later(tick):  # type: ignore[no-untyped-def]
 
 
 def _late_reveals(patch: Patch) -> None:
-    _without_code(patch, "_reveal", Code.TOO_LATE, lambda function, held, reveal, at: function(held, reveal, held.phase.reveal_by))
+    _without_code(
+        patch,
+        "_reveal",
+        Code.TOO_LATE,
+        lambda function, held, reveal, at: function(held, reveal, held.phase.reveal_by),
+    )
     tick = lease._tick
-    patch.setattr(lease, "_tick", lambda held, at: tick(held, UnixSeconds(at - 30) if isinstance(held.phase, lease.Closed) else at))
+    patch.setattr(
+        lease,
+        "_tick",
+        lambda held, at: tick(
+            held, UnixSeconds(at - 30) if isinstance(held.phase, lease.Closed) else at
+        ),
+    )
 
 
 def _any_class(patch: Patch) -> None:
@@ -88,7 +108,9 @@ def _copied_commitments_open(patch: Patch) -> None:
 
 
 def _reveals_of_anybody(patch: Patch) -> None:
-    _without_code(patch, "_reveal", Code.WRONG_SIGNER, lambda function, held, reveal, at: (held, ()))
+    _without_code(
+        patch, "_reveal", Code.WRONG_SIGNER, lambda function, held, reveal, at: (held, ())
+    )
 
 
 def _reveals_before_the_set(patch: Patch) -> None:
@@ -98,7 +120,13 @@ def _reveals_before_the_set(patch: Patch) -> None:
 
 def _one_is_a_quorum(patch: Patch) -> None:
     suffices = verdict._suffices
-    patch.setattr(verdict, "_suffices", lambda rule, tier, executions, groups, best: suffices(Label.NONE, tier, executions, groups, best))
+    patch.setattr(
+        verdict,
+        "_suffices",
+        lambda rule, tier, executions, groups, best: suffices(
+            Label.NONE, tier, executions, groups, best
+        ),
+    )
 
 
 def _three_are_a_quorum(patch: Patch) -> None:
@@ -162,7 +190,11 @@ def _silence_alone_is_a_fault(patch: Patch) -> None:
 
 
 def _faults_leave_no_strike(patch: Patch) -> None:
-    patch.setattr(trust, "after_audit", lambda known, passed, now: replace(known, passed=known.passed + 1) if passed else known)
+    patch.setattr(
+        trust,
+        "after_audit",
+        lambda known, passed, now: replace(known, passed=known.passed + 1) if passed else known,
+    )
 
 
 def _kills_are_believed(patch: Patch) -> None:
@@ -178,25 +210,69 @@ def _passes_count_twice(patch: Patch) -> None:
     after = trust.after_audit
 
     def twice(known, passed, now):  # type: ignore[no-untyped-def]
-        return after(after(known, passed, now), passed, now) if passed else after(known, passed, now)
+        return (
+            after(after(known, passed, now), passed, now) if passed else after(known, passed, now)
+        )
 
     patch.setattr(trust, "after_audit", twice)
 
 
 MUTANTS = (
-    Mutant("an Accept after acceptBy is taken", "I7", _late_accepts, only(lambda plan: plan.weather.longest > 100)),
+    Mutant(
+        "an Accept after acceptBy is taken",
+        "I7",
+        _late_accepts,
+        only(lambda plan: plan.weather.longest > 100),
+    ),
     Mutant("a Commit after commitBy is taken", "I7", _late_commits, LATE),
     Mutant("a reveal after revealBy is taken", "I7", _late_reveals, LATE),
-    Mutant("a Commit of another class is taken", "I3", _any_class, only(lambda plan: plan.has_intruder)),
-    Mutant("silence is never noticed", "I7", _silence_is_never_noticed, only(lambda plan: Behaviour.SLEEPER in plan.behaviours)),
-    Mutant("a second Commit replaces the first", "I8", _two_commits, only(lambda plan: Behaviour.EQUIVOCATOR in plan.behaviours)),
+    Mutant(
+        "a Commit of another class is taken", "I3", _any_class, only(lambda plan: plan.has_intruder)
+    ),
+    Mutant(
+        "silence is never noticed",
+        "I7",
+        _silence_is_never_noticed,
+        only(lambda plan: Behaviour.SLEEPER in plan.behaviours),
+    ),
+    Mutant(
+        "a second Commit replaces the first",
+        "I8",
+        _two_commits,
+        only(lambda plan: Behaviour.EQUIVOCATOR in plan.behaviours),
+    ),
     Mutant("a copied commitment opens", "I8", _copied_commitments_open, COPYING),
     Mutant("a reveal in another's name is a repeat", "I8", _reveals_of_anybody, COPYING),
-    Mutant("a reveal before its CommitSet is taken", "I8", _reveals_before_the_set, only(lambda plan: plan.has_intruder)),
-    Mutant("one result is a quorum", "I3", _one_is_a_quorum, only(lambda plan: plan.market is Market.SMALL)),
-    Mutant("a quorum needs one more", "I3", _three_are_a_quorum, only(lambda plan: plan.market is Market.SMALL)),
-    Mutant("the outvoted are not named", "I5", _nobody_is_faulted, only(lambda plan: Behaviour.LIAR in plan.behaviours)),
-    Mutant("the smaller group wins", "I3", _the_smallest_group_wins, only(lambda plan: Behaviour.LIAR in plan.behaviours)),
+    Mutant(
+        "a reveal before its CommitSet is taken",
+        "I8",
+        _reveals_before_the_set,
+        only(lambda plan: plan.has_intruder),
+    ),
+    Mutant(
+        "one result is a quorum",
+        "I3",
+        _one_is_a_quorum,
+        only(lambda plan: plan.market is Market.SMALL),
+    ),
+    Mutant(
+        "a quorum needs one more",
+        "I3",
+        _three_are_a_quorum,
+        only(lambda plan: plan.market is Market.SMALL),
+    ),
+    Mutant(
+        "the outvoted are not named",
+        "I5",
+        _nobody_is_faulted,
+        only(lambda plan: Behaviour.LIAR in plan.behaviours),
+    ),
+    Mutant(
+        "the smaller group wins",
+        "I3",
+        _the_smallest_group_wins,
+        only(lambda plan: Behaviour.LIAR in plan.behaviours),
+    ),
     Mutant("the beacon's audits are left out", "I9", _never_audited),
     Mutant("the audit rate is halved", "I10", _another_rate),
     Mutant("auditors are taken in order", "I9", _another_draw),
@@ -205,8 +281,20 @@ MUTANTS = (
     Mutant("tries need not be shown", "I9", _tries_need_not_be_shown),
     Mutant("auditors are not who their slots are", "I9", _parties_are_not_their_slots),
     Mutant("any round may draw a dispute", "I9", _any_round_draws_a_dispute),
-    Mutant("silence alone in a batch is a fault", "I5", _silence_alone_is_a_fault, MUTE_BESIDE_A_LIAR),
-    Mutant("faults leave no strike", "I10", _faults_leave_no_strike, only(lambda plan: Behaviour.LIAR in plan.behaviours)),
-    Mutant("a time-out needs no audit", "I4", _kills_are_believed, only(lambda plan: plan.market is Market.LARGE)),
+    Mutant(
+        "silence alone in a batch is a fault", "I5", _silence_alone_is_a_fault, MUTE_BESIDE_A_LIAR
+    ),
+    Mutant(
+        "faults leave no strike",
+        "I10",
+        _faults_leave_no_strike,
+        only(lambda plan: Behaviour.LIAR in plan.behaviours),
+    ),
+    Mutant(
+        "a time-out needs no audit",
+        "I4",
+        _kills_are_believed,
+        only(lambda plan: plan.market is Market.LARGE),
+    ),
     Mutant("a passed audit counts twice", "I10", _passes_count_twice),
 )

@@ -13,7 +13,11 @@ from sim.plan import Behaviour, Market
 
 INTRUDED = only(lambda plan: plan.has_intruder)
 CRASHING = only(lambda plan: plan.crash_chance > 0.005)
-CASES = only(lambda plan: Behaviour.LIAR in plan.behaviours and len(plan.jobs) >= 8 and plan.market is Market.SMALL)
+CASES = only(
+    lambda plan: (
+        Behaviour.LIAR in plan.behaviours and len(plan.jobs) >= 8 and plan.market is Market.SMALL
+    )
+)
 
 
 def _reveals_before_the_set(patch: Patch) -> None:
@@ -22,7 +26,10 @@ def _reveals_before_the_set(patch: Patch) -> None:
     def eager(found, phase):  # type: ignore[no-untyped-def]
         moved, due = enter(found, phase)
         if isinstance(phase, Committed):
-            due = (*due, effects.SendReveal(found.hash, found.coordinator, phase.reveal, found.commit_by))
+            due = (
+                *due,
+                effects.SendReveal(found.hash, found.coordinator, phase.reveal, found.commit_by),
+            )
         return moved, due
 
     patch.setattr(execution, "_enter", eager)
@@ -39,7 +46,9 @@ def _commit_sets_without(code: Code):  # type: ignore[no-untyped-def]
             except Refused as refused:
                 if refused.code is not code:
                     raise
-                return execution._enter(found, Revealed(found.phase.commit, found.phase.reveal, event.commit_set))
+                return execution._enter(
+                    found, Revealed(found.phase.commit, found.phase.reveal, event.commit_set)
+                )
 
         patch.setattr(execution, "_commit_set", taken)
 
@@ -52,7 +61,11 @@ def _signers_are_not_checked(patch: Patch) -> None:
 
 def _late_assignments(patch: Patch) -> None:
     assigned = ProviderCore._assigned
-    patch.setattr(ProviderCore, "_assigned", lambda core, event, at: assigned(core, event, min(at, event.assignment.message.accept_by)))
+    patch.setattr(
+        ProviderCore,
+        "_assigned",
+        lambda core, event, at: assigned(core, event, min(at, event.assignment.message.accept_by)),
+    )
 
 
 def _assignments_of_anybody(patch: Patch) -> None:
@@ -92,16 +105,26 @@ def _a_new_salt_for_each_commit(patch: Patch) -> None:
 
 
 def _runs_again_after_a_crash(patch: Patch) -> None:
-    patch.setattr("sim.provider.reconcile", lambda desired, duties, observed: Reconciled((), tuple(observed)))
+    patch.setattr(
+        "sim.provider.reconcile", lambda desired, duties, observed: Reconciled((), tuple(observed))
+    )
 
 
 def _commits_after_commit_by(patch: Patch) -> None:
     uploaded = execution._uploaded
-    patch.setattr(execution, "_uploaded", lambda found, at, terms: uploaded(replace(found, commit_by=UnixSeconds(2**40)), at, terms))
+    patch.setattr(
+        execution,
+        "_uploaded",
+        lambda found, at, terms: uploaded(replace(found, commit_by=UnixSeconds(2**40)), at, terms),
+    )
 
 
 def _work_below_its_price(patch: Patch) -> None:
-    patch.setattr(bidding, "CHECKS", tuple(check for check in bidding.CHECKS if check is not bidding._is_paid_enough))
+    patch.setattr(
+        bidding,
+        "CHECKS",
+        tuple(check for check in bidding.CHECKS if check is not bidding._is_paid_enough),
+    )
 
 
 def _ballots_open_while_others_vote(patch: Patch) -> None:
@@ -115,15 +138,32 @@ def _stops_are_ignored(patch: Patch) -> None:
 MUTANTS = (
     Mutant("a provider reveals before the CommitSet", "I8", _reveals_before_the_set),
     Mutant("a stale CommitSet opens a result", "I8", _commit_sets_without(Code.STALE), INTRUDED),
-    Mutant("a CommitSet from the future opens a result", "I8", _commit_sets_without(Code.TOO_EARLY), INTRUDED),
-    Mutant("a CommitSet without its Commit opens it", "I8", _commit_sets_without(Code.UNKNOWN), INTRUDED),
-    Mutant("a second CommitSet is believed", "I8", _commit_sets_without(Code.EQUIVOCATION), INTRUDED),
+    Mutant(
+        "a CommitSet from the future opens a result",
+        "I8",
+        _commit_sets_without(Code.TOO_EARLY),
+        INTRUDED,
+    ),
+    Mutant(
+        "a CommitSet without its Commit opens it",
+        "I8",
+        _commit_sets_without(Code.UNKNOWN),
+        INTRUDED,
+    ),
+    Mutant(
+        "a second CommitSet is believed", "I8", _commit_sets_without(Code.EQUIVOCATION), INTRUDED
+    ),
     Mutant("a provider believes any signer", "I5", _signers_are_not_checked, INTRUDED),
     Mutant("an Assignment after acceptBy is taken", "I7", _late_assignments, INTRUDED),
     Mutant("Assignments of strangers are run", "I5", _assignments_of_anybody, INTRUDED),
     Mutant("older Statements are believed", "I10", _statements_are_not_compared, INTRUDED),
     Mutant("Statements are dropped", "I3", _statements_are_dropped),
-    Mutant("a Commit sent again has a new salt", "I8", _a_new_salt_for_each_commit, only(lambda plan: plan.weather.drop > 0)),
+    Mutant(
+        "a Commit sent again has a new salt",
+        "I8",
+        _a_new_salt_for_each_commit,
+        only(lambda plan: plan.weather.drop > 0),
+    ),
     Mutant("a restart removes what runs", "I6", _runs_again_after_a_crash, CRASHING),
     Mutant("a jury's ballots bind to nothing", "I5", _ballots_open_while_others_vote, CASES),
 )

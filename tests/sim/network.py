@@ -31,13 +31,24 @@ class Network:
     _links: dict[tuple[str, str], Random] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.start_ms, self.weather, self.cuts = self.schedule.now_ms, self.plan.weather, self.plan.cuts
+        self.start_ms, self.weather, self.cuts = (
+            self.schedule.now_ms,
+            self.plan.weather,
+            self.plan.cuts,
+        )
 
     def heal(self) -> None:
         """From now on every message arrives, soon and once. What was delayed before still comes when it comes."""
         self.weather, self.cuts = CALM, ()
 
-    def request(self, source: str, target: str, act: Callable[[], object], answered: Callable[[Answer], None], seconds: float) -> None:
+    def request(
+        self,
+        source: str,
+        target: str,
+        act: Callable[[], object],
+        answered: Callable[[Answer], None],
+        seconds: float,
+    ) -> None:
         """`act` runs at the target when the request arrives, perhaps twice, perhaps long after `answered(None)`."""
         is_open, random = [True], self._link(source, target)
 
@@ -84,5 +95,8 @@ class Network:
             return True
         at = (self.schedule.now_ms - self.start_ms) / 1000
         return not any(
-            cut.start <= at < cut.start + cut.seconds and cut.source in (source, ANY) and cut.target in (target, ANY) for cut in self.cuts
+            cut.start <= at < cut.start + cut.seconds
+            and cut.source in (source, ANY)
+            and cut.target in (target, ANY)
+            for cut in self.cuts
         )

@@ -13,7 +13,9 @@ class OperatorKeys:
     """Both the owner's keystore and what the registry knows: in the simulator a rotation stands as soon as it is made."""
 
     number: int
-    _since: list[tuple[int, KeySigner]] = field(default_factory=list)  # from which second on; oldest first
+    _since: list[tuple[int, KeySigner]] = field(
+        default_factory=list
+    )  # from which second on; oldest first
 
     def __post_init__(self) -> None:
         self._since.append((0, key("operator", self.number)))
@@ -30,7 +32,9 @@ class OperatorKeys:
 
     def at(self, moment: int) -> KeySigner:
         """The key that answers for a moment; of two in the second of a rotation the older."""
-        return next((signer for since, signer in reversed(self._since) if since < moment), self._since[0][1])
+        return next(
+            (signer for since, signer in reversed(self._since) if since < moment), self._since[0][1]
+        )
 
     def rotate(self, now: int) -> None:
         """A new key from now on."""

@@ -35,13 +35,26 @@ class Phantoms:
     def follow(self, frame: frames.AssignmentSent) -> None:
         """Something real was assigned: perhaps it is assigned once more, to the same provider or to another."""
         random = self.daemon.random
-        if self.daemon.plan.phantom_chance == 0 or random.random() >= self.daemon.plan.phantom_chance:
+        if (
+            self.daemon.plan.phantom_chance == 0
+            or random.random() >= self.daemon.plan.phantom_chance
+        ):
             return
         owner = random.choice([frame.assignment.message.provider, *self.daemon.peers])
         until = UnixSeconds(self.daemon.now + self.daemon.plan.limits.accept_within)
-        forged = replace(frame.assignment.message, assignment_id=Hash32(random.randbytes(32)), provider=owner, accept_by=until)
+        forged = replace(
+            frame.assignment.message,
+            assignment_id=Hash32(random.randbytes(32)),
+            provider=owner,
+            accept_by=until,
+        )
         self.leases[digest(DOMAIN, forged)] = owner
-        self._send(owner, frames.AssignmentSent(seal(DOMAIN, forged, key("statement").sign), frame.spec, frame.sources))
+        self._send(
+            owner,
+            frames.AssignmentSent(
+                seal(DOMAIN, forged, key("statement").sign), frame.spec, frame.sources
+            ),
+        )
 
     def take(self, frame: frames.Frame) -> bool:
         """Whether a provider's frame is about one of these; then it was answered as if all were well."""
@@ -53,7 +66,9 @@ class Phantoms:
                 return decline.message.assignment_hash in self.leases
             case frames.CommitSent(commit):
                 if commit.message.assignment_hash in self.leases:
-                    self._take_commit(commit.message.assignment_hash, digest(DOMAIN, commit.message))
+                    self._take_commit(
+                        commit.message.assignment_hash, digest(DOMAIN, commit.message)
+                    )
                     return True
                 return False
             case frames.RevealSent(reveal):
@@ -70,10 +85,14 @@ class Phantoms:
         if self.daemon.random.random() < 0.5:
             some = Hash32(self.daemon.random.randbytes(32))
             entry = CommitEntry(lease, owner, commit_hash)  # type: ignore[arg-type]
-            closed = CommitSet(some, Small(0), (entry,), (some,), Round(1), some, Ppm(0), (), some, now)
+            closed = CommitSet(
+                some, Small(0), (entry,), (some,), Round(1), some, Ppm(0), (), some, now
+            )
             self._send(owner, frames.CommitSetSent(lease, seal(DOMAIN, closed, sign)))
 
     def _send(self, owner: bytes, frame: frames.Frame) -> None:
         name, handle = self.daemon.peers[owner]  # type: ignore[index]
         data = frames.encode(frame)
-        self.daemon.network.request("coordinator", name, lambda: handle(data), lambda answer: None, PATIENCE_SECONDS)
+        self.daemon.network.request(
+            "coordinator", name, lambda: handle(data), lambda answer: None, PATIENCE_SECONDS
+        )

@@ -137,7 +137,9 @@ class Plan:
     clocks: tuple[ClockFault, ...]
     outage: Window | None  # the beacon gives nothing
     crash_chance: float  # at each of the points where a process can die
-    phantom_chance: float  # that the coordinator's shell assigns a job once more, behind its core's back
+    phantom_chance: (
+        float  # that the coordinator's shell assigns a job once more, behind its core's back
+    )
     has_reorganisations: bool
     has_intruder: bool
     is_poor: bool  # clients with just enough money
@@ -154,7 +156,9 @@ class Plan:
 
     def ring(self) -> frozenset[int]:
         """Providers that collude."""
-        return frozenset(number for number, kind in enumerate(self.behaviours) if kind is Behaviour.COLLUDER)
+        return frozenset(
+            number for number, kind in enumerate(self.behaviours) if kind is Behaviour.COLLUDER
+        )
 
     def ahead(self) -> int:
         """By how many seconds any clock may have been ahead."""
@@ -169,11 +173,21 @@ def draw(seed: int) -> Plan:
     count = {Market.SMALL: random.randint(3, 6), Market.TINY: 2, Market.LARGE: 8}[market]
     kinds, jobs = _kinds(Random(f"kinds/{seed}"), market, count)
     faults = Random(f"faults/{seed}")
-    nodes = ["coordinator", *(f"provider-{number}" for number in range(count)), "client-0", "client-1"]
+    nodes = [
+        "coordinator",
+        *(f"provider-{number}" for number in range(count)),
+        "client-0",
+        "client-1",
+    ]
     # The full rule wants a mainnet's name and eight owners; with the devnet's times a whole hold fits into a run.
     limits = replace(DEVNET, name="mainnet") if market is Market.LARGE else DEVNET
     releases = _played_with(Random(f"played with/{seed}"), _releases(Random(f"releases/{seed}")))
-    storms = [CALM, Weather(0.05, 0.1, 0.1, 0.01), Weather(0.15, 0.2, 0.2, 0.04), Weather(0.05, 0.15, 0.2, 0.06, longest=120.0)]
+    storms = [
+        CALM,
+        Weather(0.05, 0.1, 0.1, 0.01),
+        Weather(0.15, 0.2, 0.2, 0.04),
+        Weather(0.05, 0.15, 0.2, 0.06, longest=120.0),
+    ]
     return Plan(
         seed=seed,
         market=market,
@@ -183,7 +197,9 @@ def draw(seed: int) -> Plan:
         weather=faults.choice(storms),
         cuts=_cuts(Random(f"cuts/{seed}"), nodes),
         clocks=_clocks(Random(f"clocks/{seed}"), nodes),
-        outage=Window(faults.uniform(5, 30), faults.uniform(4, 30)) if faults.random() < 0.2 else None,
+        outage=Window(faults.uniform(5, 30), faults.uniform(4, 30))
+        if faults.random() < 0.2
+        else None,
         crash_chance=faults.choice([0.0, 0.002, 0.01]),
         phantom_chance=0.3 if faults.random() < 0.15 else 0.0,
         has_reorganisations=faults.random() < 0.3,
@@ -199,13 +215,18 @@ def draw(seed: int) -> Plan:
 def _kinds(random: Random, market: Market, count: int) -> tuple[list[Behaviour], int]:
     """(who is not honest, number of jobs)."""
     bad = random.randint(0, max(1, (count - 1) // 2))
-    lone: list[Behaviour] = [kind for kind in Behaviour if kind not in (Behaviour.HONEST, Behaviour.COLLUDER)]
+    lone: list[Behaviour] = [
+        kind for kind in Behaviour if kind not in (Behaviour.HONEST, Behaviour.COLLUDER)
+    ]
     kinds, jobs = [random.choice(lone) for _ in range(bad)], random.randint(4, 9)
     chance = random.random()
     if chance < 0.3 and market is Market.SMALL and count > 3:
         kinds[:1], jobs = [Behaviour.LIAR], random.randint(8, 12)  # enough lies for a case
     elif chance < 0.6 and market is Market.LARGE:
-        kinds[:1], jobs = [Behaviour.LIAR], random.randint(8, 12)  # enough unaudited lies that one is found out while others are held
+        kinds[:1], jobs = (
+            [Behaviour.LIAR],
+            random.randint(8, 12),
+        )  # enough unaudited lies that one is found out while others are held
     elif chance > 0.85 and market is not Market.TINY:
         kinds[:2] = [Behaviour.COLLUDER] * 2
         if count > 5 and random.random() < 0.4:
@@ -233,7 +254,14 @@ def _cuts(random: Random, nodes: list[str]) -> tuple[Cut, ...]:
             case "out":
                 found.append(Cut(node, ANY, start, random.uniform(1, 20)))
             case "silent":
-                found.append(Cut("coordinator", ANY, random.uniform(0, 20), random.uniform(15, SAFETY_SECONDS)))
+                found.append(
+                    Cut(
+                        "coordinator",
+                        ANY,
+                        random.uniform(0, 20),
+                        random.uniform(15, SAFETY_SECONDS),
+                    )
+                )
             case _:
                 found.append(Cut("coordinator", node, 0.0, SAFETY_SECONDS))
     return tuple(found)
@@ -242,27 +270,47 @@ def _cuts(random: Random, nodes: list[str]) -> tuple[Cut, ...]:
 def _rotations(random: Random, count: int) -> tuple[Rotation, ...]:
     if random.random() < 0.75:
         return ()
-    return tuple(Rotation(random.randrange(count), random.uniform(3, 40)) for _ in range(random.randint(1, 3)))
+    return tuple(
+        Rotation(random.randrange(count), random.uniform(3, 40))
+        for _ in range(random.randint(1, 3))
+    )
 
 
 def _releases(random: Random) -> tuple[Release, ...]:
     if random.random() < 0.8:
         return ()
     clients = random.sample([0, 1], random.randint(1, 2))
-    return tuple(Release(client, random.uniform(3, 40), random.choice([1.0, 1.0, 0.9, 0.5])) for client in clients)
+    return tuple(
+        Release(client, random.uniform(3, 40), random.choice([1.0, 1.0, 0.9, 0.5]))
+        for client in clients
+    )
 
 
 def _played_with(random: Random, releases: tuple[Release, ...]) -> tuple[Release, ...]:
     """Half of them: the voucher comes in the last moment, or when it is still taken."""
-    late = [replace(item, at=10 + item.at, share=1.0, hands_in=random.choice([1.5, random.uniform(33, 36)])) for item in releases]
-    return tuple(one if random.random() < 0.5 else item for one, item in zip(late, releases, strict=True))
+    late = [
+        replace(
+            item, at=10 + item.at, share=1.0, hands_in=random.choice([1.5, random.uniform(33, 36)])
+        )
+        for item in releases
+    ]
+    return tuple(
+        one if random.random() < 0.5 else item for one, item in zip(late, releases, strict=True)
+    )
 
 
 def _chain_outage(random: Random, releases: tuple[Release, ...], limits: Limits) -> Window | None:
     """From shortly after a voucher was taken until its client has its money back."""
     for item in releases:
-        if item.hands_in is not None and item.hands_in > limits.voucher_margin and random.random() < 0.7:
-            return Window(item.at + limits.allocation_release - item.hands_in - 1, item.hands_in + random.uniform(2, 15))
+        if (
+            item.hands_in is not None
+            and item.hands_in > limits.voucher_margin
+            and random.random() < 0.7
+        ):
+            return Window(
+                item.at + limits.allocation_release - item.hands_in - 1,
+                item.hands_in + random.uniform(2, 15),
+            )
     return None
 
 
@@ -271,7 +319,17 @@ def _clocks(random: Random, nodes: list[str]) -> tuple[ClockFault, ...]:
         return ()
     found = []
     for node in random.sample(nodes, random.randint(1, 3)):
-        offset = random.choice([0.0, random.uniform(-1.5, 1.5), random.uniform(-90, CLOCK_AHEAD_MAX / 2)])
+        offset = random.choice(
+            [0.0, random.uniform(-1.5, 1.5), random.uniform(-90, CLOCK_AHEAD_MAX / 2)]
+        )
         jump = random.choice([0.0, random.uniform(-100, CLOCK_AHEAD_MAX / 2)])
-        found.append(ClockFault(node, offset, random.choice([0.0, random.uniform(-0.05, 0.005)]), random.uniform(5, 50), jump))
+        found.append(
+            ClockFault(
+                node,
+                offset,
+                random.choice([0.0, random.uniform(-0.05, 0.005)]),
+                random.uniform(5, 50),
+                jump,
+            )
+        )
     return tuple(found)

@@ -64,7 +64,14 @@ class Disk:
 class Process(Generic[E, F]):
     """One daemon. Subclasses perform effects and take frames in."""
 
-    def __init__(self, name: str, plan: Plan, schedule: Schedule, watcher: Watcher, codec: CanonicalCodec[E, F]) -> None:
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        schedule: Schedule,
+        watcher: Watcher,
+        codec: CanonicalCodec[E, F],
+    ) -> None:
         self.name, self.plan, self.schedule, self.watcher = name, plan, schedule, watcher
         self.random, self.clock = plan.stream(name), clock_of(name, schedule, plan.clocks)
         self.crash_chance = plan.crash_chance
@@ -74,7 +81,9 @@ class Process(Generic[E, F]):
         self._codec = codec
         self._at = UnixSeconds(0)
         self._lanes: dict[str, deque[F]] = {}
-        self._expected: bytes | None = None  # state at the time of death, when the disk knows all of it
+        self._expected: bytes | None = (
+            None  # state at the time of death, when the disk knows all of it
+        )
         self.trace = sha256()
 
     # ------------------------------------------------------------------------------------- what a subclass must have
@@ -116,7 +125,9 @@ class Process(Generic[E, F]):
             core.step(Input(at, random, self._codec.decode_event(1, payload)))
             self._at = at
         if self._expected is not None:
-            assert core.snapshot() == self._expected, f"I6: {self.name} came back with another state than it had"
+            assert core.snapshot() == self._expected, (
+                f"I6: {self.name} came back with another state than it had"
+            )
         self._expected = None
         self.set_core(core)
         self.is_up = True
@@ -207,7 +218,9 @@ class Process(Generic[E, F]):
         self.trace.update(at.to_bytes(8, "big") + payload)
         fresh: list[F] = []
         keys = [effect.key for effect in outcome.effects]
-        assert len(set(keys)) == len(keys), f"{self.name}: two effects of one step have the same key"
+        assert len(set(keys)) == len(keys), (
+            f"{self.name}: two effects of one step have the same key"
+        )
         for effect in outcome.effects:
             if effect.key not in self.disk.outbox:
                 encoded = self._codec.encode_effect(effect)

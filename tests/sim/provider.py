@@ -19,7 +19,17 @@ from quorate_protocol.messages.offer import WITHDRAWN, Hardware, Offer, OfferEnv
 from quorate_protocol.messages.signed import Commit, Heartbeat, JuryReveal, JuryVote, Reveal
 from quorate_protocol.ports import Sandbox, TaskState
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, ExitStatus, Hash32, JobKind, Milliseconds, Price, Sequence, Small, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_HASH,
+    ExitStatus,
+    Hash32,
+    JobKind,
+    Milliseconds,
+    Price,
+    Sequence,
+    Small,
+    UnixSeconds,
+)
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from sim import workload
@@ -48,7 +58,15 @@ class Container:
 class Provider(Process[events.Event, effects.Effect]):
     """One provider."""
 
-    def __init__(self, number: int, plan: Plan, schedule: Schedule, network: Network, chain: Chain, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        number: int,
+        plan: Plan,
+        schedule: Schedule,
+        network: Network,
+        chain: Chain,
+        watcher: Watcher,
+    ) -> None:
         name = f"provider-{number}"
         super().__init__(name, plan, schedule, watcher, CODEC)
         self.number, self.network, self.chain = number, network, chain
@@ -57,25 +75,50 @@ class Provider(Process[events.Event, effects.Effect]):
         self.planned = self.behaviour = plan.behaviours[number]
         self.is_leaving = self.is_rotating = False
         price = 90_000 if self.planned in LYING else 100_000 + 5_000 * number
-        self.slots = (SlotOffer(HOST, Small(self.random.choice([1, 1, 2])), Price(0), Price(price), Price(0)),)
+        self.slots = (
+            SlotOffer(HOST, Small(self.random.choice([1, 1, 2])), Price(0), Price(price), Price(0)),
+        )
         self.terms = self._terms(plan)
         self.containers: dict[str, Container] = {}  # survive the daemon
-        self.sealed: dict[Hash32, tuple[Hash32, Hash32]] = {}  # ciphertext -> (salt, output); survives too
-        self.copied: dict[Hash32, Commit] = {}  # a copier's own assignment -> the commit that it took
-        self.borrowed: dict[Hash32, Reveal] = {}  # likewise -> what opens a commitment that it made in another's name
-        self.call: Callable[[bytes], object] = lambda data: None  # the coordinator's gate, set by the world
+        self.sealed: dict[
+            Hash32, tuple[Hash32, Hash32]
+        ] = {}  # ciphertext -> (salt, output); survives too
+        self.copied: dict[
+            Hash32, Commit
+        ] = {}  # a copier's own assignment -> the commit that it took
+        self.borrowed: dict[
+            Hash32, Reveal
+        ] = {}  # likewise -> what opens a commitment that it made in another's name
+        self.call: Callable[[bytes], object] = lambda data: (
+            None
+        )  # the coordinator's gate, set by the world
         self.upload: Callable[[Hash32, Hash32, Hash32], object] = lambda cid, salt, output: None
-        self.under_old_keys: set[Hash32] = set()  # executions that were under way when the key was rotated
-        self.wiretap: list[frames.Frame] = []  # what a copier can see of others; shared, set by the world
-        self.peek: Callable[[Hash32], list[Hash32]] = lambda lease: []  # outputs of the same job that are open to somebody
+        self.under_old_keys: set[Hash32] = (
+            set()
+        )  # executions that were under way when the key was rotated
+        self.wiretap: list[
+            frames.Frame
+        ] = []  # what a copier can see of others; shared, set by the world
+        self.peek: Callable[[Hash32], list[Hash32]] = (
+            lambda lease: []
+        )  # outputs of the same job that are open to somebody
         self.core: ProviderCore
         self._inbox = Inbox(None, self.coordinator, DOMAIN, recover)  # type: ignore[arg-type]  # only its `event` is used here
 
     def _terms(self, plan: Plan) -> Terms:
         room = Room(64_000, 1 << 36, 1 << 40, 1 << 40, 1 << 40)
-        policy = Policy(Price(0), (), (JobKind.TASK,), room, input_bytes_per_second=1 << 40, upload_bytes_per_second=1 << 40)
+        policy = Policy(
+            Price(0),
+            (),
+            (JobKind.TASK,),
+            room,
+            input_bytes_per_second=1 << 40,
+            upload_bytes_per_second=1 << 40,
+        )
         keys = {self.coordinator: key("statement").address}
-        return Terms(self.owner, DOMAIN, plan.limits, BEACON, keys, self.slots, Sandbox.NOOP, policy)
+        return Terms(
+            self.owner, DOMAIN, plan.limits, BEACON, keys, self.slots, Sandbox.NOOP, policy
+        )
 
     # --------------------------------------------------------------------------------------------------------- life
 
@@ -99,7 +142,9 @@ class Provider(Process[events.Event, effects.Effect]):
         found = reconcile(self.core.live(), self.core.jury.values(), observed)
         for event in found.happened:
             self.report(event)
-        going_on = {item.lease_id for item in self.core.live() if isinstance(item.phase, Running)} & observed.keys()
+        going_on = {
+            item.lease_id for item in self.core.live() if isinstance(item.phase, Running)
+        } & observed.keys()
         for stray in found.strays:
             self.containers.pop(stray, None)
         assert going_on <= self.containers.keys(), "I6: a restart ended what was running"
@@ -108,7 +153,9 @@ class Provider(Process[events.Event, effects.Effect]):
         is_draining = self.behaviour is Behaviour.DENIER or self.is_leaving or self.is_rotating
         if is_draining != self.core.facts.is_draining:
             self.report(events.DrainRequested(is_draining))
-        self.schedule.after(self.random.uniform(0, 0.5), self.in_this_life(lambda: self.report(events.OfferDue())))
+        self.schedule.after(
+            self.random.uniform(0, 0.5), self.in_this_life(lambda: self.report(events.OfferDue()))
+        )
         self.every(20, lambda: self.report(events.OfferDue()))
         self.every(5, self._beat)
         self.every(1, self._tick)
@@ -141,8 +188,18 @@ class Provider(Process[events.Event, effects.Effect]):
         self.schedule.after(1, self._rotate_when_answered)
 
     def _rotate_when_answered(self) -> None:
-        going = [item for item in self.core.live() if item.assignment.message.coordinator == self.coordinator] if self.is_up else []
-        if not self.is_up or any(item.assignment.message.accept_by >= self.schedule.now for item in going):
+        going = (
+            [
+                item
+                for item in self.core.live()
+                if item.assignment.message.coordinator == self.coordinator
+            ]
+            if self.is_up
+            else []
+        )
+        if not self.is_up or any(
+            item.assignment.message.accept_by >= self.schedule.now for item in going
+        ):
             self.schedule.after(1, self._rotate_when_answered)
             return
         self.chain.rotate(self.owner)
@@ -177,7 +234,9 @@ class Provider(Process[events.Event, effects.Effect]):
     def _beat(self) -> None:
         seq = Sequence(self.schedule.now_ms)
         beat = Heartbeat(self.owner, seq, self.core.free_slots(), self.clock.now)
-        self._send(frames.HeartbeatSent(seal(DOMAIN, beat, self.operator.sign)), lambda answer: None)
+        self._send(
+            frames.HeartbeatSent(seal(DOMAIN, beat, self.operator.sign)), lambda answer: None
+        )
 
     def _follow_chain(self) -> None:
         for event in self.chain.news_for(self.name):
@@ -197,7 +256,10 @@ class Provider(Process[events.Event, effects.Effect]):
         if not self.is_up or self.behaviour is Behaviour.DEAF:
             raise Silence
         frame = frames.decode(data)
-        if isinstance(frame, frames.CommitSetSent) and frame.assignment_hash in {**self.copied, **self.borrowed}:
+        if isinstance(frame, frames.CommitSetSent) and frame.assignment_hash in {
+            **self.copied,
+            **self.borrowed,
+        }:
             self._reveal_copy(frame.assignment_hash, tries=10)
             return frames.Ok()
         self.submit(self._inbox.event(frame))
@@ -212,12 +274,18 @@ class Provider(Process[events.Event, effects.Effect]):
                 self._send_offer(effect, finish)
             case effects.SendVote() | effects.SendJuryReveal() | effects.Reexecute():
                 duty = self.core.jury.get(effect.case_id)
-                if duty is not None and any(due.key == effect.key for due in jury_duty.duties(duty)):
+                if duty is not None and any(
+                    due.key == effect.key for due in jury_duty.duties(duty)
+                ):
                     self._court(effect, finish)
                 else:
                     finish(None)
             case effects.SendClaim():
-                self.chain.claim(effect, self.owner, self._then(events.ClaimConfirmed(effect.coordinator, effect.final), finish))
+                self.chain.claim(
+                    effect,
+                    self.owner,
+                    self._then(events.ClaimConfirmed(effect.coordinator, effect.final), finish),
+                )
             case effects.StopTask():
                 self._stop(effect.lease.hex())
                 finish(None)
@@ -236,10 +304,19 @@ class Provider(Process[events.Event, effects.Effect]):
     def effect_refused(self, effect: effects.Effect, refused: Refused) -> None:
         """As `Performer.refused` of the daemon."""
         match effect:
-            case effects.SendAccept() | effects.Fetch() | effects.StartTask() | effects.Collect() | effects.Seal() | effects.Upload():
+            case (
+                effects.SendAccept()
+                | effects.Fetch()
+                | effects.StartTask()
+                | effects.Collect()
+                | effects.Seal()
+                | effects.Upload()
+            ):
                 self.report(events.Failed(effect.lease, f"{type(effect).__name__}: {refused}"))
             case effects.SendCommit() if refused.code is not Code.NOT_STORED:
-                assert refused.code is not Code.WRONG_SIGNER, f"I3: {self.name} signed with the key of acceptBy, and is not believed"
+                assert refused.code is not Code.WRONG_SIGNER, (
+                    f"I3: {self.name} signed with the key of acceptBy, and is not believed"
+                )
                 self.report(events.Failed(effect.lease, f"commit refused: {refused}"))
             case effects.Reexecute():
                 self.report(events.Reexecuted(effect.case_id, effect.index, ZERO_HASH))
@@ -249,13 +326,20 @@ class Provider(Process[events.Event, effects.Effect]):
     def _perform_lease(self, effect: effects.LeaseEffect, finish: Finish) -> None:
         match effect:
             case effects.SendAccept():
-                frame: frames.Frame = frames.AcceptSent(seal(DOMAIN, effect.accept, self._signer_of(effect.lease).sign))
+                frame: frames.Frame = frames.AcceptSent(
+                    seal(DOMAIN, effect.accept, self._signer_of(effect.lease).sign)
+                )
                 self._send(frame, self._answered(finish, events.AcceptDelivered(effect.lease)))
             case effects.SendDecline():
                 if self.clock.now > effect.give_up_at:
                     finish(None)
                     return
-                self._send(frames.DeclineSent(seal(DOMAIN, effect.decline, self._signer_of(effect.lease).sign)), self._answered(finish))
+                self._send(
+                    frames.DeclineSent(
+                        seal(DOMAIN, effect.decline, self._signer_of(effect.lease).sign)
+                    ),
+                    self._answered(finish),
+                )
             case effects.Fetch():
                 self._fetch(effect, finish)
             case effects.StartTask():
@@ -268,13 +352,19 @@ class Provider(Process[events.Event, effects.Effect]):
                 self._watch(effect.lease, finish)
             case effects.Collect():
                 seconds = 3.0 if self.behaviour is Behaviour.PEEKER else 0.1 + self._late()
-                self.schedule.after(seconds, self.in_this_life(lambda: self._collect(effect, finish)))
+                self.schedule.after(
+                    seconds, self.in_this_life(lambda: self._collect(effect, finish))
+                )
             case effects.Seal():
                 ciphertext = sha256(effect.salt + effect.output_digest)
                 self.sealed[ciphertext] = (effect.salt, effect.output_digest)
                 self._later(0.05 + self._late(0.6), events.Sealed(effect.lease, ciphertext), finish)
             case effects.Upload():
-                again = self.in_this_life(lambda: self._upload(effect.ciphertext, self._answered(finish, events.Uploaded(effect.lease))))
+                again = self.in_this_life(
+                    lambda: self._upload(
+                        effect.ciphertext, self._answered(finish, events.Uploaded(effect.lease))
+                    )
+                )
                 self.schedule.after(self._late(), again)
             case effects.SendCommit():
                 self._send_commit(effect, finish)
@@ -303,7 +393,9 @@ class Provider(Process[events.Event, effects.Effect]):
         life = self.life
         return lambda result: act(result) if self.is_up and self.life == life else None
 
-    def _answered(self, finish: Finish, event: events.Event | None = None) -> Callable[[Answer], None]:
+    def _answered(
+        self, finish: Finish, event: events.Event | None = None
+    ) -> Callable[[Answer], None]:
         then = self._then(event, finish) if event is not None else self._guarded(finish)
 
         def act(answer: Answer) -> None:
@@ -318,7 +410,9 @@ class Provider(Process[events.Event, effects.Effect]):
 
     def _send(self, frame: frames.Frame, answered: Callable[[Answer], None]) -> None:
         data = frames.encode(frame)
-        self.network.request(self.name, "coordinator", lambda: self.call(data), answered, SEND_SECONDS)
+        self.network.request(
+            self.name, "coordinator", lambda: self.call(data), answered, SEND_SECONDS
+        )
 
     def _send_offer(self, effect: effects.SendOffer, finish: Finish) -> None:
         if effect.seq < self.core.facts.offer_seq:
@@ -326,17 +420,39 @@ class Provider(Process[events.Event, effects.Effect]):
             return
         hardware, expires = Hardware(64, 1 << 37, 1 << 41), effect.expires
         if expires == WITHDRAWN and self.behaviour is Behaviour.DENIER:
-            expires = UnixSeconds(self.clock.now + self.terms.limits.offer_ttl)  # it wants to be drawn, and to choose
+            expires = UnixSeconds(
+                self.clock.now + self.terms.limits.offer_ttl
+            )  # it wants to be drawn, and to choose
         offer = Offer(
-            self.owner, effect.seq, expires, self.slots, hardware, "noop", Small(0), (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, ()
+            self.owner,
+            effect.seq,
+            expires,
+            self.slots,
+            hardware,
+            "noop",
+            Small(0),
+            (JobKind.TASK,),
+            "eu",
+            ZERO_HASH,
+            ZERO_HASH,
+            (),
         )
-        frame = frames.OfferSent(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign)))
+        frame = frames.OfferSent(
+            OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign))
+        )
         done = self._answered(finish)
         not_yet = (Code.NOT_REGISTERED,)
-        self._send(frame, lambda answer: done(None if isinstance(answer, Refused) and answer.code in not_yet else answer))
+        self._send(
+            frame,
+            lambda answer: done(
+                None if isinstance(answer, Refused) and answer.code in not_yet else answer
+            ),
+        )
 
     def _send_commit(self, effect: effects.SendCommit, finish: Finish) -> None:
-        commit = self._copied(effect.commit) if self.behaviour is Behaviour.COPIER else effect.commit
+        commit = (
+            self._copied(effect.commit) if self.behaviour is Behaviour.COPIER else effect.commit
+        )
         done, sign = self._answered(finish), self._signer_of(effect.lease).sign
 
         def answered(answer: Answer) -> None:
@@ -352,9 +468,17 @@ class Provider(Process[events.Event, effects.Effect]):
 
     def _copied(self, mine: Commit) -> Commit:
         """Another's commitment over the own assignment: worthless, because the other's name is inside it. Or its name over the own."""
-        seen = [frame.commit.message for frame in self.wiretap if isinstance(frame, frames.CommitSent)]
-        others = [item for item in seen if item.class_id == mine.class_id and item.assignment_hash != mine.assignment_hash]
-        if mine.assignment_hash in self.borrowed or (mine.assignment_hash not in self.copied and self.random.random() < 0.3):
+        seen = [
+            frame.commit.message for frame in self.wiretap if isinstance(frame, frames.CommitSent)
+        ]
+        others = [
+            item
+            for item in seen
+            if item.class_id == mine.class_id and item.assignment_hash != mine.assignment_hash
+        ]
+        if mine.assignment_hash in self.borrowed or (
+            mine.assignment_hash not in self.copied and self.random.random() < 0.3
+        ):
             return self._in_anothers_name(mine)
         if not others:
             return mine
@@ -366,7 +490,10 @@ class Provider(Process[events.Event, effects.Effect]):
         phase = self.core.executions[lease].phase
         if lease not in self.borrowed:
             assert isinstance(phase, Committed), "a Commit is sent by what has committed"
-            self.borrowed[lease] = replace(phase.reveal, provider=key("owner", (self.number + 1) % len(self.plan.behaviours)).address)
+            self.borrowed[lease] = replace(
+                phase.reveal,
+                provider=key("owner", (self.number + 1) % len(self.plan.behaviours)).address,
+            )
         opened = self.borrowed[lease]
         result = result_digest(opened.exit_status, opened.output_digest)
         return replace(mine, commitment=commitment(lease, opened.provider, opened.salt, result))
@@ -385,36 +512,65 @@ class Provider(Process[events.Event, effects.Effect]):
             self._send(frames.RevealSent(self.borrowed[lease]), lambda answer: None)
             return
         model = self.copied[lease].assignment_hash
-        seen = [frame.reveal for frame in self.wiretap if isinstance(frame, frames.RevealSent) and frame.reveal.assignment_hash == model]
+        seen = [
+            frame.reveal
+            for frame in self.wiretap
+            if isinstance(frame, frames.RevealSent) and frame.reveal.assignment_hash == model
+        ]
         if seen:
             name = self.random.choice([seen[0].provider, self.owner, self.owner])
-            self._send(frames.RevealSent(replace(seen[0], assignment_hash=lease, provider=name)), lambda answer: None)
+            self._send(
+                frames.RevealSent(replace(seen[0], assignment_hash=lease, provider=name)),
+                lambda answer: None,
+            )
         elif tries:
             self.schedule.after(0.5, self.in_this_life(lambda: self._reveal_copy(lease, tries - 1)))
 
     def _upload(self, ciphertext: Hash32, answered: Callable[[Answer], None]) -> None:
         salt, output = self.sealed[ciphertext]
-        self.network.request(self.name, "coordinator", lambda: self.upload(ciphertext, salt, output), answered, SEND_SECONDS)
+        self.network.request(
+            self.name,
+            "coordinator",
+            lambda: self.upload(ciphertext, salt, output),
+            answered,
+            SEND_SECONDS,
+        )
 
     # ------------------------------------------------------------------------------------------------------ machine
 
     def _fetch(self, effect: effects.Fetch, finish: Finish) -> None:
         if self.behaviour is Behaviour.SLEEPER:
             return  # never: the Tick at commitBy ends it
-        if self.behaviour is Behaviour.HONEST and self.crash_chance > 0 and self.random.random() < 0.02:
-            self._later(1.0, events.Failed(effect.lease, "a source gave other bytes than its CID says"), finish)
+        if (
+            self.behaviour is Behaviour.HONEST
+            and self.crash_chance > 0
+            and self.random.random() < 0.02
+        ):
+            self._later(
+                1.0,
+                events.Failed(effect.lease, "a source gave other bytes than its CID says"),
+                finish,
+            )
             return
-        self._later(self.random.uniform(0.05, 0.6) + self._late(), events.Fetched(effect.lease), finish)
+        self._later(
+            self.random.uniform(0.05, 0.6) + self._late(), events.Fetched(effect.lease), finish
+        )
 
     def _late(self, chance: float = 0.2) -> float:
         """Beyond every deadline, sometimes."""
-        return self.random.uniform(5, 90) if self.behaviour is Behaviour.LATE and self.random.random() < chance else 0.0
+        return (
+            self.random.uniform(5, 90)
+            if self.behaviour is Behaviour.LATE and self.random.random() < chance
+            else 0.0
+        )
 
     def _start(self, effect: effects.StartTask) -> None:
         lease_id = effect.lease.hex()
         if lease_id not in self.containers:
             now = self.schedule.now_ms
-            self.containers[lease_id] = Container(effect.spec, now, now + workload.truth(effect.spec, self.name).milliseconds)
+            self.containers[lease_id] = Container(
+                effect.spec, now, now + workload.truth(effect.spec, self.name).milliseconds
+            )
 
     def _stop(self, lease_id: str) -> None:
         found = self.containers.get(lease_id)
@@ -438,7 +594,11 @@ class Provider(Process[events.Event, effects.Effect]):
         else:
             boast = int(found.spec.max_duration) * 1000 if self.plan.has_boasters else 0
             usage = Milliseconds(max(boast, found.ends_ms - found.started_ms))
-            status = workload.STOPPED if found.is_stopped else workload.truth(found.spec, self.name).status
+            status = (
+                workload.STOPPED
+                if found.is_stopped
+                else workload.truth(found.spec, self.name).status
+            )
             self._later(0, events.Exited(lease, status, usage), finish)
 
     def _collect(self, effect: effects.Collect, finish: Finish) -> None:
@@ -455,7 +615,9 @@ class Provider(Process[events.Event, effects.Effect]):
         if self.behaviour is Behaviour.PEEKER:
             seen = self.peek(lease)
             return self.random.choice(seen) if seen else self._lie(spec)
-        return self._lie(spec) if self.behaviour in LYING else workload.truth(spec, self.name).output
+        return (
+            self._lie(spec) if self.behaviour in LYING else workload.truth(spec, self.name).output
+        )
 
     def _lie(self, spec: JobSpec) -> Hash32:
         """Of a ring all give the same; two others never agree: whoever owns most slots of a class decides there (docs/trust)."""
@@ -486,6 +648,6 @@ class Provider(Process[events.Event, effects.Effect]):
         digest = ran.result()
         if self.behaviour in LYING:
             digest = result_digest(ExitStatus(ran.status), self._lie(spec))
-        self._later(ran.milliseconds / 1000, events.Reexecuted(effect.case_id, effect.index, digest), finish)
-
-
+        self._later(
+            ran.milliseconds / 1000, events.Reexecuted(effect.case_id, effect.index, digest), finish
+        )

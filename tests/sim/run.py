@@ -27,7 +27,9 @@ from sim.plan import Plan, draw
 from sim.shrink import describe, shrink
 from sim.world import World
 
-COVERAGE_FROM_SEEDS = 300  # from here on a machine edge or refusal code that never occurred fails the run
+COVERAGE_FROM_SEEDS = (
+    300  # from here on a machine edge or refusal code that never occurred fails the run
+)
 VIOLATIONS_MAX = 5
 Played = tuple[int, str, str | None, Coverage]
 
@@ -61,33 +63,56 @@ def play_plan(plan: Plan, is_verbose: bool = False) -> Played:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="sim.run", description="Plays seeded markets in virtual time and checks the invariants.")
+    parser = argparse.ArgumentParser(
+        prog="sim.run",
+        description="Plays seeded markets in virtual time and checks the invariants.",
+    )
     parser.add_argument("--seeds", type=int, default=50, help="how many seeds, from --first on")
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--verbose", action="store_true", help="print every step")
-    parser.add_argument("--shrink", action="store_true", help="with --seed: find the smallest plan that fails in the same way")
+    parser.add_argument(
+        "--shrink",
+        action="store_true",
+        help="with --seed: find the smallest plan that fails in the same way",
+    )
     parser.add_argument("--mutant", help="break this rule first (sim.mutants lists them)")
-    parser.add_argument("--mutants", action=argparse.BooleanOptionalAction, help="after the seeds, try every mutant; else from 300 on")
+    parser.add_argument(
+        "--mutants",
+        action=argparse.BooleanOptionalAction,
+        help="after the seeds, try every mutant; else from 300 on",
+    )
     options = parser.parse_args()
     if options.seed is not None and options.shrink:
         with mutants.applied(options.mutant):
             return _shrink(options.seed)
-    seeds = [options.seed] if options.seed is not None else list(range(options.first, options.first + options.seeds))
+    seeds = (
+        [options.seed]
+        if options.seed is not None
+        else list(range(options.first, options.first + options.seeds))
+    )
     coverage, traces, violations, started = Coverage(), sha256(), 0, time.monotonic()
-    with workers(1 if options.mutant else options.workers, len(seeds)) as pool, mutants.applied(options.mutant):
+    with (
+        workers(1 if options.mutant else options.workers, len(seeds)) as pool,
+        mutants.applied(options.mutant),
+    ):
         for seed, trace, violation, seen in _played(seeds, options.verbose, pool):
             coverage.add(seen)
             traces.update(bytes.fromhex(trace))
             if violation is not None:
                 violations += 1
-                print(f"seed {seed}: {violation}\n  smallest case: make sim ARGS='--seed {seed} --shrink'", file=sys.stderr)
+                print(
+                    f"seed {seed}: {violation}\n  smallest case: make sim ARGS='--seed {seed} --shrink'",
+                    file=sys.stderr,
+                )
                 if violations >= VIOLATIONS_MAX:
                     break
         is_whole = len(seeds) >= COVERAGE_FROM_SEEDS if options.mutants is None else options.mutants
         tried = mutants.table(pool) if is_whole and not violations else None
-    return _tell(coverage, len(seeds), violations, traces.hexdigest(), time.monotonic() - started, tried)
+    return _tell(
+        coverage, len(seeds), violations, traces.hexdigest(), time.monotonic() - started, tried
+    )
 
 
 @contextmanager
@@ -106,7 +131,9 @@ def _settle_collector() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _played(seeds: list[int], is_verbose: bool, pool: "multiprocessing.pool.Pool | None") -> Iterator[Played]:
+def _played(
+    seeds: list[int], is_verbose: bool, pool: "multiprocessing.pool.Pool | None"
+) -> Iterator[Played]:
     """Seeds in order, whoever played them: the result does not depend on how many work."""
     if pool is None:
         yield from (play(seed, is_verbose) for seed in seeds)
@@ -124,12 +151,25 @@ def _shrink(seed: int) -> int:
     print(f"{describe(plan)}\nfails: {violation}\n")
     found = shrink(plan, violation, lambda smaller: play_plan(smaller)[2], print)
     play_plan(found.plan, is_verbose=True)
-    print(f"\nafter {found.plays} markets this is left:\n{describe(found.plan)}\nfails: {found.violation}")
+    print(
+        f"\nafter {found.plays} markets this is left:\n{describe(found.plan)}\nfails: {found.violation}"
+    )
     return 1
 
 
-def _tell(coverage: Coverage, seeds: int, violations: int, trace: str, seconds: float, tried: mutants.Tried | None) -> int:
-    edges, codes, facts = coverage.missing_edges(), coverage.missing_codes(), coverage.missing_facts()
+def _tell(
+    coverage: Coverage,
+    seeds: int,
+    violations: int,
+    trace: str,
+    seconds: float,
+    tried: mutants.Tried | None,
+) -> int:
+    edges, codes, facts = (
+        coverage.missing_edges(),
+        coverage.missing_codes(),
+        coverage.missing_facts(),
+    )
     print(f"{seeds} seeds in {seconds - (tried.seconds if tried else 0):.1f} s")
     for name, count in sorted(coverage.facts.items()):
         print(f"  {name}: {count}")
@@ -146,11 +186,17 @@ def _tell(coverage: Coverage, seeds: int, violations: int, trace: str, seconds: 
     }
     if tried is not None:
         print(tried.text)
-        result |= {"mutants_killed": f"{tried.killed} of {tried.count}", "survivors": tried.survivors}
+        result |= {
+            "mutants_killed": f"{tried.killed} of {tried.count}",
+            "survivors": tried.survivors,
+        }
     print(json.dumps(result))
     is_thin = seeds >= COVERAGE_FROM_SEEDS and bool(edges or codes or facts)
     if is_thin:
-        print("an edge, a refusal code or a fact never occurred: make the plan reach it, or remove it from the table", file=sys.stderr)
+        print(
+            "an edge, a refusal code or a fact never occurred: make the plan reach it, or remove it from the table",
+            file=sys.stderr,
+        )
     return 1 if violations or is_thin or (tried is not None and tried.survivors) else 0
 
 

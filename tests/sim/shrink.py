@@ -56,9 +56,15 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
     if plan.is_poor:
         yield "poverty", replace(plan, is_poor=False)
     for index, rotation in enumerate(plan.rotations):
-        yield f"a rotation of provider-{rotation.provider}", replace(plan, rotations=_without(plan.rotations, index))
+        yield (
+            f"a rotation of provider-{rotation.provider}",
+            replace(plan, rotations=_without(plan.rotations, index)),
+        )
     for index, release in enumerate(plan.releases):
-        yield f"the release of client-{release.client}", replace(plan, releases=_without(plan.releases, index))
+        yield (
+            f"the release of client-{release.client}",
+            replace(plan, releases=_without(plan.releases, index)),
+        )
     if plan.chain_outage is not None:
         yield "the chain's outage", replace(plan, chain_outage=None)
     yield from _lists(plan)
@@ -73,8 +79,15 @@ def _lists(plan: Plan) -> Iterator[tuple[str, Plan]]:
         if kind is not Behaviour.HONEST:
             honest = (*plan.behaviours[:index], Behaviour.HONEST, *plan.behaviours[index + 1 :])
             yield f"the {kind} provider-{index}", replace(plan, behaviours=honest)
-    is_last_needed = plan.leaver is not None or any(rotation.provider == len(plan.behaviours) - 1 for rotation in plan.rotations)
-    if plan.market is Market.SMALL and len(plan.behaviours) > 3 and plan.behaviours[-1] is Behaviour.HONEST and not is_last_needed:
+    is_last_needed = plan.leaver is not None or any(
+        rotation.provider == len(plan.behaviours) - 1 for rotation in plan.rotations
+    )
+    if (
+        plan.market is Market.SMALL
+        and len(plan.behaviours) > 3
+        and plan.behaviours[-1] is Behaviour.HONEST
+        and not is_last_needed
+    ):
         yield f"provider-{len(plan.behaviours) - 1}", replace(plan, behaviours=plan.behaviours[:-1])
     for index, job in enumerate(plan.jobs):
         yield f"job-{job.client}-{job.number}", replace(plan, jobs=_without(plan.jobs, index))
@@ -87,7 +100,9 @@ def _without(items: tuple[T, ...], index: int) -> tuple[T, ...]:
     return (*items[:index], *items[index + 1 :])
 
 
-def shrink(plan: Plan, violated: str, play: Violation, tell: Callable[[str], None] = lambda text: None) -> Shrunk:
+def shrink(
+    plan: Plan, violated: str, play: Violation, tell: Callable[[str], None] = lambda text: None
+) -> Shrunk:
     """Until no single part can go any more, or `PLAYS_MAX` markets were played."""
     wanted, plays, place, gone_at = kind_of(violated), 0, 0, 0
     while plays < PLAYS_MAX:
@@ -113,8 +128,14 @@ def shrink(plan: Plan, violated: str, play: Violation, tell: Callable[[str], Non
 
 def describe(plan: Plan) -> str:
     """A plan in a few lines: what it still has."""
-    lines = [f"seed {plan.seed}, chance {plan.salt}: a {plan.market} market of {len(plan.behaviours)} owners"]
-    lines += [f"  provider-{number} is a {kind}" for number, kind in enumerate(plan.behaviours) if kind is not Behaviour.HONEST]
+    lines = [
+        f"seed {plan.seed}, chance {plan.salt}: a {plan.market} market of {len(plan.behaviours)} owners"
+    ]
+    lines += [
+        f"  provider-{number} is a {kind}"
+        for number, kind in enumerate(plan.behaviours)
+        if kind is not Behaviour.HONEST
+    ]
     for job in plan.jobs:
         stop = "" if job.stop_after is None else f", stopped {job.stop_after:.1f} s after its Ack"
         lines.append(f"  job-{job.client}-{job.number} ordered at {job.at:.1f} s{stop}")
@@ -130,4 +151,7 @@ def describe(plan: Plan) -> str:
         "reorganisations": plan.has_reorganisations,
         "poor clients": plan.is_poor,
     }
-    return "\n".join(lines + [f"  {name}: {value}" for name, value in named.items() if value not in (None, False, 0.0)])
+    return "\n".join(
+        lines
+        + [f"  {name}: {value}" for name, value in named.items() if value not in (None, False, 0.0)]
+    )

@@ -16,12 +16,19 @@ def tell_all(world: World) -> None:
     def tell_step(process: str, event: object, outcome: Outcome[Effect]) -> None:
         name = type(event).__name__
         if name not in QUIET or outcome.effects:
-            effects = [type(item.frame).__name__ if isinstance(item, Send) else type(item).__name__ for item in outcome.effects]
-            print(f"{schedule.now_ms / 1000:9.3f} {process:12} {name} {_short(event)} -> {' '.join(effects)}")
+            effects = [
+                type(item.frame).__name__ if isinstance(item, Send) else type(item).__name__
+                for item in outcome.effects
+            ]
+            print(
+                f"{schedule.now_ms / 1000:9.3f} {process:12} {name} {_short(event)} -> {' '.join(effects)}"
+            )
         stepped(process, event, outcome)
 
     def tell_refusal(process: str, event: object, refusal: Refused) -> None:
-        print(f"{schedule.now_ms / 1000:9.3f} {process:12} {type(event).__name__} {_short(event)} REFUSED {refusal}")
+        print(
+            f"{schedule.now_ms / 1000:9.3f} {process:12} {type(event).__name__} {_short(event)} REFUSED {refusal}"
+        )
         refused(process, event, refusal)
 
     checks.stepped, checks.refused = tell_step, tell_refusal  # type: ignore[method-assign, assignment]

@@ -8,7 +8,14 @@ from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages import job_spec
-from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32, JobKind, Seconds
+from quorate_protocol.units import (
+    EXIT_MEMORY_KILL,
+    EXIT_TIMEOUT,
+    ExitStatus,
+    Hash32,
+    JobKind,
+    Seconds,
+)
 
 EMPTY = sha256(b"the empty directory")
 STOPPED = ExitStatus(256 + 15)
@@ -39,7 +46,20 @@ def make_spec(random: Random, name: str, is_long: bool = False) -> job_spec.JobS
         duration += 240
     argv = ("run", kind, str(milliseconds), name)
     resources = job_spec.Resources()
-    return job_spec.JobSpec(JobKind.TASK, name, IMAGE, 10, argv, "", (), "/scratch", (), resources, Seconds(duration), job_spec.Compare())
+    return job_spec.JobSpec(
+        JobKind.TASK,
+        name,
+        IMAGE,
+        10,
+        argv,
+        "",
+        (),
+        "/scratch",
+        (),
+        resources,
+        Seconds(duration),
+        job_spec.Compare(),
+    )
 
 
 def kind_of(spec: job_spec.JobSpec) -> str:

@@ -27,7 +27,9 @@ from sim.schedule import Schedule
 # seven executions one after the other, each with its draw (10 s), its answer (5 s), its run (at most 12 s) and its reveal (14 s).
 END_SECONDS = 75 + 7 * (10 + 5 + 12 + 14)
 EXIT_SECONDS = 15
-REPLAY_EVERY = 4  # seeds: the whole journal is replayed at the end of each of these; crashes replay anyway
+REPLAY_EVERY = (
+    4  # seeds: the whole journal is replayed at the end of each of these; crashes replay anyway
+)
 MONEY_SECONDS = 150  # then: vouchers, holds (20 s), an epoch every 10 s, its challenge, claims, open cases (about 100 s), releases (60 s)
 
 
@@ -41,12 +43,17 @@ class World:
         self.coverage = Coverage()
         self.checks = Checks(self.coverage, plan.limits)
         self.chain = Chain(self.schedule, plan.stream("chain"), plan.limits)
-        self.coordinator = CoordinatorDaemon(plan, self.schedule, self.network, self.chain, self.checks)
+        self.coordinator = CoordinatorDaemon(
+            plan, self.schedule, self.network, self.chain, self.checks
+        )
         self.providers = [
-            Provider(number, plan, self.schedule, self.network, self.chain, self.checks) for number in range(len(plan.behaviours))
+            Provider(number, plan, self.schedule, self.network, self.chain, self.checks)
+            for number in range(len(plan.behaviours))
         ]
         api = Api(self.coordinator.take_order, self.coordinator.take_signed, self._look)
-        self.clients = [Client(number, plan, self.schedule, self.network, api) for number in range(2)]
+        self.clients = [
+            Client(number, plan, self.schedule, self.network, api) for number in range(2)
+        ]
         self.is_calm = False
         self._wire()
 
@@ -56,10 +63,18 @@ class World:
         mine = leases.get(lease_hash)
         if mine is None:
             return []
-        found = [item for item in leases.values() if item.job_id == mine.job_id and isinstance(item.phase, Revealed)]
-        assert all(item.batch < mine.batch for item in found), "I8: a result was open before all commitments of its batch were in"
+        found = [
+            item
+            for item in leases.values()
+            if item.job_id == mine.job_id and isinstance(item.phase, Revealed)
+        ]
+        assert all(item.batch < mine.batch for item in found), (
+            "I8: a result was open before all commitments of its batch were in"
+        )
         self.coverage.facts["results copied from an earlier batch"] += bool(found)
-        return [item.phase.reveal.output_digest for item in found if isinstance(item.phase, Revealed)]
+        return [
+            item.phase.reveal.output_digest for item in found if isinstance(item.phase, Revealed)
+        ]
 
     def _look(self, account: bytes, after: int) -> Look:
         return self.coordinator.look(Address(account), after)
@@ -78,8 +93,12 @@ class World:
         keys = {provider.owner: provider.keys for provider in self.providers}
         slots = [int(sum(slot.count for slot in provider.slots)) for provider in self.providers]
         if self.plan.market is Market.LARGE:
-            self.checks.conduct.passed.update({provider.owner: passed_before(provider.number) for provider in self.providers})
-            self.chain.allocated[key("stranger", 1).address] = self.chain.vouched[key("stranger", 1).address] = FUND
+            self.checks.conduct.passed.update(
+                {provider.owner: passed_before(provider.number) for provider in self.providers}
+            )
+            self.chain.allocated[key("stranger", 1).address] = self.chain.vouched[
+                key("stranger", 1).address
+            ] = FUND
             self.chain.tokens_in += FUND
         self.chain.register(keys, slots, [client.account.address for client in self.clients], money)
 
@@ -110,7 +129,9 @@ class World:
         """It need not wait for its jobs."""
         client = self.clients[release.client]
         known = self.coordinator.core.state.clients.get(client.account.address)
-        self.coverage.facts["releases with jobs under way"] += known is not None and known.under_way > 0
+        self.coverage.facts["releases with jobs under way"] += (
+            known is not None and known.under_way > 0
+        )
         client.release(self.chain, release)
 
     def _every_second(self) -> None:
@@ -120,8 +141,13 @@ class World:
     def _plan_beacon_outage(self) -> None:
         outage = self.plan.outage
         if outage is not None:
-            self.schedule.after(outage.start, lambda: setattr(self.coordinator, "is_beacon_silent", True))
-            self.schedule.after(outage.start + outage.seconds, lambda: setattr(self.coordinator, "is_beacon_silent", False))
+            self.schedule.after(
+                outage.start, lambda: setattr(self.coordinator, "is_beacon_silent", True)
+            )
+            self.schedule.after(
+                outage.start + outage.seconds,
+                lambda: setattr(self.coordinator, "is_beacon_silent", False),
+            )
 
     def _calm_down(self) -> None:
         self.is_calm = True
@@ -146,31 +172,60 @@ class World:
         if not self.coordinator.is_up:
             return ["the coordinator is down"]
         state = self.coordinator.core.state
-        open_jobs = [job for job in state.jobs.values() if not isinstance(job.phase, Decided | Ended)]
+        open_jobs = [
+            job for job in state.jobs.values() if not isinstance(job.phase, Decided | Ended)
+        ]
         left = [f"{job.submission.spec.name} is {job.phase}"[:600] for job in open_jobs]
         return left
 
     def _money_left(self) -> list[str]:
         state, own = self.coordinator.core.state, self.coordinator.core.state.own
-        left = [f"0x{item.owner.hex()} holds {item.held}" for item in state.providers.values() if item.held]
+        left = [
+            f"0x{item.owner.hex()} holds {item.held}"
+            for item in state.providers.values()
+            if item.held
+        ]
         left += [f"{item.reserved} reserved" for item in state.clients.values() if item.reserved]
-        left += [f"charged {item.charged}, vouched {item.vouched}" for item in state.clients.values() if item.charged != item.vouched]
-        left += [f"client 0x{account.hex()} has not got its release" for account in self.chain.releases]
+        left += [
+            f"charged {item.charged}, vouched {item.vouched}"
+            for item in state.clients.values()
+            if item.charged != item.vouched
+        ]
+        left += [
+            f"client 0x{account.hex()} has not got its release" for account in self.chain.releases
+        ]
         left += [
             f"client 0x{account.hex()} may order for {item.allocation}, the chain says {self.chain.orderable(account)}"
             for account, item in state.clients.items()
-            if item.allocation != self.chain.orderable(account) or item.escrowed != self.chain.allocated[account]
+            if item.allocation != self.chain.orderable(account)
+            or item.escrowed != self.chain.allocated[account]
         ]
         left += [f"{len(table)} rows" for table in (state.live, state.held) if len(table)]
-        left += ["an epoch is due"] if own.is_dirty or (own.epoch and not state.epochs[own.epoch].is_posted) else []
-        left += [f"case {case.key} is {case.phase}" for case in state.cases.values() if case.is_convicted is None]
-        left += [f"fees held {own.fee_held}, fund held {own.fund_held}"] if own.fee_held or own.fund_held else []
+        left += (
+            ["an epoch is due"]
+            if own.is_dirty or (own.epoch and not state.epochs[own.epoch].is_posted)
+            else []
+        )
+        left += [
+            f"case {case.key} is {case.phase}"
+            for case in state.cases.values()
+            if case.is_convicted is None
+        ]
+        left += (
+            [f"fees held {own.fee_held}, fund held {own.fund_held}"]
+            if own.fee_held or own.fund_held
+            else []
+        )
         for provider in self.providers:
             credit = state.providers[provider.owner].final
             if not provider.is_up or self.chain.claimed.get(provider.owner, 0) != credit:
-                left.append(f"{provider.name} is owed {credit}, has claimed {self.chain.claimed.get(provider.owner, 0)}")
+                left.append(
+                    f"{provider.name} is owed {credit}, has claimed {self.chain.claimed.get(provider.owner, 0)}"
+                )
             elif self._shown(provider) != credit:
-                left.append(f"{provider.name} has no statement over {credit}, which the network may still be bringing")
+                left.append(
+                    f"{provider.name} has no statement over {credit}, which the network may still be bringing"
+                )
         return left
 
     def _shown(self, provider: Provider) -> int:
@@ -187,7 +242,10 @@ class World:
         self.checks.check_end()
         self._check_releases()
         for job in self.coordinator.jobs():
-            is_stored = job.receipt_cid is None or f"receipt-doc-{job.receipt_cid}" in self.coordinator.documents
+            is_stored = (
+                job.receipt_cid is None
+                or f"receipt-doc-{job.receipt_cid}" in self.coordinator.documents
+            )
             assert is_stored, f"I6: the receipt of job 0x{job.id.hex()[:8]} was never stored"
         kept = {job.id for job in self.coordinator.jobs()}
         for client in self.clients:
@@ -195,7 +253,9 @@ class World:
                 assert job_id in kept, "I6: an acknowledged order is gone"
             found = core.state.clients.get(client.account.address)
             if found is None:  # it took everything back and had never ordered
-                assert not client.acked and client.account.address in self.chain.returned, "I6: a client is gone"
+                assert not client.acked and client.account.address in self.chain.returned, (
+                    "I6: a client is gone"
+                )
                 continue
             assert found.vouched >= client.taken_voucher, "I6: an acknowledged voucher is gone"
         if self.plan.seed % REPLAY_EVERY == 0:
@@ -207,7 +267,9 @@ class World:
         """I3: what the last statement says is what the books say, and every provider has it."""
         for provider in self.providers:
             credit = core.state.providers[provider.owner].final
-            assert self._shown(provider) == credit, f"I3: {provider.name} has no statement over {credit}"
+            assert self._shown(provider) == credit, (
+                f"I3: {provider.name} has no statement over {credit}"
+            )
 
     def _check_convictions(self) -> None:
         """I5: only who really gave wrong results."""
@@ -215,16 +277,24 @@ class World:
         wrong = {owner for owner, kind in planned.items() if kind in LYING}
         for case in self.chain.court.cases:
             rogues = [juror for juror in case.jurors if planned[juror] is Behaviour.COLLUDER]
-            if case.is_convicted and len(rogues) >= JURORS_MIN and 3 * len(rogues) >= 2 * len(case.jurors):
+            if (
+                case.is_convicted
+                and len(rogues) >= JURORS_MIN
+                and 3 * len(rogues) >= 2 * len(case.jurors)
+            ):
                 wrong.add(case.accused)  # most of the class says so (docs/trust)
                 self.coverage.facts["convicted by a ring"] += 1
-            assert not case.is_convicted or case.accused in wrong, f"I5: {planned[case.accused]} was convicted"
+            assert not case.is_convicted or case.accused in wrong, (
+                f"I5: {planned[case.accused]} was convicted"
+            )
             self.coverage.facts["convicted" if case.is_convicted else "acquitted"] += 1
         convicted = {case.accused for case in self.chain.court.cases if case.is_convicted}
         for provider in self.providers:
             full = self.plan.limits.slot_stake * sum(slot.count for slot in provider.slots)
             lost = full - self.chain.stakes[provider.owner]
-            assert not lost or provider.owner in wrong & convicted, f"I5: {provider.name} lost {lost} of stake without a jury's verdict"
+            assert not lost or provider.owner in wrong & convicted, (
+                f"I5: {provider.name} lost {lost} of stake without a jury's verdict"
+            )
 
     def _check_releases(self) -> None:
         """I4: what was not spent came back, to the last of it: whoever took everything has left what its vouchers say, no more."""
@@ -232,7 +302,9 @@ class World:
             account = self.clients[release.client].account.address
             self.coverage.facts["releases"] += 1
             kept, spent = self.chain.allocated[account], self.chain.vouched.get(account, 0)
-            assert release.share < 1 or kept == spent, f"I4: {kept} of a client's deposit stayed, it had spent {spent}"
+            assert release.share < 1 or kept == spent, (
+                f"I4: {kept} of a client's deposit stayed, it had spent {spent}"
+            )
 
     def _check_forgeries(self) -> None:
         """I2, I9: a coordinator that assigned otherwise than order and beacon say has no receipt that a stranger takes."""

@@ -27,7 +27,9 @@ def rss_mb(pid: int) -> float | None:
 def folder_mb(folder: Path) -> float:
     """Bytes that its files take on disk."""
     total = 0
-    for folder_name, _, names in os.walk(folder):  # a folder that goes away meanwhile is passed over
+    for folder_name, _, names in os.walk(
+        folder
+    ):  # a folder that goes away meanwhile is passed over
         for name in names:
             try:
                 total += os.lstat(os.path.join(folder_name, name)).st_blocks * 512
@@ -38,8 +40,15 @@ def folder_mb(folder: Path) -> float:
 
 def parts_mb(folder: Path) -> dict[str, float]:
     """Megabytes of each file or folder right below."""
-    sizes = {path.name: folder_mb(path) if path.is_dir() else path.stat().st_size / MB for path in folder.iterdir()}
-    return {name: round(size, 2) for name, size in sorted(sizes.items(), key=lambda item: -item[1]) if size >= 0.1}
+    sizes = {
+        path.name: folder_mb(path) if path.is_dir() else path.stat().st_size / MB
+        for path in folder.iterdir()
+    }
+    return {
+        name: round(size, 2)
+        for name, size in sorted(sizes.items(), key=lambda item: -item[1])
+        if size >= 0.1
+    }
 
 
 def slope(points: list[tuple[float, float]]) -> float:
@@ -106,5 +115,12 @@ def tables(journal: Path) -> dict[str, tuple[int, int]]:
         return {}
     tree = canonical.parse(snapshot.payload[8:], len(snapshot.payload))
     assert isinstance(tree, dict), "a snapshot is an object of tables"
-    sizes = {name: (len(rows) if isinstance(rows, list) else 1, len(canonical.canonical(rows))) for name, rows in tree.items()}
-    return dict(sorted(((name, size) for name, size in sizes.items() if size[0]), key=lambda item: -item[1][1]))
+    sizes = {
+        name: (len(rows) if isinstance(rows, list) else 1, len(canonical.canonical(rows)))
+        for name, rows in tree.items()
+    }
+    return dict(
+        sorted(
+            ((name, size) for name, size in sizes.items() if size[0]), key=lambda item: -item[1][1]
+        )
+    )

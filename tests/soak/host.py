@@ -28,7 +28,9 @@ async def serve(told: dict[str, str], ready_file: Path) -> None:
 
     async with asyncio.TaskGroup() as group:
         for index in indices:
-            place = Place(told["coordinator_url"], told["chain_url"], Path(told["home"]) / str(index), index)
+            place = Place(
+                told["coordinator_url"], told["chain_url"], Path(told["home"]) / str(index), index
+            )
             keys = provider_keys(bytes.fromhex(told["seed"]), index)
             group.create_task(run_member(place, keys, reached(index)), name=f"provider {index}")
 

@@ -26,7 +26,9 @@ ASK_TRIES = 20
 class Told:
     """What the clients saw. Seconds of the monotonic clock."""
 
-    submitted: dict[Hash32, float] = field(default_factory=dict)  # acknowledged jobs, when they were handed in
+    submitted: dict[Hash32, float] = field(
+        default_factory=dict
+    )  # acknowledged jobs, when they were handed in
     owners: dict[Hash32, int] = field(default_factory=dict)  # whose they are
     ended: dict[Hash32, float] = field(default_factory=dict)
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -59,7 +61,9 @@ class Load:
                 await self._gate.acquire()
                 group.create_task(self._one(number, drained_by))
                 number += 1
-                next_at = max(next_at + 1 / self._rate, time.monotonic() - 1)  # what a busy second missed is made up for, no more
+                next_at = max(
+                    next_at + 1 / self._rate, time.monotonic() - 1
+                )  # what a busy second missed is made up for, no more
                 await asyncio.sleep(max(0.0, next_at - time.monotonic()))
 
     async def open(self) -> None:
@@ -73,14 +77,22 @@ class Load:
 
     async def _one(self, number: int, drained_by: float) -> None:
         which = number % len(self._markets)
-        job = Job(image=IMAGE, command=["run", str(number)], name=f"soak-{number}", max_price="5", max_duration="20s")
+        job = Job(
+            image=IMAGE,
+            command=["run", str(number)],
+            name=f"soak-{number}",
+            max_price="5",
+            max_duration="20s",
+        )
         begun = time.monotonic()
         try:
             run = await self._markets[which].submit(job)
             self.told.submitted[run.job_id], self.told.owners[run.job_id] = begun, which
             await self._end(run, drained_by)
         except RefusedError as error:
-            self.told.refused[f"client:{error.code}"] += 1  # not re-raised: it is counted, and the soak goes on
+            self.told.refused[f"client:{error.code}"] += (
+                1  # not re-raised: it is counted, and the soak goes on
+            )
         except UnavailableError:
             # The coordinator is being killed. The order may stand or not: nobody promised anything.
             self.told.unanswered += 1
@@ -92,10 +104,16 @@ class Load:
             try:
                 view = await asyncio.wait_for(run.wait(), left)
             except (UnavailableError, TimeoutError):
-                await asyncio.sleep(RETRY_SECONDS)  # not re-raised: it is away for a moment, or the time is over
+                await asyncio.sleep(
+                    RETRY_SECONDS
+                )  # not re-raised: it is away for a moment, or the time is over
             else:
                 self.told.ended[run.job_id] = time.monotonic()
-                self.told.verdicts[view.verdict.message.outcome.name.lower() if view.verdict is not None else view.phase] += 1
+                self.told.verdicts[
+                    view.verdict.message.outcome.name.lower()
+                    if view.verdict is not None
+                    else view.phase
+                ] += 1
                 return
 
     async def lost(self) -> list[Hash32]:
@@ -118,6 +136,8 @@ class Load:
             except UnavailableError:
                 await asyncio.sleep(RETRY_SECONDS)  # not re-raised: it has just started again
             except QuorateError as error:
-                self.told.refused[f"end:{type(error).__name__}"] += 1  # not re-raised: no end is what is counted
+                self.told.refused[f"end:{type(error).__name__}"] += (
+                    1  # not re-raised: no end is what is counted
+                )
                 return False
         return False

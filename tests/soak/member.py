@@ -58,10 +58,19 @@ class Place:
     def config(self) -> Config:
         """As its owner would write it."""
         return Config(
-            home=self.home, coordinators=(self.coordinator_url,), executor=ExecutorKind.NOOP, is_devnet=True, slots=SLOTS, price=PRICE,
-            listen_host=listen_host(self.index), listen_port=0, chain_url=self.chain_url, noop_milliseconds=NOOP_MILLISECONDS,
-            cpu_millis=1000, memory_bytes=8 << 30,
-        )  # fmt: skip
+            home=self.home,
+            coordinators=(self.coordinator_url,),
+            executor=ExecutorKind.NOOP,
+            is_devnet=True,
+            slots=SLOTS,
+            price=PRICE,
+            listen_host=listen_host(self.index),
+            listen_port=0,
+            chain_url=self.chain_url,
+            noop_milliseconds=NOOP_MILLISECONDS,
+            cpu_millis=1000,
+            memory_bytes=8 << 30,
+        )
 
 
 async def run_member(place: Place, keys: ProviderKeys, connected: Callable[[], None]) -> None:
@@ -91,7 +100,12 @@ class _Member:
 
     @classmethod
     async def make(
-        cls, stack: AsyncExitStack, config: Config, keys: ProviderKeys, executor: NoopExecutor, clock: SystemClock
+        cls,
+        stack: AsyncExitStack,
+        config: Config,
+        keys: ProviderKeys,
+        executor: NoopExecutor,
+        clock: SystemClock,
     ) -> "_Member":
         """As the daemon wires it."""
         config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,28 +120,48 @@ class _Member:
         stack.callback(operator_sender.close)
         store = ContentStore(config.path("store"), config.store_quota_bytes)
         stack.push_async_callback(store.close)
-        coordinators = {info.coordinator: Coordinator(url, info, session, keys.account, ring, clock)}
-        job_runner = JobRunner(executor, store, config.home, clock, {slot.host.id(): slot.host for slot in terms.slots})
+        coordinators = {
+            info.coordinator: Coordinator(url, info, session, keys.account, ring, clock)
+        }
+        job_runner = JobRunner(
+            executor, store, config.home, clock, {slot.host.id(): slot.host for slot in terms.slots}
+        )
         dialers: dict[Address, WebSocketDialer] = {}
         peers: Mapping[Address, Peers] = dialers
-        advert = Advert(hardware, "", keys.peer_public, keys.box_public, (f"http://{config.listen_host}:{config.listen_port}",))
+        advert = Advert(
+            hardware,
+            "",
+            keys.peer_public,
+            keys.box_public,
+            (f"http://{config.listen_host}:{config.listen_port}",),
+        )
         announcements = Announcements(terms, lambda: advert, peers, ring, clock)
-        jury_service = JuryService(core, job_runner, coordinators, contracts, client, operator_sender, ring, clock)
-        performer = EffectPerformer(core, job_runner, coordinators, peers, ring, announcements, jury_service, clock)
+        jury_service = JuryService(
+            core, job_runner, coordinators, contracts, client, operator_sender, ring, clock
+        )
+        performer = EffectPerformer(
+            core, job_runner, coordinators, peers, ring, announcements, jury_service, clock
+        )
         journal = Journal.open(config.path("journal"))
         stack.push_async_callback(journal.close)
-        actor = Actor(core, journal, clock, CODEC, performer.perform, new_secret, on_refused=performer.refused)
+        actor = Actor(
+            core, journal, clock, CODEC, performer.perform, new_secret, on_refused=performer.refused
+        )
         performer.attach(actor)
         inbox = Inbox(actor, info.coordinator, terms.domain, recover)
         address = url.replace("http", "ws", 1) + "/v1/peers"
-        dialer = WebSocketDialer(address, info.coordinator, keys.account, keys.operator, inbox.handle, clock)
+        dialer = WebSocketDialer(
+            address, info.coordinator, keys.account, keys.operator, inbox.handle, clock
+        )
         dialers[info.coordinator] = dialer
         return cls(core, actor, executor, dialer, announcements, clock)
 
     async def serve(self, connected: Callable[[], None]) -> None:
         """Replays, attaches to what has run meanwhile, and works."""
         await self.actor.start()
-        observed = {lease: await self.executor.state(lease) for lease in await self.executor.leases()}
+        observed = {
+            lease: await self.executor.state(lease) for lease in await self.executor.leases()
+        }
         found = reconcile(self.core.live(), self.core.jury.values(), observed)
         for lease in found.strays:
             await self.executor.remove(lease)
@@ -141,6 +175,8 @@ class _Member:
             group.create_task(self.dialer.run(), name="peer")
             while not self.dialer.connected():
                 await self.clock.sleep(0.1)
-            group.create_task(periodic.beat(self.core, self.announcements, self.clock), name="heartbeats")
+            group.create_task(
+                periodic.beat(self.core, self.announcements, self.clock), name="heartbeats"
+            )
             group.create_task(periodic.advertise(self.core, self.actor, self.clock), name="offers")
             connected()

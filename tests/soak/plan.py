@@ -33,11 +33,16 @@ class Plan:
     def __post_init__(self) -> None:
         """ValueError names what cannot be."""
         if not 3 <= self.providers <= PROVIDERS_MAX or self.per_process < 1 or self.clients < 1:
-            raise ValueError(f"3 to {PROVIDERS_MAX} providers, one client and one provider a process at least, please")
+            raise ValueError(
+                f"3 to {PROVIDERS_MAX} providers, one client and one provider a process at least, please"
+            )
 
     def hosts(self) -> list[range]:
         """Providers by process."""
-        return [range(first, min(first + self.per_process, self.providers)) for first in range(0, self.providers, self.per_process)]
+        return [
+            range(first, min(first + self.per_process, self.providers))
+            for first in range(0, self.providers, self.per_process)
+        ]
 
     def host_home(self, number: int) -> Path:
         """The folder of a process's providers."""
@@ -50,12 +55,17 @@ class Plan:
 
     def coordinator_dies_at(self) -> list[float]:
         """Seconds after the start: all in the first third, so that the rest shows how one process grows."""
-        return [self.seconds / 3 * (context + 1) / (self.coordinator_kills + 1) for context in range(self.coordinator_kills)]
+        return [
+            self.seconds / 3 * (context + 1) / (self.coordinator_kills + 1)
+            for context in range(self.coordinator_kills)
+        ]
 
 
 def provider_keys(seed: bytes, index: int) -> ProviderKeys:
     """Keys without a key store: what opening two hundred of those costs is not what a soak is about."""
-    owner, operator = (KeySigner(hash_tuple("soak", seed, role, index)) for role in ("owner", "operator"))
+    owner, operator = (
+        KeySigner(hash_tuple("soak", seed, role, index)) for role in ("owner", "operator")
+    )
     peer, box = (hash_tuple("soak", seed, role, index) for role in ("peer", "box"))
     return ProviderKeys(owner.address, owner.address, operator, peer, box, owner)
 

@@ -75,16 +75,22 @@ class Watch:
             self.coordinator.add(self.second(), rss_mb(self.stage.pid("coordinator")))
         for number in range(len(self.stage.plan.hosts())):
             if f"host-{number}" not in self.stage.expected_dead:
-                self.hosts.setdefault(number, Lives()).add(self.second(), rss_mb(self.stage.pid(f"host-{number}")))
+                self.hosts.setdefault(number, Lives()).add(
+                    self.second(), rss_mb(self.stage.pid(f"host-{number}"))
+                )
 
     def _disk(self) -> None:
         self.coordinator_disk.add(self.second(), folder_mb(self.stage.coordinator_home))
         for number in range(len(self.stage.plan.hosts())):
-            self.hosts_disk.setdefault(number, Lives()).add(self.second(), folder_mb(self.stage.plan.host_home(number)))
+            self.hosts_disk.setdefault(number, Lives()).add(
+                self.second(), folder_mb(self.stage.plan.host_home(number))
+            )
 
     async def _metrics(self, session: aiohttp.ClientSession) -> None:
         try:
-            async with session.get(f"{self.stage.coordinator_url}/metrics", timeout=aiohttp.ClientTimeout(total=5)) as answer:
+            async with session.get(
+                f"{self.stage.coordinator_url}/metrics", timeout=aiohttp.ClientTimeout(total=5)
+            ) as answer:
                 self.refusals.read(await answer.text())
         except (aiohttp.ClientError, TimeoutError):
             return  # it is being killed, or busy; the next look is soon
@@ -132,11 +138,15 @@ async def soak(plan: Plan, seed: int) -> dict[str, object]:
         load = Load(stage.profiles, stage.coordinator_url, plan.rate, plan.outstanding)
         await load.open()
         try:
-            _say(f"{plan.providers} providers in {len(plan.hosts())} processes are on offer; load for {plan.seconds:g} s")
+            _say(
+                f"{plan.providers} providers in {len(plan.hosts())} processes are on offer; load for {plan.seconds:g} s"
+            )
             watch.begun = time.monotonic()
             await _under_load(plan, watch, load, chance)
             ended = watch.second()
-            _say(f"drained after {ended - plan.seconds:.1f} s, {load.told.open()} open; the coordinator is killed once more")
+            _say(
+                f"drained after {ended - plan.seconds:.1f} s, {load.told.open()} open; the coordinator is killed once more"
+            )
             warm = await asyncio.to_thread(_diagnosis, watch)
             await watch.kill_coordinator()
             lost = await load.lost()
@@ -151,7 +161,10 @@ async def _under_load(plan: Plan, watch: Watch, load: Load, chance: random.Rando
     until = watch.begun + plan.seconds
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(watch.run())
-        dying = [group.create_task(churn(watch, chance)), group.create_task(kill_coordinator(watch))]
+        dying = [
+            group.create_task(churn(watch, chance)),
+            group.create_task(kill_coordinator(watch)),
+        ]
         working = group.create_task(load.run(until, until + plan.drain_seconds))
         await asyncio.sleep(max(0.0, until - time.monotonic()))
         dying[0].cancel()
@@ -215,26 +228,52 @@ def _say(sentence: str) -> None:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="soak.run", description="A market under load whose daemons are killed all the time.")
+    parser = argparse.ArgumentParser(
+        prog="soak.run", description="A market under load whose daemons are killed all the time."
+    )
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--providers", type=int, default=200)
-    parser.add_argument("--churn", type=float, default=10.0, help="percent of the providers that are killed a minute")
-    parser.add_argument("--rate", type=float, default=4.0, help="jobs a second that clients hand in, at most")
+    parser.add_argument(
+        "--churn",
+        type=float,
+        default=10.0,
+        help="percent of the providers that are killed a minute",
+    )
+    parser.add_argument(
+        "--rate", type=float, default=4.0, help="jobs a second that clients hand in, at most"
+    )
     parser.add_argument("--outstanding", type=int, default=200, help="jobs under way, at most")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--per-process", type=int, default=20, help="providers in one process")
-    parser.add_argument("--coordinator-kills", type=int, default=2, help="besides the one at the end")
-    parser.add_argument("--drain", type=float, default=180.0, help="seconds in which everything acknowledged has to end")
+    parser.add_argument(
+        "--coordinator-kills", type=int, default=2, help="besides the one at the end"
+    )
+    parser.add_argument(
+        "--drain",
+        type=float,
+        default=180.0,
+        help="seconds in which everything acknowledged has to end",
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the order of kills")
-    parser.add_argument("--folder", type=Path, help="an empty folder that stays; otherwise one that goes")
+    parser.add_argument(
+        "--folder", type=Path, help="an empty folder that stays; otherwise one that goes"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="quorate-soak-") as temporary:
         folder = (options.folder or Path(temporary)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         plan = Plan(
-            folder, 60 * options.minutes, options.providers, options.churn, options.rate, options.outstanding, options.clients,
-            options.per_process, options.coordinator_kills, options.drain,
-        )  # fmt: skip
+            folder,
+            60 * options.minutes,
+            options.providers,
+            options.churn,
+            options.rate,
+            options.outstanding,
+            options.clients,
+            options.per_process,
+            options.coordinator_kills,
+            options.drain,
+        )
         line = asyncio.run(soak(plan, options.seed))
     print(json.dumps(line))
     return 1 if failures(line, plan.seconds) else 0
@@ -248,8 +287,10 @@ def failures(line: dict[str, object], seconds: float) -> list[str]:
         "acknowledged jobs were lost": bool(line["acknowledged_lost"]),
         "nothing was acknowledged": not line["acknowledged"],
         "not everything acknowledged was done": line["jobs_done"] != line["acknowledged"],
-        f"memory grows by more than {SLOPE_MB_MIN_MAX:g} MB a minute": seconds >= SLOPE_FROM_SECONDS and slope_found > SLOPE_MB_MIN_MAX,
-        f"fewer than {LOOKS_MIN} looks at the memory": seconds >= SLOPE_FROM_SECONDS and int(str(line["looks"])) < LOOKS_MIN,
+        f"memory grows by more than {SLOPE_MB_MIN_MAX:g} MB a minute": seconds >= SLOPE_FROM_SECONDS
+        and slope_found > SLOPE_MB_MIN_MAX,
+        f"fewer than {LOOKS_MIN} looks at the memory": seconds >= SLOPE_FROM_SECONDS
+        and int(str(line["looks"])) < LOOKS_MIN,
     }
     found = [sentence for sentence, is_broken in broken.items() if is_broken]
     for sentence in found:

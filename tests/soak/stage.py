@@ -85,24 +85,46 @@ class Stage:
             self.family.start(name, "quorate_devnet.processes.run_coordinator", told)
         else:
             found = os.environ.get("PYTHONPATH", "")
-            self.family.start(name, "soak.host", told, {"PYTHONPATH": f"{SOURCES}{os.pathsep}{found}" if found else str(SOURCES)})
+            self.family.start(
+                name,
+                "soak.host",
+                told,
+                {"PYTHONPATH": f"{SOURCES}{os.pathsep}{found}" if found else str(SOURCES)},
+            )
 
     async def begin(self) -> None:
         """Starts everything; hosts two at a time, because a process's start is all computing."""
         ready = self.plan.folder / "ready"
         ready.mkdir()
         write_private(self.plan.folder / "password", PASSPHRASE + "\n")
-        self.family.start("chain", "quorate_devnet.chain", ["--port", "0", "--ready-file", str(ready / "chain.json")])
-        beacon = ["--port", "0", "--seed", os.urandom(32).hex(), "--genesis", str(int(time.time()) - 60), "--ready-file"]
+        self.family.start(
+            "chain",
+            "quorate_devnet.chain",
+            ["--port", "0", "--ready-file", str(ready / "chain.json")],
+        )
+        beacon = [
+            "--port",
+            "0",
+            "--seed",
+            os.urandom(32).hex(),
+            "--genesis",
+            str(int(time.time()) - 60),
+            "--ready-file",
+        ]
         self.family.start("beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")])
         chain = await self.family.ready("chain", ready / "chain.json", READY_SECONDS)
         found = await self.family.ready("beacon", ready / "beacon.json", READY_SECONDS)
         self.chain_url = chain["url"]
         deployment = await self._genesis(found)
         told = process_settings.CoordinatorSettings(
-            str(self.coordinator_home), str(self.plan.folder / "password"), deployment, self.chain_url, found["url"],
-            free_port("127.0.0.1"), str(self._ready("coordinator")),
-        )  # fmt: skip
+            str(self.coordinator_home),
+            str(self.plan.folder / "password"),
+            deployment,
+            self.chain_url,
+            found["url"],
+            free_port("127.0.0.1"),
+            str(self._ready("coordinator")),
+        )
         process_settings.write(ready / "coordinator.settings", told)
         await self.restart("coordinator")
         self.coordinator_url = json.loads(self._ready("coordinator").read_text())["url"]
@@ -122,29 +144,56 @@ class Stage:
         keystore.create_account("posting", Hash32(dev_account(genesis.POSTING)))
         coordinator = coordinator_keys.create(keystore)
         for index in range(plan.clients):
-            self.profiles.append(create_profile(plan.folder / f"client-{index}", "http://127.0.0.1", PASSPHRASE, DEVNET.name))
+            self.profiles.append(
+                create_profile(
+                    plan.folder / f"client-{index}", "http://127.0.0.1", PASSPHRASE, DEVNET.name
+                )
+            )
         info = json.loads(beacon["info"])
-        agreed, host_class = BeaconInfo(bytes.fromhex(info["public_key"]), info["period"], info["genesis_time"]), detect_cpu_class().id()
+        agreed, host_class = (
+            BeaconInfo(bytes.fromhex(info["public_key"]), info["period"], info["genesis_time"]),
+            detect_cpu_class().id(),
+        )
         newcomers = []
         for index in range(plan.providers):
             keys = provider_keys(self.seed, index)
             assert keys.owner is not None, "a soak keeps the owners' keys"
             newcomers.append(
                 Newcomer(
-                    keys.owner, keys.operator.address, keys.payout, keys.peer_public, keys.box_public, listen_host(index), host_class, SLOTS
+                    keys.owner,
+                    keys.operator.address,
+                    keys.payout,
+                    keys.peer_public,
+                    keys.box_public,
+                    listen_host(index),
+                    host_class,
+                    SLOTS,
                 )
-            )  # fmt: skip
+            )
         accounts = [profile.account for profile in self.profiles]
-        funds = Funds(coordinator.account, coordinator.statement.address, coordinator.posting, BONDS, accounts, CLIENT_DEPOSIT)
+        funds = Funds(
+            coordinator.account,
+            coordinator.statement.address,
+            coordinator.posting,
+            BONDS,
+            accounts,
+            CLIENT_DEPOSIT,
+        )
         async with aiohttp.ClientSession() as session:
-            return await genesis.begin(ChainClient(Rpc(self.chain_url, session)), CHAIN_ID, agreed, newcomers, funds)
+            return await genesis.begin(
+                ChainClient(Rpc(self.chain_url, session)), CHAIN_ID, agreed, newcomers, funds
+            )
 
     def _tell_host(self, number: int) -> str:
         name, indices = f"host-{number}", self.plan.hosts()[number]
         told = {
-            "home": str(self.plan.host_home(number)), "seed": self.seed.hex(), "first": str(indices.start), "after": str(indices.stop),
-            "coordinator_url": self.coordinator_url, "chain_url": self.chain_url,
-        }  # fmt: skip
+            "home": str(self.plan.host_home(number)),
+            "seed": self.seed.hex(),
+            "first": str(indices.start),
+            "after": str(indices.stop),
+            "coordinator_url": self.coordinator_url,
+            "chain_url": self.chain_url,
+        }
         (self.plan.folder / "ready" / f"{name}.settings").write_text(json.dumps(told))
         return name
 
@@ -158,7 +207,10 @@ class Stage:
                 async with session.get(f"{self.coordinator_url}/v1/health") as response:
                     block = (await response.json())["block"]
                 first = first or block
-                if sum(1 for offer in offers if offer["isAlive"]) >= self.plan.providers and block > first + 1:
+                if (
+                    sum(1 for offer in offers if offer["isAlive"]) >= self.plan.providers
+                    and block > first + 1
+                ):
                     return
                 await asyncio.sleep(0.5)
         raise TimeoutError(f"not all of {self.plan.providers} providers are on offer")

@@ -62,7 +62,9 @@ def rows(page: str) -> list[Row]:
         elif line.startswith("| ") and not line.startswith(("| rule", "|---")):
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
             assert len(cells) == 3, f"three cells: {line[:80]}"
-            found.append(Row(name, plain(cells[0].replace("\\|", "|")), cells[1].replace("`", ""), cells[2]))
+            found.append(
+                Row(name, plain(cells[0].replace("\\|", "|")), cells[1].replace("`", ""), cells[2])
+            )
     return found
 
 
@@ -87,7 +89,9 @@ def untold(blocks: list[str], told: list[tuple[int, int, int]]) -> Iterator[str]
         at = 0
         for sentence in SENTENCE_END.split(block):
             start, at = block.index(sentence, at), block.index(sentence, at) + len(sentence)
-            if sentence.strip() and not any(where == number and a < at and b > start for where, a, b in told):
+            if sentence.strip() and not any(
+                where == number and a < at and b > start for where, a, b in told
+            ):
                 yield sentence.strip()
 
 
@@ -97,17 +101,23 @@ def known() -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for path in (ROOT / "tests").rglob("test_*.py"):
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        names = (node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        names = (
+            node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        )
         key = path.stem.removeprefix("test_")
         assert key not in found, f"two files are named {key}"
-        found[key] = frozenset(name.removeprefix("test_") for name in names if name.startswith("test_"))
+        found[key] = frozenset(
+            name.removeprefix("test_") for name in names if name.startswith("test_")
+        )
     return found
 
 
 @cache
 def mutants() -> frozenset[str]:
     """Names of the rules that the simulator breaks, as they stand in its tables."""
-    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "sim").glob("mutants_*.py"))
+    texts = (
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "sim").glob("mutants_*.py")
+    )
     return frozenset(name for text in texts for name in re.findall(r'\bMutant\(\s*"([^"]+)"', text))
 
 
@@ -115,7 +125,11 @@ def absent(held_by: str, trust: str) -> Iterator[str]:
     """What a row names and there is not."""
     if ONLY_WORDS.fullmatch(held_by):
         return
-    names, broken, unbuilt = TEST.findall(held_by), MUTANT.findall(held_by), NOT_BUILT.findall(held_by)
+    names, broken, unbuilt = (
+        TEST.findall(held_by),
+        MUTANT.findall(held_by),
+        NOT_BUILT.findall(held_by),
+    )
     if not names and not broken and not unbuilt:
         yield f"nothing: {held_by!r}"
     yield from (f"{file}::{name}" for file, name in names if name not in known().get(file, ()))
@@ -130,14 +144,22 @@ TRUST = plain((DOCS / "trust.md").read_text(encoding="utf-8"))
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_sentence_of_the_protocol_has_a_row(section: str) -> None:
-    told = [found for row in ROWS if row.section == section for found in place(row, PROTOCOL[section])]
+    told = [
+        found for row in ROWS if row.section == section for found in place(row, PROTOCOL[section])
+    ]
     missing = list(untold(PROTOCOL[section], told))
     assert not missing, f"{len(missing)} sentences: {missing}"
 
 
 def test_the_words_of_every_row_stand_in_the_protocol() -> None:
-    lost = [f"{row.section}: {row.words}" for row in ROWS if not place(row, PROTOCOL.get(row.section, []))]
-    assert not lost, "the rule was changed: look whether its tests still hold it, then quote it anew"
+    lost = [
+        f"{row.section}: {row.words}"
+        for row in ROWS
+        if not place(row, PROTOCOL.get(row.section, []))
+    ]
+    assert not lost, (
+        "the rule was changed: look whether its tests still hold it, then quote it anew"
+    )
 
 
 def test_what_holds_a_rule_exists() -> None:
@@ -147,16 +169,30 @@ def test_what_holds_a_rule_exists() -> None:
 
 def test_the_page_was_read() -> None:
     assert len(ROWS) > 250 and {row.section for row in ROWS} == set(SECTIONS)
-    assert sum(row.seen == "✓" for row in ROWS) >= 40, "rules of money and trust that were broken by hand, and seen to fail"
+    assert sum(row.seen == "✓" for row in ROWS) >= 40, (
+        "rules of money and trust that were broken by hand, and seen to fail"
+    )
     assert {row.seen for row in ROWS} == {"✓", ""}
 
 
 def test_the_checks_can_fail() -> None:
-    blocks = sections("Head.\n\n## 1. One\n- **I1** Money is kept. Nobody lies; all pay.\n\n| a (b) | c, d |")["§1"]
+    blocks = sections(
+        "Head.\n\n## 1. One\n- **I1** Money is kept. Nobody lies; all pay.\n\n| a (b) | c, d |"
+    )["§1"]
     assert blocks == ["I1 Money is kept. Nobody lies; all pay.", "a (b) | c, d"]
-    (row,) = rows("## §1 One\n| rule | held by | seen |\n|---|---|---|\n| Money is kept. … all pay | `faults::x` | ✓ |")
+    (row,) = rows(
+        "## §1 One\n| rule | held by | seen |\n|---|---|---|\n| Money is kept. … all pay | `faults::x` | ✓ |"
+    )
     assert list(untold(blocks, place(row, blocks))) == ["Nobody lies;", "a (b) | c, d"]
     assert not place(Row("§1", "all pay … Money", "", ""), blocks), "in order"
-    wrong = ("faults::no_such_test", "no_such_file::x", "mutant “no such mutant”", "not built: “no such words”", "somehow")
+    wrong = (
+        "faults::no_such_test",
+        "no_such_file::x",
+        "mutant “no such mutant”",
+        "not built: “no such words”",
+        "somehow",
+    )
     assert all(list(absent(held_by, "other words")) for held_by in wrong)
-    assert not list(absent("only words: a definition of a name", "")) and not list(absent("mutant “a credit counts twice”", ""))
+    assert not list(absent("only words: a definition of a name", "")) and not list(
+        absent("mutant “a credit counts twice”", "")
+    )

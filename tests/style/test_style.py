@@ -39,7 +39,13 @@ KECCAK = {("sdk/quorate_protocol/crypto/hashing.py", "Crypto")}
 
 def _files(folders: tuple[str, ...], *suffixes: str) -> list[Path]:
     found = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
-    visible = (path for path in found if not any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(ROOT).parts))
+    visible = (
+        path
+        for path in found
+        if not any(
+            part.startswith(".") or part == "__pycache__" for part in path.relative_to(ROOT).parts
+        )
+    )
     return sorted(path for path in visible if not suffixes or path.suffix in suffixes)
 
 
@@ -63,7 +69,9 @@ def _over(places: Iterator[tuple[str, int, int]], limit: int) -> list[str]:
     for key, line, lines in places:
         allowed = max(limit, EXCEPTIONS.get(key, 0))
         if lines > allowed:
-            problems.append(f"{key.partition('::')[0]}:{line}: {key.partition('::')[2] or 'file'} has {lines} lines, at most {allowed}")
+            problems.append(
+                f"{key.partition('::')[0]}:{line}: {key.partition('::')[2] or 'file'} has {lines} lines, at most {allowed}"
+            )
     return problems
 
 
@@ -115,13 +123,28 @@ def test_exceptions_only_shrink() -> None:
     for places, limit in ((_functions(), FUNCTION_LINES_MAX), (_file_sizes(), FILE_LINES_MAX)):
         for key, _, lines in places:
             sizes[key], limits[key] = max(lines, sizes.get(key, 0)), limit
-    stale = [key for key, lines in EXCEPTIONS.items() if sizes.get(key, 0) <= limits.get(key, 0) or sizes[key] < lines]
-    _report([f"{key}: recorded with {EXCEPTIONS[key]} lines, has {sizes.get(key, 0)}: lower or remove its exception" for key in stale])
+    stale = [
+        key
+        for key, lines in EXCEPTIONS.items()
+        if sizes.get(key, 0) <= limits.get(key, 0) or sizes[key] < lines
+    ]
+    _report(
+        [
+            f"{key}: recorded with {EXCEPTIONS[key]} lines, has {sizes.get(key, 0)}: lower or remove its exception"
+            for key in stale
+        ]
+    )
 
 
 def test_fixed_folders_are_no_packages() -> None:
     """`docker/__init__.py` would hide the Docker SDK, `node/__init__.py` would make two names for one module."""
-    _report([f"{folder}/__init__.py:1: a fixed folder is no package" for folder in FOLDERS if (ROOT / folder / "__init__.py").exists()])
+    _report(
+        [
+            f"{folder}/__init__.py:1: a fixed folder is no package"
+            for folder in FOLDERS
+            if (ROOT / folder / "__init__.py").exists()
+        ]
+    )
 
 
 def _undocumented(path: Path) -> Iterator[str]:
@@ -131,29 +154,45 @@ def _undocumented(path: Path) -> Iterator[str]:
     if path.is_relative_to(ROOT / "tests"):  # a test's name is its sentence
         return
     for node in tree.body:
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or node.name.startswith("_"):
+        if not isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        ) or node.name.startswith("_"):
             continue
-        overload = any(isinstance(name, ast.Name) and name.id == "overload" for name in node.decorator_list)
+        overload = any(
+            isinstance(name, ast.Name) and name.id == "overload" for name in node.decorator_list
+        )
         if ast.get_docstring(node) is None and not overload:
             yield f"{_name(path)}:{node.lineno}: {node.name} has no docstring"
 
 
 def _undocumented_vyper(path: Path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
-    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    first = next(
+        (line for line in text.splitlines() if line.strip() and not line.startswith("#")), ""
+    )
     if not first.startswith('"""'):
         yield f"{_name(path)}:1: the contract has no docstring"
     lines = text.splitlines()
     for key, number, _ in _vyper_functions(path):
-        decorators = set(itertools.takewhile(lambda line: line.startswith("@"), reversed(lines[: number - 1])))
-        head_end = next(i for i in range(number - 1, len(lines)) if lines[i].partition("#")[0].rstrip().endswith(":"))
-        if {"@external", "@deploy"} & decorators and not lines[head_end + 1].lstrip().startswith('"""'):
+        decorators = set(
+            itertools.takewhile(lambda line: line.startswith("@"), reversed(lines[: number - 1]))
+        )
+        head_end = next(
+            i
+            for i in range(number - 1, len(lines))
+            if lines[i].partition("#")[0].rstrip().endswith(":")
+        )
+        if {"@external", "@deploy"} & decorators and not lines[head_end + 1].lstrip().startswith(
+            '"""'
+        ):
             yield f"{_name(path)}:{number}: {key.partition('::')[2]} has no docstring"
 
 
 def test_public_names_are_documented() -> None:
     problems = [problem for path in _files(SCANNED, ".py") for problem in _undocumented(path)]
-    problems += [problem for path in _files(PACKAGES, ".vy") for problem in _undocumented_vyper(path)]
+    problems += [
+        problem for path in _files(PACKAGES, ".vy") for problem in _undocumented_vyper(path)
+    ]
     _report(problems)
 
 
@@ -168,18 +207,32 @@ def _imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def _impure(path: Path) -> Iterator[str]:
     for line, module in _imported(_tree(path)):
         root = module.partition(".")[0]
-        if root not in sys.stdlib_module_names and root != "quorate_protocol" and (_name(path), root) not in KECCAK:
+        if (
+            root not in sys.stdlib_module_names
+            and root != "quorate_protocol"
+            and (_name(path), root) not in KECCAK
+        ):
             yield f"{_name(path)}:{line}: the protocol imports {module}"
 
 
 def test_protocol_needs_only_the_standard_library() -> None:
-    _report([problem for path in _files(("sdk/quorate_protocol",), ".py") for problem in _impure(path)])
+    _report(
+        [problem for path in _files(("sdk/quorate_protocol",), ".py") for problem in _impure(path)]
+    )
 
 
 def _texts() -> Iterator[tuple[Path, str]]:
-    root_files = [path for path in ROOT.iterdir() if path.is_file() and (not path.name.startswith(".") or path.name == ".gitignore")]
+    root_files = [
+        path
+        for path in ROOT.iterdir()
+        if path.is_file() and (not path.name.startswith(".") or path.name == ".gitignore")
+    ]
     for path in [*root_files, *(ROOT / ".ci").iterdir(), *_files(SCANNED)]:
-        if path == Path(__file__) or path.suffix in TEXT_SUFFIXES_SKIPPED or path.stat().st_size > TEXT_BYTES_MAX:
+        if (
+            path == Path(__file__)
+            or path.suffix in TEXT_SUFFIXES_SKIPPED
+            or path.stat().st_size > TEXT_BYTES_MAX
+        ):
             continue
         yield path, path.read_text(encoding="utf-8", errors="replace")
 
@@ -189,22 +242,40 @@ def test_words() -> None:
     for path, text in _texts():
         for number, line in enumerate(text.splitlines(), 1):
             if found := FORBIDDEN_WORDS.search(line):
-                problems.append(f"{_name(path)}:{number}: {found[0]!r} does not belong in the project")
+                problems.append(
+                    f"{_name(path)}:{number}: {found[0]!r} does not belong in the project"
+                )
     _report(problems)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "check"),
     [
-        ("long.vy", "@external\ndef f(\n    a: uint256,\n):\n" + "    a += 1\n" * 68, lambda path: _over(_vyper_functions(path), 70)),
-        ("long.py", "def f() -> None:\n" + "    pass\n" * 70, lambda path: _over(_python_functions(path), 70)),
+        (
+            "long.vy",
+            "@external\ndef f(\n    a: uint256,\n):\n" + "    a += 1\n" * 68,
+            lambda path: _over(_vyper_functions(path), 70),
+        ),
+        (
+            "long.py",
+            "def f() -> None:\n" + "    pass\n" * 70,
+            lambda path: _over(_python_functions(path), 70),
+        ),
         ("silent.py", '"""x"""\nclass Thing:\n    pass\n', lambda path: list(_undocumented(path))),
-        ("silent.vy", '"""x"""\n@external\n@view\ndef f() -> uint256:\n    return 1\n', lambda path: list(_undocumented_vyper(path))),
+        (
+            "silent.vy",
+            '"""x"""\n@external\n@view\ndef f() -> uint256:\n    return 1\n',
+            lambda path: list(_undocumented_vyper(path)),
+        ),
         ("impure.py", '"""x"""\nimport aiohttp\n', lambda path: list(_impure(path))),
     ],
 )
 def test_the_checks_can_fail(
-    name: str, text: str, check: Callable[[Path], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    text: str,
+    check: Callable[[Path], list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     (tmp_path / name).write_text(text)

@@ -17,7 +17,11 @@ NOT_TESTED = re.compile(r"not tested: \S.{30,}")
 def split(page: str) -> tuple[list[str], dict[str, str]]:
     """(paragraphs and list items on one line each, without headings; mark -> what stands at the foot)."""
     body, _, foot = page.partition("\n[^")
-    notes = dict(re.findall(r"\[\^([\w-]+)\]: (.*?)(?=\n\[\^|\Z)", "[^" + foot, re.DOTALL)) if foot else {}
+    notes = (
+        dict(re.findall(r"\[\^([\w-]+)\]: (.*?)(?=\n\[\^|\Z)", "[^" + foot, re.DOTALL))
+        if foot
+        else {}
+    )
     blocks = re.split(r"\n\s*\n|\n(?=- )", body)
     kept = (" ".join(block.split()) for block in blocks if not block.lstrip().startswith("#"))
     headless = (re.sub(r"^- ", "", block) for block in kept if block)
@@ -44,7 +48,11 @@ def missing(note: str) -> Iterator[str]:
         path, _, function = name.partition("::")
         file = ROOT / path
         tree = ast.parse(file.read_text(encoding="utf-8")) if file.is_file() else ast.parse("")
-        names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        names = {
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
         if not function.startswith("test_") or function not in names:
             yield name
 
@@ -54,7 +62,9 @@ def test_every_sentence_names_a_test() -> None:
     assert len(blocks) > 8 and len(notes) > 20, "the page was read"
     assert not list(unmarked(blocks))
     used = set(MARK.findall(" ".join(blocks)))
-    assert used == notes.keys(), f"marks without a footnote, or footnotes without a mark: {sorted(used ^ notes.keys())}"
+    assert used == notes.keys(), (
+        f"marks without a footnote, or footnotes without a mark: {sorted(used ^ notes.keys())}"
+    )
     absent = {name: found for name, note in notes.items() if (found := list(missing(note)))}
     assert not absent
 
@@ -73,7 +83,15 @@ def test_a_sentence_without_a_mark_is_told(page: str, is_told: bool) -> None:
     assert bool(list(unmarked(split(page)[0]))) is is_told
 
 
-@pytest.mark.parametrize("note", ["tests/style/test_trust.py::test_nobody", "tests/no.py::test_x", "not tested: no", "tests/style"])
+@pytest.mark.parametrize(
+    "note",
+    [
+        "tests/style/test_trust.py::test_nobody",
+        "tests/no.py::test_x",
+        "not tested: no",
+        "tests/style",
+    ],
+)
 def test_a_test_that_does_not_exist_is_told(note: str) -> None:
     assert list(missing(note))
     assert not list(missing("tests/style/test_trust.py::test_every_sentence_names_a_test"))

@@ -11,7 +11,9 @@ from unittest.mock import patch
 from quorate.cli.main import run_main
 
 
-def typed(*words: str, folder: Path | None = None, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+def typed(
+    *words: str, folder: Path | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     """Exit status of `quorate WORDS`, and what stood on both streams. What it would show a trace for is raised. One at a time."""
     said = io.StringIO()
     root = logging.getLogger()

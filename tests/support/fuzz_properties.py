@@ -20,12 +20,50 @@ from support.value_strategies import values_of
 BYTES_MAX = 1 << 20
 COUNTS: Counter[str] = Counter()
 """What was tried in this process, by name."""
-READERS: dict[str, Any] = {kind.__name__: kind for kind in (frames._Carrier, job_spec.JobSpec, OfferEnvelope, Submission, PlanRequest)}
+READERS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (frames._Carrier, job_spec.JobSpec, OfferEnvelope, Submission, PlanRequest)
+}
 """Everything that strangers' bytes are decoded to, beside the envelopes."""
 
-EDGES = (0, 1, 2**8 - 1, 2**16, 2**32, 2**53 - 1, 2**53, 2**53 + 1, 2**64 - 1, 2**64, 2**128 - 1, 2**255, 2**256 - 1, 2**256, 10**80)
-_HEX = [f"0x{'00' * n}" for n in (0, 1, 19, 20, 21, 31, 32, 33, 64, 65)] + ["0x" + "ff" * 32, "0xFF", "0x0", "0xzz"]
-_WORDS = ["", "x", "--5", "-0", "1e5", "\ud800", "\u0000", "\N{GRINNING FACE}", "OfferSent", "Commit", "Order", "task", *_HEX]
+EDGES = (
+    0,
+    1,
+    2**8 - 1,
+    2**16,
+    2**32,
+    2**53 - 1,
+    2**53,
+    2**53 + 1,
+    2**64 - 1,
+    2**64,
+    2**128 - 1,
+    2**255,
+    2**256 - 1,
+    2**256,
+    10**80,
+)
+_HEX = [f"0x{'00' * n}" for n in (0, 1, 19, 20, 21, 31, 32, 33, 64, 65)] + [
+    "0x" + "ff" * 32,
+    "0xFF",
+    "0x0",
+    "0xzz",
+]
+_WORDS = [
+    "",
+    "x",
+    "--5",
+    "-0",
+    "1e5",
+    "\ud800",
+    "\u0000",
+    "\N{GRINNING FACE}",
+    "OfferSent",
+    "Commit",
+    "Order",
+    "task",
+    *_HEX,
+]
 
 
 def integers() -> st.SearchStrategy[int]:
@@ -41,19 +79,45 @@ def words() -> st.SearchStrategy[str]:
 def trees() -> st.SearchStrategy[Any]:
     """JSON trees of any shape."""
     leaves = st.none() | st.booleans() | integers() | words() | st.floats()
-    return st.recursive(leaves, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words(), inner, max_size=4), max_leaves=12)
+    return st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words(), inner, max_size=4),
+        max_leaves=12,
+    )
 
 
 def json_texts() -> st.SearchStrategy[bytes]:
     """JSON, nearly JSON, and bytes."""
-    pieces = st.sampled_from([b"[", b"]", b"{", b"}", b'"', b"\\", b":", b",", b"1", b"-", b"\\ud800", b"\xff", b"\\u0000", b"\n", b"null"])
+    pieces = st.sampled_from(
+        [
+            b"[",
+            b"]",
+            b"{",
+            b"}",
+            b'"',
+            b"\\",
+            b":",
+            b",",
+            b"1",
+            b"-",
+            b"\\ud800",
+            b"\xff",
+            b"\\u0000",
+            b"\n",
+            b"null",
+        ]
+    )
     noise = st.lists(pieces, max_size=60).map(b"".join)
     return st.binary(max_size=64) | noise | st.builds(dump, trees())
 
 
 def codec_inputs() -> st.SearchStrategy[bytes]:
     """Documents of the right shape with wrong values, of a wrong shape, and broken ones."""
-    return st.one_of(json_texts(), shaped().map(dump), st.builds(_broken, shaped().map(dump), st.integers(0, 4000), st.binary(max_size=3)))
+    return st.one_of(
+        json_texts(),
+        shaped().map(dump),
+        st.builds(_broken, shaped().map(dump), st.integers(0, 4000), st.binary(max_size=3)),
+    )
 
 
 def shaped() -> st.SearchStrategy[Any]:
@@ -75,7 +139,13 @@ def _tampered(tree: Any) -> st.SearchStrategy[Any]:
 
 
 def _places(tree: Any, path: tuple[Any, ...] = ()) -> Any:
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    items = (
+        tree.items()
+        if isinstance(tree, dict)
+        else enumerate(tree)
+        if isinstance(tree, list)
+        else ()
+    )
     for key, value in items:
         yield (*path, key)
         yield from _places(value, (*path, key))

@@ -10,7 +10,9 @@ SHUTDOWN_SECONDS = 0.1  # an answer that hangs on purpose is not waited for
 
 
 @asynccontextmanager
-async def on_loopback(app: web.Application, *, port: int = 0, ssl_context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+async def on_loopback(
+    app: web.Application, *, port: int = 0, ssl_context: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
     """Its URL, without a slash at the end. 0: a free port."""
     runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()

@@ -63,12 +63,24 @@ def _anvil() -> str | None:
 
 
 def _compose() -> str | None:
-    done = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False) if shutil.which("docker") else None
-    return None if done is not None and done.returncode == 0 else "the engine's client has no compose (.ci/install-compose)"
+    done = (
+        subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
+        if shutil.which("docker")
+        else None
+    )
+    return (
+        None
+        if done is not None and done.returncode == 0
+        else "the engine's client has no compose (.ci/install-compose)"
+    )
 
 
 def _systemd() -> str | None:
-    return None if shutil.which("systemd-analyze") else "systemd-analyze is not installed (apt-get install systemd)"
+    return (
+        None
+        if shutil.which("systemd-analyze")
+        else "systemd-analyze is not installed (apt-get install systemd)"
+    )
 
 
 def _postgres() -> str | None:
@@ -77,14 +89,31 @@ def _postgres() -> str | None:
 
 
 def _registry() -> str | None:
-    return None if shutil.which("docker-registry") else "docker-registry is not installed (apt-get install docker-registry)"
+    return (
+        None
+        if shutil.which("docker-registry")
+        else "docker-registry is not installed (apt-get install docker-registry)"
+    )
 
 
 def _index() -> str | None:
     """Asks pip, which knows its own index, proxy and find-links."""
-    probe = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", "--retries", "0", "--timeout", "10"]
+    probe = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--retries",
+        "0",
+        "--timeout",
+        "10",
+    ]
     arguments = ["install", "--dry-run", "--no-deps", "--ignore-installed", "hatchling>=1.27"]
-    done = subprocess.run([*probe, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*probe, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
     return None if done.returncode == 0 else "pip reaches no package index"
 
 
@@ -94,7 +123,11 @@ def _mounts() -> str | None:
 
 def _own_engine() -> str | None:
     lacking = [name for name in ("dockerd", "ip") if not shutil.which(name)]
-    return f"needs root and {' and '.join(lacking or ['nothing else'])}" if os.geteuid() != 0 or lacking else None
+    return (
+        f"needs root and {' and '.join(lacking or ['nothing else'])}"
+        if os.geteuid() != 0 or lacking
+        else None
+    )
 
 
 def _cc() -> str | None:
@@ -103,13 +136,28 @@ def _cc() -> str | None:
 
 def _files() -> str | None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return None if hard >= FILES_MIN else f"this machine lets a process open {hard} files of {FILES_MIN}"
+    return (
+        None
+        if hard >= FILES_MIN
+        else f"this machine lets a process open {hard} files of {FILES_MIN}"
+    )
 
 
 PROBES: dict[str, Callable[[], str | None]] = {
-    "docker": _docker, "runsc": _runsc, "bwrap": _bwrap, "anvil": _anvil, "postgres": _postgres, "registry": _registry,
-    "index": _index, "compose": _compose, "systemd": _systemd, "mounts": _mounts, "own-engine": _own_engine, "cc": _cc, "files": _files,
-}  # fmt: skip
+    "docker": _docker,
+    "runsc": _runsc,
+    "bwrap": _bwrap,
+    "anvil": _anvil,
+    "postgres": _postgres,
+    "registry": _registry,
+    "index": _index,
+    "compose": _compose,
+    "systemd": _systemd,
+    "mounts": _mounts,
+    "own-engine": _own_engine,
+    "cc": _cc,
+    "files": _files,
+}
 
 
 @functools.cache
@@ -120,10 +168,14 @@ def missing(what: str) -> str | None:
 
 def required() -> frozenset[str]:
     """What QUORATE_REQUIRE names. A name without a probe is a mistake in the environment."""
-    names = frozenset(name.strip() for name in os.environ.get("QUORATE_REQUIRE", "").split(",") if name.strip())
+    names = frozenset(
+        name.strip() for name in os.environ.get("QUORATE_REQUIRE", "").split(",") if name.strip()
+    )
     unknown = names - PROBES.keys()
     if unknown:
-        raise pytest.UsageError(f"QUORATE_REQUIRE names {', '.join(sorted(unknown))}; known: {', '.join(sorted(PROBES))}")
+        raise pytest.UsageError(
+            f"QUORATE_REQUIRE names {', '.join(sorted(unknown))}; known: {', '.join(sorted(PROBES))}"
+        )
     return names
 
 

@@ -42,7 +42,9 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
 def _unit(kind: Any) -> st.SearchStrategy[Any]:
     solidity, width = WIRE_TYPES.get(kind.__name__, ("", 0))
     if solidity.startswith("uint"):
-        return st.sampled_from([0, 1, 2**width - 1, 2 ** (width - 1)]) | st.integers(0, 2**width - 1)
+        return st.sampled_from([0, 1, 2**width - 1, 2 ** (width - 1)]) | st.integers(
+            0, 2**width - 1
+        )
     if solidity:
         return st.sampled_from([bytes(width), b"\xff" * width, b"\x11" * width])
     return _SIGNATURES if kind is Signature else values_of(kind.__supertype__)
@@ -53,7 +55,8 @@ def _plain(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(list(kind))
     made: dict[Any, st.SearchStrategy[Any]] = {
         bool: st.booleans(),
-        int: st.sampled_from([0, 1, -1, 2**53, 2**53 + 1, 2**64, 2**255]) | st.integers(-(2**64), 2**64),
+        int: st.sampled_from([0, 1, -1, 2**53, 2**53 + 1, 2**64, 2**255])
+        | st.integers(-(2**64), 2**64),
         str: st.sampled_from(["", "a", "task", "x86_64", "v3"]) | st.text(max_size=8),
         bytes: st.binary(max_size=8),
         type(None): st.none(),

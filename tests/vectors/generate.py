@@ -42,7 +42,9 @@ def value_of(hint: Any, name: str, number: int = 0) -> Any:
         return list(hint)[number % len(hint)]
     solidity, width = WIRE_TYPES[hint.__name__]
     seed = keccak256(f"{name}/{number}".encode())
-    return int.from_bytes(seed, "big") % (1 << width) if solidity.startswith("uint") else seed[:width]
+    return (
+        int.from_bytes(seed, "big") % (1 << width) if solidity.startswith("uint") else seed[:width]
+    )
 
 
 def message_of(kind: type, number: int = 0) -> Any:
@@ -68,32 +70,64 @@ def eip712_vectors() -> Json:
                     "sig": _hex(seal(DOMAIN, message, signer.sign).sig),
                 }
             )
-    domain = {"chainId": DOMAIN.chain_id, "verifyingContract": _hex(DOMAIN.verifying_contract), "separator": _hex(DOMAIN.separator())}
-    return {"domain": domain, "secret": _hex(SECRET), "signer": _hex(signer.address), "messages": messages}
+    domain = {
+        "chainId": DOMAIN.chain_id,
+        "verifyingContract": _hex(DOMAIN.verifying_contract),
+        "separator": _hex(DOMAIN.separator()),
+    }
+    return {
+        "domain": domain,
+        "secret": _hex(SECRET),
+        "signer": _hex(signer.address),
+        "messages": messages,
+    }
 
 
 def commitment_vectors() -> Json:
     """Ids, commitments, list hashes and Merkle roots."""
     found = []
     for number in range(4):
-        job, blind, salt, output = (_hash(f"{name}/{number}") for name in ("job", "blind", "salt", "output"))
+        job, blind, salt, output = (
+            _hash(f"{name}/{number}") for name in ("job", "blind", "salt", "output")
+        )
         assigned, provider = _hash(f"assigned/{number}"), Address(_hash(f"provider/{number}")[:20])
         status = ExitStatus((0, 3, 512, 65535)[number])
         result = commitment.result_digest(status, output)
         case = {
-            "jobId": job, "index": number, "blind": blind, "assignmentId": commitment.assignment_id(job, number, blind),
-            "assignmentHash": assigned, "provider": provider, "salt": salt, "exitStatus": status, "outputDigest": output,
-            "resultDigest": result, "commitment": commitment.commitment(assigned, provider, salt, result),
-            "secret": blind, "secretHash": commitment.secret_hash(blind),
-        }  # fmt: skip
+            "jobId": job,
+            "index": number,
+            "blind": blind,
+            "assignmentId": commitment.assignment_id(job, number, blind),
+            "assignmentHash": assigned,
+            "provider": provider,
+            "salt": salt,
+            "exitStatus": status,
+            "outputDigest": output,
+            "resultDigest": result,
+            "commitment": commitment.commitment(assigned, provider, salt, result),
+            "secret": blind,
+            "secretHash": commitment.secret_hash(blind),
+        }
         found.append({key: _plain(item) for key, item in case.items()})
     entries = [_hash(f"entry/{number}") for number in range(9)]
-    roots = [{"count": count, "root": _hex(merkle_root(frozenset(entries[:count])))} for count in range(10)]
+    roots = [
+        {"count": count, "root": _hex(merkle_root(frozenset(entries[:count])))}
+        for count in range(10)
+    ]
     logs = [_log(entries[:count]) for count in range(10)]
-    lists = [{"count": count, "hash": _hex(hash_list(tuple(entries[:count])))} for count in range(4)]
+    lists = [
+        {"count": count, "hash": _hex(hash_list(tuple(entries[:count])))} for count in range(4)
+    ]
     ballots = [_ballot(number) for number in range(3)]
     plain = [_hex(item) for item in entries]
-    return {"commitments": found, "entries": plain, "merkleRoots": roots, "logs": logs, "listHashes": lists, "ballots": ballots}
+    return {
+        "commitments": found,
+        "entries": plain,
+        "merkleRoots": roots,
+        "logs": logs,
+        "listHashes": lists,
+        "ballots": ballots,
+    }
 
 
 def _log(entries: list[Hash32]) -> Json:
@@ -101,7 +135,11 @@ def _log(entries: list[Hash32]) -> Json:
     log = Log()
     for entry in entries:
         log = log.append(entry)
-    found: dict[str, Json] = {"count": log.count, "peaks": [_hex(peak) for peak in log.peaks], "root": _hex(log.root())}
+    found: dict[str, Json] = {
+        "count": log.count,
+        "peaks": [_hex(peak) for peak in log.peaks],
+        "root": _hex(log.root()),
+    }
     if entries:
         shown = prove(entries, log.count // 2)
         found |= {"index": shown.index, "siblings": [_hex(item) for item in shown.siblings]}
@@ -114,7 +152,13 @@ def _ballot(number: int) -> Json:
     padded = (*digests, *[Hash32(bytes(32))] * (2 - number))
     juror, salt = Address(_hash("juror")[:20]), _hash(f"ballot/{number}")
     hashed = hash_tuple(number + 1, juror, salt, *padded)
-    return {"caseId": number + 1, "juror": _hex(juror), "salt": _hex(salt), "digests": [_hex(d) for d in digests], "ballot": _hex(hashed)}
+    return {
+        "caseId": number + 1,
+        "juror": _hex(juror),
+        "salt": _hex(salt),
+        "digests": [_hex(d) for d in digests],
+        "ballot": _hex(hashed),
+    }
 
 
 def draw_vectors() -> Json:
@@ -133,20 +177,40 @@ def draw_vectors() -> Json:
     eligible = {slot.index: slot for slot in slots if slot.index != 2}
     cases = []
     for number in range(6):
-        randomness, job_id, secret = _hash(f"randomness/{number}"), _hash(f"drawn/{number}"), _hash(f"x/{number}")
+        randomness, job_id, secret = (
+            _hash(f"randomness/{number}"),
+            _hash(f"drawn/{number}"),
+            _hash(f"x/{number}"),
+        )
         seed = audit.seed(randomness, job_id, secret, number % 3)
         drawn = list(audit.draw(seed, len(slots), eligible, [slots[0]]))
         cases.append(
             {
-                "randomness": _hex(randomness), "jobId": _hex(job_id), "secret": _hex(secret), "batch": number % 3, "seed": _hex(seed),
-                "auditedAt": [ppm for ppm in (0, 1, 100_000, 500_000, 999_999, 1_000_000) if audit.is_audited(seed, Ppm(ppm))],
+                "randomness": _hex(randomness),
+                "jobId": _hex(job_id),
+                "secret": _hex(secret),
+                "batch": number % 3,
+                "seed": _hex(seed),
+                "auditedAt": [
+                    ppm
+                    for ppm in (0, 1, 100_000, 500_000, 999_999, 1_000_000)
+                    if audit.is_audited(seed, Ppm(ppm))
+                ],
                 "tries": [audit.slot_index(seed, attempt, len(slots)) for attempt in range(16)],
                 "auditors": [{"attempt": item.attempt, "index": item.slot.index} for item in drawn],
             }
-        )  # fmt: skip
-    lists = [EligibleList([slot for slot in eligible.values() if slot.index < length], length) for length in range(len(slots) + 1)]
+        )
+    lists = [
+        EligibleList([slot for slot in eligible.values() if slot.index < length], length)
+        for length in range(len(slots) + 1)
+    ]
     roots = [_hex(item.root) for item in lists]  # of the list's beginnings, with nobody at index 2
-    return {"slots": [canonical.to_json(slot) for slot in slots], "eligibleRoots": roots, "primary": 0, "draws": cases}
+    return {
+        "slots": [canonical.to_json(slot) for slot in slots],
+        "eligibleRoots": roots,
+        "primary": 0,
+        "draws": cases,
+    }
 
 
 def epoch_vectors() -> Json:
@@ -154,7 +218,13 @@ def epoch_vectors() -> Json:
     trees = []
     for count in (1, 2, 3, 5, 7):
         leaves = [
-            Leaf(3 * number, _address(f"account/{number}"), Amount(10**6 * number + 1), Amount(number % 3 * 10), _hash(f"r/{number}"))
+            Leaf(
+                3 * number,
+                _address(f"account/{number}"),
+                Amount(10**6 * number + 1),
+                Amount(number % 3 * 10),
+                _hash(f"r/{number}"),
+            )
             for number in reversed(range(count))
         ]
         root = epoch_tree.build(leaves)
@@ -163,7 +233,13 @@ def epoch_vectors() -> Json:
             _, proof = epoch_tree.prove(leaves, leaf.account)
             assert epoch_tree.root_of(leaf, proof) == root
             proofs.append({"account": _hex(leaf.account), **canonical.to_json(proof)})
-        trees.append({"leaves": [canonical.to_json(leaf) for leaf in leaves], "root": canonical.to_json(root), "proofs": proofs})
+        trees.append(
+            {
+                "leaves": [canonical.to_json(leaf) for leaf in leaves],
+                "root": canonical.to_json(root),
+                "proofs": proofs,
+            }
+        )
     return {"trees": trees}
 
 
@@ -183,7 +259,12 @@ def _plain(value: object) -> Json:
     return _hex(value) if isinstance(value, bytes) else value
 
 
-FILES = {"eip712": eip712_vectors, "commitments": commitment_vectors, "draws": draw_vectors, "epochs": epoch_vectors}
+FILES = {
+    "eip712": eip712_vectors,
+    "commitments": commitment_vectors,
+    "draws": draw_vectors,
+    "epochs": epoch_vectors,
+}
 
 
 def text_of(name: str) -> str:

@@ -17,7 +17,9 @@ class BeaconContract(Contract):
 
     def submit(self, round_: BeaconRound) -> Call:
         """Proves a round. One that is known already costs only the base fee. ValueError when the signature is no point."""
-        return self._call("submit", 300_000, round_.round, words_bytes(signature_words(round_.signature)))
+        return self._call(
+            "submit", 300_000, round_.round, words_bytes(signature_words(round_.signature))
+        )
 
     def randomness(self, number: Round) -> Query[Hash32]:
         """sha256 of the round's signature; zero while nobody has proven it."""

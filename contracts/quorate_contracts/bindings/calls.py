@@ -51,11 +51,18 @@ class Contract:
         def decode(data: bytes) -> R:
             try:
                 values: tuple[Json, ...] = kind.decode(data)
-                if len(kind.outputs) == 1 and kind.outputs[0].startswith("(") and not kind.outputs[0].endswith("]"):
+                if (
+                    len(kind.outputs) == 1
+                    and kind.outputs[0].startswith("(")
+                    and not kind.outputs[0].endswith("]")
+                ):
                     values = values[0]
                 return read(*values)
             except (DecodingError, ValueError, OverflowError) as error:
-                raise Unavailable(f"the chain node's answer is no {function}: {str(error)[:200]}", CHAIN_RETRY_SECONDS) from error
+                raise Unavailable(
+                    f"the chain node's answer is no {function}: {str(error)[:200]}",
+                    CHAIN_RETRY_SECONDS,
+                ) from error
 
         return Query(self.address, kind.encode(arguments), decode)
 
@@ -63,7 +70,11 @@ class Contract:
 def words(signature: Signature) -> Words:
     """65 bytes r | s | v as the contracts' three words."""
     assert len(signature) == 65, "a signature has 65 bytes"
-    return int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big"), signature[64]
+    return (
+        int.from_bytes(signature[:32], "big"),
+        int.from_bytes(signature[32:64], "big"),
+        signature[64],
+    )
 
 
 def as_is(value: R) -> R:

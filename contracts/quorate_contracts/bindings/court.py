@@ -9,8 +9,25 @@ from quorate_contracts.bindings.calls import Call, Contract, Query, words
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, JURORS, Limits
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.signed import Assignment, Commit, JuryReveal, JuryVote, Order, Reveal, Session
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Nonce, Round, Seconds, UnixSeconds
+from quorate_protocol.messages.signed import (
+    Assignment,
+    Commit,
+    JuryReveal,
+    JuryVote,
+    Order,
+    Reveal,
+    Session,
+)
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    Hash32,
+    Nonce,
+    Round,
+    Seconds,
+    UnixSeconds,
+)
 
 CaseId = NewType("CaseId", int)  # from 1
 
@@ -78,7 +95,11 @@ class Court(Contract):
     def open_case(self, executions: Sequence[CaseExecution]) -> Call:
         """Needs an approval of `case_bond`. Two executions for different clients, or three."""
         assert 2 <= len(executions) <= CASE_EXECUTIONS_MAX, "a case names two or three executions"
-        return self._call("open_case", 450_000 + 90_000 * len(executions), [_evidence(each) for each in executions])
+        return self._call(
+            "open_case",
+            450_000 + 90_000 * len(executions),
+            [_evidence(each) for each in executions],
+        )
 
     def draw_jury(self, case: CaseId) -> Call:
         """Once the case's round is proven in Beacon. In a list that somebody made long it may take ten times the usual."""
@@ -100,7 +121,10 @@ class Court(Contract):
 
     def decide(self, case: CaseId, reveals: Sequence[Reveal]) -> Call:
         """Ends the case with the accused's reveals, in the case's order; without them only one window after the reveals."""
-        listed = [(each.assignment_hash, each.exit_status, each.output_digest, each.salt) for each in reveals]
+        listed = [
+            (each.assignment_hash, each.exit_status, each.output_digest, each.salt)
+            for each in reveals
+        ]
         return self._call("decide", 700_000, case, listed)
 
     def withdraw(self, account: Address) -> Call:
@@ -149,15 +173,39 @@ def padded(digests: Sequence[Hash32]) -> tuple[Hash32, ...]:
 
 def _evidence(each: CaseExecution) -> tuple[object, ...]:
     signed = (each.session, each.order)
-    heads = [part for envelope in signed for part in (astuple(envelope.message), words(envelope.sig))]
-    tails = [part for envelope in (each.assignment, each.commit) for part in (astuple(envelope.message), words(envelope.sig))]
+    heads = [
+        part for envelope in signed for part in (astuple(envelope.message), words(envelope.sig))
+    ]
+    tails = [
+        part
+        for envelope in (each.assignment, each.commit)
+        for part in (astuple(envelope.message), words(envelope.sig))
+    ]
     return (*heads, each.index, each.blind, *tails)
 
 
-def _case(state: tuple[int, ...], accused: Address, accuser: Address, host_class: Hash32, bond: int, jurors: tuple[Address, ...]) -> Case:
+def _case(
+    state: tuple[int, ...],
+    accused: Address,
+    accuser: Address,
+    host_class: Hash32,
+    bond: int,
+    jurors: tuple[Address, ...],
+) -> Case:
     phase, count, _, voted, revealed, redrawn, outcome, _, deadline, duration, _, round_ = state
     return Case(
-        phase=Phase(phase), executions=count, jurors=jurors, voted=voted, revealed=revealed, is_redrawn=redrawn == 1,
-        outcome=CaseOutcome(outcome), deadline=UnixSeconds(deadline), max_durations=Seconds(duration), round=Round(round_),
-        accused=accused, accuser=accuser, host_class=host_class, bond=Amount(bond),
-    )  # fmt: skip
+        phase=Phase(phase),
+        executions=count,
+        jurors=jurors,
+        voted=voted,
+        revealed=revealed,
+        is_redrawn=redrawn == 1,
+        outcome=CaseOutcome(outcome),
+        deadline=UnixSeconds(deadline),
+        max_durations=Seconds(duration),
+        round=Round(round_),
+        accused=accused,
+        accuser=accuser,
+        host_class=host_class,
+        bond=Amount(bond),
+    )

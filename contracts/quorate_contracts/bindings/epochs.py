@@ -73,26 +73,52 @@ class Epochs(Contract):
         saves about 7,000 gas. Only this coordinator's posts change what is remembered, so an answer stays true until the next one.
         """
         assert len(vouchers) <= VOUCHERS_MAX, f"at most {VOUCHERS_MAX} vouchers in one epoch"
-        assert len({each.voucher.message.client for each in vouchers}) == len(vouchers), "one voucher a client: it is cumulative"
+        assert len({each.voucher.message.client for each in vouchers}) == len(vouchers), (
+            "one voucher a client: it is cumulative"
+        )
         for each in vouchers:
             session, voucher = each.session.message, each.voucher.message
-            is_one_matter = session.coordinator == voucher.coordinator == coordinator and session.client == voucher.client
+            is_one_matter = (
+                session.coordinator == voucher.coordinator == coordinator
+                and session.client == voucher.client
+            )
             assert is_one_matter, "session and voucher differ"
-        new = [_session_words(each) for each in vouchers if not _is_known(each.session.message, known)]
+        new = [
+            _session_words(each) for each in vouchers if not _is_known(each.session.message, known)
+        ]
         gas = 160_000 + 20_000 * len(vouchers) + 35_000 * len(new)
-        arguments = (root.hash, root.final, root.held, new, [_voucher_words(each) for each in vouchers])
+        arguments = (
+            root.hash,
+            root.final,
+            root.held,
+            new,
+            [_voucher_words(each) for each in vouchers],
+        )
         return self._call("post", gas, coordinator, number, *arguments)
 
     def claim(self, coordinator: Address, number: int, leaf: Leaf, proof: Proof) -> Call:
         """Pays `leaf.final` less what was claimed before, to the payout address. `number` is the newest final epoch's."""
         siblings = [_sibling_words(node) for node in proof.siblings]
-        return self._call("claim", 220_000 + 4_000 * len(siblings), coordinator, number, _leaf_words(leaf), proof.position, siblings)
+        return self._call(
+            "claim",
+            220_000 + 4_000 * len(siblings),
+            coordinator,
+            number,
+            _leaf_words(leaf),
+            proof.position,
+            siblings,
+        )
 
     def claim_all(self, coordinator: Address, number: int, leaves: Sequence[Leaf]) -> list[Call]:
         """Claims for every leaf of the newest final epoch, `LEAVES_MAX` in one call; a third of the gas of claims one by one."""
-        return [self.claim_part(coordinator, number, leaves, start, LEAVES_MAX) for start in range(0, len(leaves), LEAVES_MAX)]
+        return [
+            self.claim_part(coordinator, number, leaves, start, LEAVES_MAX)
+            for start in range(0, len(leaves), LEAVES_MAX)
+        ]
 
-    def claim_part(self, coordinator: Address, number: int, leaves: Sequence[Leaf], start: int, size: int) -> Call:
+    def claim_part(
+        self, coordinator: Address, number: int, leaves: Sequence[Leaf], start: int, size: int
+    ) -> Call:
         """Claims for `size` of an epoch's leaves by their index, from the `start`th on: a power of two of at most `LEAVES_MAX`, and a
         multiple of it, for they are a subtree.
 
@@ -107,7 +133,9 @@ class Epochs(Contract):
         siblings = [_sibling_words(node) for node in proof.siblings[height:]]
         gas = 180_000 + 70_000 * len(part) + 4_000 * len(siblings)
         listed = [_leaf_words(leaf) for leaf in part]
-        return self._call("claim_many", gas, coordinator, number, listed, proof.position >> height, siblings)
+        return self._call(
+            "claim_many", gas, coordinator, number, listed, proof.position >> height, siblings
+        )
 
     def newest(self, coordinator: Address) -> Query[int]:
         """Number of the newest posted epoch; 0 before the first."""
@@ -137,12 +165,22 @@ def _is_known(session: Session, known: Mapping[Address, KnownSession]) -> bool:
 
 def _session_words(signed: SignedVoucher) -> tuple[object, ...]:
     session = signed.session.message
-    return session.client, session.session_key, session.up_to, session.expires, words(signed.session.sig)
+    return (
+        session.client,
+        session.session_key,
+        session.up_to,
+        session.expires,
+        words(signed.session.sig),
+    )
 
 
 def _voucher_words(signed: SignedVoucher) -> tuple[object, ...]:
     voucher = signed.voucher.message
-    return _packed(voucher.client, voucher.cumulative), voucher.nonce_floor, words(signed.voucher.sig)
+    return (
+        _packed(voucher.client, voucher.cumulative),
+        voucher.nonce_floor,
+        words(signed.voucher.sig),
+    )
 
 
 def _packed(account: Address, amount: Amount) -> int:

@@ -294,7 +294,9 @@ Event = StakesEvent | EscrowEvent | EpochPosted | Claimed | RoundProven | CourtE
 EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
 
 
-def decode_log(contracts: Mapping[Address, str], address: Address, topics: Sequence[bytes], data: bytes) -> Event | None:
+def decode_log(
+    contracts: Mapping[Address, str], address: Address, topics: Sequence[bytes], data: bytes
+) -> Event | None:
     """The event in a log of one of `contracts` (address to artifact name); None for a stranger's log and for token transfers."""
     name = contracts.get(address)
     if name is None or not topics:
@@ -302,7 +304,9 @@ def decode_log(contracts: Mapping[Address, str], address: Address, topics: Seque
     kind = artifact(name).events.get(Hash32(topics[0]))
     if kind is None or kind.name not in EVENTS:
         return None
-    return EVENTS[kind.name](**{_snake(key): value for key, value in kind.decode(topics, data).items()})
+    return EVENTS[kind.name](
+        **{_snake(key): value for key, value in kind.decode(topics, data).items()}
+    )
 
 
 def _snake(name: str) -> str:

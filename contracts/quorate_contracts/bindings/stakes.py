@@ -33,7 +33,14 @@ class Stakes(Contract):
 
     NAME: ClassVar[str] = "Stakes"
 
-    def register(self, operator_key: Address, payout: Address, peer_key: Hash32, box_key: Hash32, network: Hash32) -> Call:
+    def register(
+        self,
+        operator_key: Address,
+        payout: Address,
+        peer_key: Hash32,
+        box_key: Hash32,
+        network: Hash32,
+    ) -> Call:
         """The sender becomes a provider. `network`: an IPv4 /24 or IPv6 /48, not zero."""
         return self._call("register", 350_000, operator_key, payout, peer_key, box_key, network)
 
@@ -80,7 +87,9 @@ class Stakes(Contract):
 
     def slot_page(self, host_class: Hash32, start: int) -> Query[tuple[Slot, ...]]:
         """Up to 64 places from `start`."""
-        return self._query("slot_page", lambda page: tuple(Slot(*each) for each in page), host_class, start)
+        return self._query(
+            "slot_page", lambda page: tuple(Slot(*each) for each in page), host_class, start
+        )
 
     def slot_count(self, host_class: Hash32) -> Query[int]:
         """Length of the list, free places included: what draws index into."""
@@ -96,7 +105,9 @@ class Stakes(Contract):
 
     def key_range(self, account: Address, key: Address) -> Query[tuple[UnixSeconds, UnixSeconds]]:
         """First and last second of a key's validity; zeros if it never was valid, 2**48 - 1 while it is."""
-        return self._query("key_range", lambda start, end: (UnixSeconds(start), UnixSeconds(end)), account, key)
+        return self._query(
+            "key_range", lambda start, end: (UnixSeconds(start), UnixSeconds(end)), account, key
+        )
 
     def operator_key(self, account: Address) -> Query[Address]:
         """The current operator key, or a coordinator's statement key."""

@@ -33,9 +33,13 @@ class Auth:
         if not header:
             return None
         now = UnixSeconds(int(self.clock.now()))
-        bearer = read_token(header, self.rules.domain.chain_id, self.rules.coordinator, recover_again, now)
+        bearer = read_token(
+            header, self.rules.domain.chain_id, self.rules.coordinator, recover_again, now
+        )
         if bearer.key != bearer.account and not self._speaks_for(bearer.account, bearer.key, now):
-            raise Refused(Code.WRONG_SIGNER, "authorization: this key does not speak for this account here")
+            raise Refused(
+                Code.WRONG_SIGNER, "authorization: this key does not speak for this account here"
+            )
         if not request.get(CHARGED):
             self.rates.account(bearer.account)
             request[CHARGED] = True
@@ -47,7 +51,9 @@ class Auth:
             return True
         client = self.state.clients.get(account)
         sessions = client.sessions if client else ()
-        return any(item.message.session_key == key and now < item.message.expires for item in sessions)
+        return any(
+            item.message.session_key == key and now < item.message.expires for item in sessions
+        )
 
     def required(self, request: web.Request) -> Address:
         """As `account`, but refuses strangers."""

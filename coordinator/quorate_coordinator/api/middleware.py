@@ -24,7 +24,11 @@ def before_handlers(rates: Rates) -> Middleware:
                 async with asyncio.timeout(rates.bounds.body_seconds):
                     await request.read()  # kept, so that the handler reads it at once
             except TimeoutError:  # the answer itself
-                return coded(Code.TOO_LATE, f"the body did not arrive within {rates.bounds.body_seconds:g} s", 408)
+                return coded(
+                    Code.TOO_LATE,
+                    f"the body did not arrive within {rates.bounds.body_seconds:g} s",
+                    408,
+                )
         return await handler(request)
 
     return guard

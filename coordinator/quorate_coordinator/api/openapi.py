@@ -68,12 +68,21 @@ class Schemas:
             return _integer(0, 2**width - 1)
         if solidity:
             return {"type": "string", "pattern": f"^0x[0-9a-f]{{{2 * width}}}$"}
-        return {"type": "string", "pattern": SIGNATURE_PATTERN} if kind.__name__ == "Signature" else self.of(kind.__supertype__)
+        return (
+            {"type": "string", "pattern": SIGNATURE_PATTERN}
+            if kind.__name__ == "Signature"
+            else self.of(kind.__supertype__)
+        )
 
     def _tuple(self, inner: tuple[Any, ...]) -> Json:
         if len(inner) == 2 and inner[1] is Ellipsis:
             return {"type": "array", "items": self.of(inner[0])}
-        return {"type": "array", "prefixItems": [self.of(item) for item in inner], "minItems": len(inner), "maxItems": len(inner)}
+        return {
+            "type": "array",
+            "prefixItems": [self.of(item) for item in inner],
+            "minItems": len(inner),
+            "maxItems": len(inner),
+        }
 
     def _union(self, args: tuple[Any, ...]) -> Json:
         classes = [arg for arg in args if arg is not type(None)]
@@ -86,16 +95,25 @@ class Schemas:
         name = f"Envelope-{message.__name__}"
         if name not in self.components:
             properties = {"type": {"const": message.__name__}, "body": self.of(message)}
-            self.components[name] = _object({**properties, "sig": {"type": "string", "pattern": SIGNATURE_PATTERN}}, _doc(message))
+            self.components[name] = _object(
+                {**properties, "sig": {"type": "string", "pattern": SIGNATURE_PATTERN}},
+                _doc(message),
+            )
         return _ref(name)
 
     def _component(self, kind: Any) -> Json:
         name = kind.__name__
         if name not in self.components:
-            self.components[name] = {}  # stands in while its fields, which may refer to it, are looked at
+            self.components[
+                name
+            ] = {}  # stands in while its fields, which may refer to it, are looked at
             hints = get_type_hints(kind)
             properties = {camel(f.name): self.of(hints[f.name]) for f in fields(kind)}
-            needed = [camel(f.name) for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+            needed = [
+                camel(f.name)
+                for f in fields(kind)
+                if f.default is MISSING and f.default_factory is MISSING
+            ]
             self.components[name] = _object(properties, _doc(kind), needed)
         return _ref(name)
 
@@ -110,14 +128,25 @@ def _doc(kind: type) -> str:
 
 def _object(properties: Json, description: str, needed: list[str] | None = None) -> Json:
     required = list(properties) if needed is None else needed
-    return {"type": "object", "description": description, "properties": properties, "required": required, "additionalProperties": False}
+    return {
+        "type": "object",
+        "description": description,
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 def _integer(low: int, high: int | None) -> Json:
     if high is not None and high <= SAFE_INTEGER:
         return {"type": "integer", "minimum": low, "maximum": high}
     pattern = DECIMAL_PATTERN if low < 0 else DECIMAL_PATTERN.replace("-?", "")
-    return {"anyOf": [{"type": "integer", "minimum": low, "maximum": SAFE_INTEGER}, {"type": "string", "pattern": pattern}]}
+    return {
+        "anyOf": [
+            {"type": "integer", "minimum": low, "maximum": SAFE_INTEGER},
+            {"type": "string", "pattern": pattern},
+        ]
+    }
 
 
 def document(version: str) -> Json:
@@ -125,28 +154,49 @@ def document(version: str) -> Json:
     schemas = Schemas()
     paths: dict[str, Json] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(schemas, operation)
-    token = {"type": "apiKey", "in": "header", "name": "Authorization", "description": "Quorate <account>.<key>.<expires>.<sig>"}
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(
+            schemas, operation
+        )
+    token = {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Authorization",
+        "description": "Quorate <account>.<key>.<expires>.<sig>",
+    }
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Quorate coordinator", "version": version, "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
+        "info": {
+            "title": "Quorate coordinator",
+            "version": version,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
         "paths": paths,
-        "components": {"schemas": dict(sorted(schemas.components.items())), "securitySchemes": {"token": token}},
+        "components": {
+            "schemas": dict(sorted(schemas.components.items())),
+            "securitySchemes": {"token": token},
+        },
     }
 
 
 def _operation(schemas: Schemas, operation: Operation) -> Json:
     refused = {"description": "Refused.", "content": {JSON: {"schema": schemas.of(Refusal)}}}
-    good = {"description": operation.summary, "content": _content(schemas, operation.answer, ALSO_ANSWERED.get(operation.path, ()))}
+    good = {
+        "description": operation.summary,
+        "content": _content(schemas, operation.answer, ALSO_ANSWERED.get(operation.path, ())),
+    }
     code = "101" if operation.path == "/v1/peers" else "200"
     made: Json = {
         "operationId": _identifier(operation),
         "summary": operation.summary,
-        "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", operation.path)] + [_in_query(item) for item in operation.queries],
+        "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", operation.path)]
+        + [_in_query(item) for item in operation.queries],
         "responses": {code: good, "4XX": refused, "5XX": refused},
     }
     if operation.body is not None:
-        made["requestBody"] = {"required": True, "content": _content(schemas, operation.body, ALSO_READ.get(operation.path, ()))}
+        made["requestBody"] = {
+            "required": True,
+            "content": _content(schemas, operation.body, ALSO_READ.get(operation.path, ())),
+        }
     if operation.needs_token:
         made["security"] = [{"token": []}]
     return made
@@ -170,4 +220,10 @@ def _in_path(name: str) -> Json:
 
 def _in_query(query: Query) -> Json:
     schema = {"type": "string", "pattern": query.pattern}
-    return {"name": query.name, "in": "query", "required": False, "description": query.meaning, "schema": schema}
+    return {
+        "name": query.name,
+        "in": "query",
+        "required": False,
+        "description": query.meaning,
+        "schema": schema,
+    }

@@ -2,11 +2,28 @@
 
 from dataclasses import dataclass
 
-from quorate_coordinator.api.responses import Cases, Done, EpochsKept, Health, LeafProof, Offers, Runs, Stored
+from quorate_coordinator.api.responses import (
+    Cases,
+    Done,
+    EpochsKept,
+    Health,
+    LeafProof,
+    Offers,
+    Runs,
+    Stored,
+)
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
-from quorate_protocol.messages.views import AccountView, AckView, InfoView, PlanRequest, PlanView, ProviderView, RunView
+from quorate_protocol.messages.views import (
+    AccountView,
+    AckView,
+    InfoView,
+    PlanRequest,
+    PlanView,
+    ProviderView,
+    RunView,
+)
 from quorate_protocol.rules.orders import Submission
 
 TEXT = "text/plain"
@@ -47,10 +64,16 @@ class ReceiptFile:
     cid: str
 
 
-AFTER = Query("after", "^[0-9]{1,18}$", "only events with a greater sequence number; the header Last-Event-ID wins")
+AFTER = Query(
+    "after",
+    "^[0-9]{1,18}$",
+    "only events with a greater sequence number; the header Last-Event-ID wins",
+)
 FOLLOW = Query("follow", "^[01]$", "1: go on until the run ends")
 ROOT = Query("root", "^[a-z2-7]{1,120}$", "root CID of an uploaded CAR")
-FORMAT = Query("format", "^(raw|car)$", "a raw block or a CAR; without it the plain bytes of a file")
+FORMAT = Query(
+    "format", "^(raw|car)$", "a raw block or a CAR; without it the plain bytes of a file"
+)
 SCOPE = Query("dag-scope", "^(all|entity|block)$", "how much of the DAG a CAR holds")
 RANGE = Query("entity-bytes", "^[0-9]{1,18}:[*]$", "from which byte a CAR starts")
 PAGE = Query("limit", "^[0-9]{1,4}$", "at most so many rows, 1 to 1000")
@@ -59,28 +82,107 @@ FROM = Query("after", "^0x[0-9a-f]{40}$", "rows after the one of this provider")
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/openapi.json", "This document.", JSON),
     Operation("GET", "/v1/info", "Addresses, keys, fee and limits of this deployment.", InfoView),
-    Operation("GET", "/v1/health", "Alive, how far the chain was followed, and what is wrong.", Health),
+    Operation(
+        "GET", "/v1/health", "Alive, how far the chain was followed, and what is wrong.", Health
+    ),
     Operation("GET", "/v1/ready", "Whether it can work; 503 names what is wrong.", Done),
-    Operation("GET", "/v1/offers", "Offers known here, live or not, in pages.", Offers, queries=(PAGE, FROM)),
-    Operation("POST", "/v1/plan", "What an order for this spec would meet now.", PlanView, PlanRequest),
-    Operation("POST", "/v1/sessions", "Makes a session key known before the first order.", Done, Envelope[Session]),
-    Operation("POST", "/v1/orders", "Orders a job; the same order again gives the same job.", AckView, Submission),
-    Operation("GET", "/v1/runs", "The runs of the client whose token is shown, newest first.", Runs, needs_token=True),
+    Operation(
+        "GET",
+        "/v1/offers",
+        "Offers known here, live or not, in pages.",
+        Offers,
+        queries=(PAGE, FROM),
+    ),
+    Operation(
+        "POST", "/v1/plan", "What an order for this spec would meet now.", PlanView, PlanRequest
+    ),
+    Operation(
+        "POST",
+        "/v1/sessions",
+        "Makes a session key known before the first order.",
+        Done,
+        Envelope[Session],
+    ),
+    Operation(
+        "POST",
+        "/v1/orders",
+        "Orders a job; the same order again gives the same job.",
+        AckView,
+        Submission,
+    ),
+    Operation(
+        "GET",
+        "/v1/runs",
+        "The runs of the client whose token is shown, newest first.",
+        Runs,
+        needs_token=True,
+    ),
     Operation("GET", "/v1/runs/{job}", "One run; more of it is shown to its client.", RunView),
-    Operation("POST", "/v1/runs/{job}/stop", "Ends a job; elapsed time is paid.", Done, Envelope[Stop]),
-    Operation("GET", "/v1/runs/{job}/events", "The run's history, to its client alone.", EVENTS, needs_token=True, queries=(AFTER,)),
-    Operation("GET", "/v1/runs/{job}/logs", "The run's log text, to its client alone.", TEXT, needs_token=True, queries=(FOLLOW,)),
-    Operation("GET", "/v1/events", "The history of all of a client's runs.", EVENTS, needs_token=True, queries=(AFTER,)),
-    Operation("POST", "/v1/witnesses", "Countersigns a commit before its beacon round.", Done, Envelope[Witness]),
+    Operation(
+        "POST", "/v1/runs/{job}/stop", "Ends a job; elapsed time is paid.", Done, Envelope[Stop]
+    ),
+    Operation(
+        "GET",
+        "/v1/runs/{job}/events",
+        "The run's history, to its client alone.",
+        EVENTS,
+        needs_token=True,
+        queries=(AFTER,),
+    ),
+    Operation(
+        "GET",
+        "/v1/runs/{job}/logs",
+        "The run's log text, to its client alone.",
+        TEXT,
+        needs_token=True,
+        queries=(FOLLOW,),
+    ),
+    Operation(
+        "GET",
+        "/v1/events",
+        "The history of all of a client's runs.",
+        EVENTS,
+        needs_token=True,
+        queries=(AFTER,),
+    ),
+    Operation(
+        "POST",
+        "/v1/witnesses",
+        "Countersigns a commit before its beacon round.",
+        Done,
+        Envelope[Witness],
+    ),
     Operation("POST", "/v1/vouchers", "Signs for the cumulative debt.", Done, Envelope[Voucher]),
     Operation("GET", "/v1/receipts/{job}", "The receipt that anybody can check.", ReceiptFile),
-    Operation("GET", "/v1/accounts/{address}", "A client's money here, to itself alone.", AccountView, needs_token=True),
+    Operation(
+        "GET",
+        "/v1/accounts/{address}",
+        "A client's money here, to itself alone.",
+        AccountView,
+        needs_token=True,
+    ),
     Operation("GET", "/v1/providers/{address}", "A provider's standing and money.", ProviderView),
     Operation("GET", "/v1/cases", "Court cases known here.", Cases),
     Operation("GET", "/v1/epochs", "Epochs that proofs are kept for.", EpochsKept),
-    Operation("GET", "/v1/epochs/{number}/proofs/{address}", "An account's leaf and its proof.", LeafProof),
-    Operation("PUT", "/v1/content", "Uploads a file, or with `root` a CAR, under the account's quota.", Stored, BYTES, True, (ROOT,)),
-    Operation("GET", "/v1/content/{cid}", "Stored content as from a trustless gateway.", BYTES, queries=(FORMAT, SCOPE, RANGE)),
+    Operation(
+        "GET", "/v1/epochs/{number}/proofs/{address}", "An account's leaf and its proof.", LeafProof
+    ),
+    Operation(
+        "PUT",
+        "/v1/content",
+        "Uploads a file, or with `root` a CAR, under the account's quota.",
+        Stored,
+        BYTES,
+        True,
+        (ROOT,),
+    ),
+    Operation(
+        "GET",
+        "/v1/content/{cid}",
+        "Stored content as from a trustless gateway.",
+        BYTES,
+        queries=(FORMAT, SCOPE, RANGE),
+    ),
     Operation("GET", "/v1/peers", "WebSocket of providers.", TEXT),
     Operation("GET", "/metrics", "Metrics in Prometheus' text format, on loopback only.", TEXT),
 )

@@ -10,7 +10,16 @@ from aiohttp import web
 
 from quorate_coordinator.api.auth import Auth, session_signer
 from quorate_coordinator.api.openapi import document
-from quorate_coordinator.api.responses import Cases, Done, EpochsKept, EpochView, Health, LeafProof, Offers, Runs
+from quorate_coordinator.api.responses import (
+    Cases,
+    Done,
+    EpochsKept,
+    EpochView,
+    Health,
+    LeafProof,
+    Offers,
+    Runs,
+)
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import queries
 from quorate_coordinator.core.coordinator_core import Coordinator
@@ -51,7 +60,9 @@ class Api:
     info: InfoView
     limits: Limits
     clock: Clock
-    receipt: Callable[[str], Awaitable[bytes | None]]  # receipt body by CID, from the store; None when it is not there
+    receipt: Callable[
+        [str], Awaitable[bytes | None]
+    ]  # receipt body by CID, from the store; None when it is not there
     history: RunReader
     problems: Callable[[], tuple[Problem, ...]]
 
@@ -99,7 +110,10 @@ class Api:
         """Done, or Unavailable (503) naming every problem: for load balancers, which look at the status alone."""
         problems = self.problems()
         if problems:
-            raise Unavailable("; ".join(f"{problem.name}: {problem.text}" for problem in problems), READY_RETRY_SECONDS)
+            raise Unavailable(
+                "; ".join(f"{problem.name}: {problem.text}" for problem in problems),
+                READY_RETRY_SECONDS,
+            )
         return answer(Done())
 
     async def get_offers(self, request: web.Request) -> web.Response:
@@ -110,7 +124,9 @@ class Api:
 
     async def post_plan(self, request: web.Request) -> web.Response:
         """PlanView of a PlanRequest."""
-        wanted = canonical.from_json(PlanRequest, canonical.parse(await request.read(), BODY_BYTES_MAX))
+        wanted = canonical.from_json(
+            PlanRequest, canonical.parse(await request.read(), BODY_BYTES_MAX)
+        )
         validate_spec(wanted.spec)
         state, rules = self.core.state, self.core.rules
         asked = wanted.spec, wanted.max_price_per_hour, wanted.accept_unverified, wanted.host_class
@@ -121,8 +137,13 @@ class Api:
         """Envelope[Session]: makes the session key known before the first order."""
         signed = await read_envelope(request, Session)
         session = signed.message
-        if session_signer(self.core.rules, signed) != session.client or session.coordinator != self.core.rules.coordinator:
-            raise Refused(Code.WRONG_SIGNER, "session: not signed by its client, or for another coordinator")
+        if (
+            session_signer(self.core.rules, signed) != session.client
+            or session.coordinator != self.core.rules.coordinator
+        ):
+            raise Refused(
+                Code.WRONG_SIGNER, "session: not signed by its client, or for another coordinator"
+            )
         if not self.now() < session.expires <= self.now() + self.limits.session_max + 60:
             raise Refused(Code.EXPIRED, f"session: must expire within {self.limits.session_max} s")
         self.auth.rates.account(session.client)
@@ -131,9 +152,13 @@ class Api:
 
     async def post_order(self, request: web.Request) -> web.Response:
         """AckView of a Submission."""
-        submission = canonical.from_json(orders.Submission, canonical.parse(await request.read(), BODY_BYTES_MAX))
+        submission = canonical.from_json(
+            orders.Submission, canonical.parse(await request.read(), BODY_BYTES_MAX)
+        )
         rules = self.core.rules
-        orders.validate(submission, rules.domain, recover_again, rules.coordinator, self.now(), self.limits)
+        orders.validate(
+            submission, rules.domain, recover_again, rules.coordinator, self.now(), self.limits
+        )
         self.auth.rates.account(submission.order.message.client)
         try:
             ack = await self.actor.submit(ev.OrderReceived(submission))
@@ -162,7 +187,9 @@ class Api:
         if stop.message.job_id != job_id_of(request):
             raise Refused(Code.MALFORMED, "stop: jobId is not the one in the path")
         key = self._signer(stop)
-        if self.history.session_key(stop.message.job_id) != key:  # what is over and archived is stopped already
+        if (
+            self.history.session_key(stop.message.job_id) != key
+        ):  # what is over and archived is stopped already
             await self.actor.submit(ev.StopReceived(stop, key))
         return answer(Done())
 
@@ -188,13 +215,19 @@ class Api:
         """The receipt file `{body, cid}` in its canonical bytes."""
         cid = self.history.view(job_id_of(request), self.auth.account(request)).receipt_cid
         if cid is None:
-            raise Refused(Code.TOO_EARLY, "receipt: there is none before the verdict, and none for strangers before the verdict is final")
+            raise Refused(
+                Code.TOO_EARLY,
+                "receipt: there is none before the verdict, and none for strangers before the verdict is final",
+            )
         body = await self.receipt(cid)
         if body is None and job_id_of(request) in self.core.state.jobs:
             raise Unavailable(f"receipt: {cid} is being stored", 1.0)
         if body is None:
             # It was stored before the job left the state, so it has had its time.
-            raise Refused(Code.UNKNOWN, "receipt: kept for its time, and gone since; its client and its providers may have it")
+            raise Refused(
+                Code.UNKNOWN,
+                "receipt: kept for its time, and gone since; its client and its providers may have it",
+            )
         content = canonical.canonical({"body": canonical.parse(body, len(body)), "cid": cid})
         return web.Response(body=content, content_type="application/json")
 
@@ -215,13 +248,18 @@ class Api:
 
     async def get_epochs(self, _: web.Request) -> web.Response:
         """Epochs that proofs are kept for."""
-        kept = (EpochView(item.number, item.root, item.is_posted, len(item.leaves)) for item in self.core.state.epochs.values())
+        kept = (
+            EpochView(item.number, item.root, item.is_posted, len(item.leaves))
+            for item in self.core.state.epochs.values()
+        )
         return answer(EpochsKept(tuple(kept)))
 
     async def get_proof(self, request: web.Request) -> web.Response:
         """{"leaf", "proof", "epoch"} of an account, for `Epochs.claim`."""
         text = request.match_info["number"]
-        record = self.core.state.epochs.get(int(text)) if text.isdecimal() and len(text) < 12 else None
+        record = (
+            self.core.state.epochs.get(int(text)) if text.isdecimal() and len(text) < 12 else None
+        )
         if record is None:
             raise Refused(Code.UNKNOWN, f"epoch {text[:20]}: not kept here")
         try:

@@ -44,13 +44,17 @@ class Streams:
     async def get_all(self, request: web.Request) -> web.StreamResponse:
         """All runs of the client whose token is shown."""
         account = self.auth.required(request)
-        return await self._stream(request, account, lambda after: self.history.lines(account, after))
+        return await self._stream(
+            request, account, lambda after: self.history.lines(account, after)
+        )
 
     async def get_run(self, request: web.Request) -> web.StreamResponse:
         """One run; open to its client alone."""
         job_id = job_id_of(request)
         client = self._check(request, self.history.client_of(job_id))
-        return await self._stream(request, client, lambda after: self.history.lines_of_run(job_id, after))
+        return await self._stream(
+            request, client, lambda after: self.history.lines_of_run(job_id, after)
+        )
 
     async def get_logs(self, request: web.Request) -> web.StreamResponse:
         """Log text; with follow=1 until the run ends."""
@@ -68,7 +72,9 @@ class Streams:
                 if is_over or request.query.get("follow") != "1":
                     break
                 await self.clock.sleep(POLL_SECONDS)
-            ending = self.logs.ending(job_id)  # its mark counts what was left out, which is known when there is no more
+            ending = self.logs.ending(
+                job_id
+            )  # its mark counts what was left out, which is known when there is no more
             if ending:
                 await self._write(response, ending)
         return response
@@ -79,11 +85,19 @@ class Streams:
         return client
 
     @asynccontextmanager
-    async def _open(self, request: web.Request, response: web.StreamResponse, account: Address) -> AsyncIterator[None]:
+    async def _open(
+        self, request: web.Request, response: web.StreamResponse, account: Address
+    ) -> AsyncIterator[None]:
         """Counts the stream while it is open. A reader that went away, or that does not read, ends it quietly."""
         bounds = self.auth.rates.bounds
-        if self.open_streams.total() >= bounds.streams_max or self.open_streams[account] >= bounds.account_streams_max:
-            raise Busy(f"too many streams are open (of one client at most {bounds.account_streams_max})", RETRY_SECONDS)
+        if (
+            self.open_streams.total() >= bounds.streams_max
+            or self.open_streams[account] >= bounds.account_streams_max
+        ):
+            raise Busy(
+                f"too many streams are open (of one client at most {bounds.account_streams_max})",
+                RETRY_SECONDS,
+            )
         self.open_streams[account] += 1
         try:
             await response.prepare(request)
@@ -101,17 +115,25 @@ class Streams:
         async with asyncio.timeout(self.auth.rates.bounds.write_seconds):
             await response.write(data)
 
-    async def _stream(self, request: web.Request, account: Address, events: Callable[[int], list[JobEvent]]) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, account: Address, events: Callable[[int], list[JobEvent]]
+    ) -> web.StreamResponse:
         after_text = request.headers.get("Last-Event-ID") or request.query.get("after", "0")
         if not (after_text.isascii() and after_text.isdecimal() and len(after_text) <= 18):
             raise Refused(Code.MALFORMED, "after: a sequence number is needed")
         after, idle = int(after_text), 0
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+        )
         async with self._open(request, response, account):
             while not self.is_stopping():
                 fresh = events(after)
                 for event in fresh:
-                    line = b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.name.encode(), canonical.encode(event))
+                    line = b"id: %d\nevent: %s\ndata: %s\n\n" % (
+                        event.seq,
+                        event.name.encode(),
+                        canonical.encode(event),
+                    )
                     await self._write(response, line)
                     after = event.seq
                 idle = 0 if fresh else idle + 1

@@ -22,7 +22,10 @@ def refuse_early(is_ready: Callable[[], bool]) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path != HEALTH and not is_ready():
-            raise Unavailable("the coordinator is starting; it answers once its journal is replayed", RETRY_SECONDS)
+            raise Unavailable(
+                "the coordinator is starting; it answers once its journal is replayed",
+                RETRY_SECONDS,
+            )
         return await handler(request)
 
     return guard

@@ -17,7 +17,9 @@ def refuse_new(is_leaving: Callable[[], bool]) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD") and is_leaving():
-            raise Unavailable("the coordinator is stopping; it takes this when it is back", RETRY_SECONDS)
+            raise Unavailable(
+                "the coordinator is stopping; it takes this when it is back", RETRY_SECONDS
+            )
         return await handler(request)
 
     return guard

@@ -23,7 +23,14 @@ from quorate_runtime.chain.sender import Sender, Unfunded
 log = logging.getLogger(__name__)
 SEND_SECONDS = 60.0
 POLL_SECONDS_MAX = 60.0
-OF_ALL = ("amount", "early", "stale", "proof", "sums", "pool")  # reasons of our own contracts, which no half of a part would not have
+OF_ALL = (
+    "amount",
+    "early",
+    "stale",
+    "proof",
+    "sums",
+    "pool",
+)  # reasons of our own contracts, which no half of a part would not have
 
 
 @dataclass(slots=True)
@@ -76,10 +83,16 @@ class BatchClaims:
                 log.info("claims of epoch %d, %d from %d on: %s", number, size, start, refused)
                 return 0
             half = size // 2
-            return await self._claim(number, leaves, start, half) + await self._claim(number, leaves, start + half, half)
+            return await self._claim(number, leaves, start, half) + await self._claim(
+                number, leaves, start + half, half
+            )
         try:
             purpose = f"claims-{number}-{start}-{size}"
-            return (await self.sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)).gas_used
+            return (
+                await self.sender.send(
+                    purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
+                )
+            ).gas_used
         except Unfunded:
             raise  # that we have no gas says nothing about what others have coming
         except Refused as refused:

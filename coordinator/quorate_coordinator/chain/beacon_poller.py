@@ -20,11 +20,23 @@ class Rounds:
     """
 
     def __init__(
-        self, wanted: Callable[[], list[Round]], submit: Callable[[RoundAppeared], Awaitable[object]], beacon: Beacon, url: str,
-        board: Board, clock: Clock,
-    ) -> None:  # fmt: skip
+        self,
+        wanted: Callable[[], list[Round]],
+        submit: Callable[[RoundAppeared], Awaitable[object]],
+        beacon: Beacon,
+        url: str,
+        board: Board,
+        clock: Clock,
+    ) -> None:
         """`url` is for the sentence on the board only."""
-        self._wanted, self._submit, self._beacon, self._url, self._board, self._clock = wanted, submit, beacon, url, board, clock
+        self._wanted, self._submit, self._beacon, self._url, self._board, self._clock = (
+            wanted,
+            submit,
+            beacon,
+            url,
+            board,
+            clock,
+        )
         self._failed: set[Round] = set()
 
     async def run(self) -> None:

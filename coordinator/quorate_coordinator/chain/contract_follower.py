@@ -31,24 +31,40 @@ class ContractFollower:
     core: Coordinator
     actor: Actor[ev.Event, Effect]
     clock: Clock
-    witness: Callable[[float], None] = lambda seconds: None  # hears the time of each block that appears while it is followed
+    witness: Callable[[float], None] = lambda seconds: (
+        None
+    )  # hears the time of each block that appears while it is followed
 
     async def run(self) -> None:
         """Forever."""
         first: BlockNumber | None = None  # it may be as old as can be
-        trail = tuple(Checkpoint(number, digest) for number, digest in self.core.state.blocks.items())
+        trail = tuple(
+            Checkpoint(number, digest) for number, digest in self.core.state.blocks.items()
+        )
         start = BlockNumber(self.contracts.deployment.start_block)
         addresses = tuple(self.contracts.deployment.names())
         depth = self.core.rules.limits.chain_depth
-        follower = LogFollower(self.client, self.clock, addresses, cursor=Cursor(trail), start=start, depth=depth, poll_seconds=0.3)
+        follower = LogFollower(
+            self.client,
+            self.clock,
+            addresses,
+            cursor=Cursor(trail),
+            start=start,
+            depth=depth,
+            poll_seconds=0.3,
+        )
         async for item in follower.batches():
             if isinstance(item, Reorganised):
-                await self._until_taken(partial(self._reorganised, item), f"what stands after block {item.kept}")
+                await self._until_taken(
+                    partial(self._reorganised, item), f"what stands after block {item.kept}"
+                )
             else:
                 first = item.head.number if first is None else first
                 if item.head.number > first:
                     self.witness(item.head.time)
-                await self._until_taken(partial(self._batch, item), f"blocks {item.first} to {item.last.number}")
+                await self._until_taken(
+                    partial(self._batch, item), f"blocks {item.first} to {item.last.number}"
+                )
 
     async def _until_taken(self, take: Callable[[], Awaitable[None]], what: str) -> None:
         """A node that is out of order, or answers nonsense, is asked again: nothing is skipped, and nothing ends for it."""
@@ -57,13 +73,17 @@ class ContractFollower:
                 await take()
             except (Refused, Unavailable) as error:
                 log.warning("%s: waits for the chain: %s", what, error)
-                await self.clock.sleep(error.retry_after if isinstance(error, Unavailable) else RETRY_SECONDS)
+                await self.clock.sleep(
+                    error.retry_after if isinstance(error, Unavailable) else RETRY_SECONDS
+                )
             else:
                 return
 
     async def _reorganised(self, notice: Reorganised) -> None:
         await self.actor.submit(ev.ChainReorganised(notice.kept or BlockNumber(0)))
-        asked = await everything(self.client, self.contracts, self.coordinator, backers(self.core.state))
+        asked = await everything(
+            self.client, self.contracts, self.coordinator, backers(self.core.state)
+        )
         await self.actor.submit(asked)
 
     async def _batch(self, batch: LogBatch) -> None:
@@ -71,7 +91,10 @@ class ContractFollower:
         changed: dict[Address, None] = {}
         for entry in batch.logs:
             event = self.contracts.event(entry.address, entry.topics, entry.data)
-            if isinstance(event, logs.Allocated | logs.ReleaseRequested | logs.Released) and event.coordinator == self.coordinator:
+            if (
+                isinstance(event, logs.Allocated | logs.ReleaseRequested | logs.Released)
+                and event.coordinator == self.coordinator
+            ):
                 changed[event.client] = None
             note = note_of(event, self.coordinator) if event is not None else None
             if isinstance(event, logs.KeyRotated):
@@ -80,8 +103,14 @@ class ContractFollower:
                 notes.append(note)
         at = await self._newest_deep(batch.last.number) if changed else batch.last.number
         for client in changed:
-            notes.append(await allocation_of(self.client, self.contracts, client, self.coordinator, at))
-        await self.actor.submit(ev.ChainAdvanced(batch.last.number, batch.last.hash, UnixSeconds(batch.last.time), tuple(notes)))
+            notes.append(
+                await allocation_of(self.client, self.contracts, client, self.coordinator, at)
+            )
+        await self.actor.submit(
+            ev.ChainAdvanced(
+                batch.last.number, batch.last.hash, UnixSeconds(batch.last.time), tuple(notes)
+            )
+        )
 
     async def _newest_deep(self, least: BlockNumber) -> BlockNumber:
         """The newest block that nothing takes back any more, by its number: a node that is behind refuses it, where it would answer
@@ -101,7 +130,9 @@ def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
     """What a contract event means to this coordinator; None when nothing."""
     match event:
         case logs.Registered():
-            return ev.ProviderRegistered(event.account, event.index, event.operator_key, event.payout, event.network)
+            return ev.ProviderRegistered(
+                event.account, event.index, event.operator_key, event.payout, event.network
+            )
         case logs.CoordinatorRegistered() | logs.ClientEnrolled():
             return ev.AccountIndexed(event.account, event.index)
         case logs.PayoutChanged():

@@ -51,7 +51,9 @@ class CourtDriver:
                 try:
                     await self._move(case, CaseId(case.case_id))
                 except Unfunded as error:
-                    log.warning("case %d: the posting key needs coins for gas: %s", case.case_id, error)  # not re-raised: until it has some
+                    log.warning(
+                        "case %d: the posting key needs coins for gas: %s", case.case_id, error
+                    )  # not re-raised: until it has some
                 except Refused as refused:
                     # Somebody else was faster, or it is too early by the block's clock: the next look decides.
                     log.info("case %d: %s", case.case_id, refused)
@@ -80,10 +82,17 @@ class CourtDriver:
             case Phase.DRAWING:
                 await self._draw(number, state, now)
             case Phase.VOTING if now > state.deadline:
-                await self._send(f"case-{number}-advance-{state.deadline}", self.contracts.court.advance(number))
-            case Phase.REVEALING | Phase.DECIDING if state.phase is Phase.DECIDING or now > state.deadline:
+                await self._send(
+                    f"case-{number}-advance-{state.deadline}", self.contracts.court.advance(number)
+                )
+            case Phase.REVEALING | Phase.DECIDING if (
+                state.phase is Phase.DECIDING or now > state.deadline
+            ):
                 # A juror that voted and does not reveal holds nobody up: the others' answers decide.
-                await self._send(f"case-{number}-decide", self.contracts.court.decide(number, [item.reveal for item in case.executions]))
+                await self._send(
+                    f"case-{number}-decide",
+                    self.contracts.court.decide(number, [item.reveal for item in case.executions]),
+                )
             case _:
                 pass
 
@@ -92,18 +101,29 @@ class CourtDriver:
         if found is None:
             # A first round that never appears would burn our bond: only a redraw is given up, and those who voted go on.
             if state.is_redrawn and now > self._missing_from(state.round):
-                await self._send(f"case-{number}-advance-round-{state.round}", self.contracts.court.advance(number))
+                await self._send(
+                    f"case-{number}-advance-round-{state.round}",
+                    self.contracts.court.advance(number),
+                )
             return
         proven = self.contracts.beacon.randomness(state.round)
         if proven.decode(await self.client.call(proven.to, proven.data)) == bytes(32):
             await self._send(f"beacon-{state.round}", self.contracts.beacon.submit(found))
-        await self._send(f"case-{number}-draw-{state.round}", self.contracts.court.draw_jury(number))
+        await self._send(
+            f"case-{number}-draw-{state.round}", self.contracts.court.draw_jury(number)
+        )
 
     def _missing_from(self, number: Round) -> int:
         """Until when the court waits for a round (seconds)."""
         deployment = self.contracts.deployment
         info = deployment.beacon_info()
-        return info.genesis_time + (number - 1) * info.period + BY_NAME[deployment.limits].jury_beacon_missing
+        return (
+            info.genesis_time
+            + (number - 1) * info.period
+            + BY_NAME[deployment.limits].jury_beacon_missing
+        )
 
     async def _send(self, purpose: str, call: Call) -> None:
-        await self.sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)
+        await self.sender.send(
+            purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
+        )

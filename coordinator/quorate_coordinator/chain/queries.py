@@ -16,16 +16,26 @@ T = TypeVar("T")
 RETRY_SECONDS = 2.0
 
 
-async def newest_epoch(chain: ChainClient, contracts: Contracts, coordinator: Address) -> ev.NewestEpoch:
+async def newest_epoch(
+    chain: ChainClient, contracts: Contracts, coordinator: Address
+) -> ev.NewestEpoch:
     """Our newest posting."""
     number = await view(chain, contracts.epochs.newest(coordinator))
     if number >= 1 << 32:
-        raise Unavailable(f"the chain node says that epoch {hex(number)[:40]} is the newest", RETRY_SECONDS)
-    return ev.NewestEpoch(number, (await view(chain, contracts.epochs.epoch(coordinator, number))).root)
+        raise Unavailable(
+            f"the chain node says that epoch {hex(number)[:40]} is the newest", RETRY_SECONDS
+        )
+    return ev.NewestEpoch(
+        number, (await view(chain, contracts.epochs.epoch(coordinator, number))).root
+    )
 
 
 async def allocation_of(
-    chain: ChainClient, contracts: Contracts, client: Address, coordinator: Address, block: BlockId = "latest"
+    chain: ChainClient,
+    contracts: Contracts,
+    client: Address,
+    coordinator: Address,
+    block: BlockId = "latest",
 ) -> ev.AllocationChanged:
     """What a client has allocated, and what its vouchers have charged. `Unavailable` when the node answers nonsense."""
     held = await view(chain, contracts.escrow.allocation(client, coordinator), block)
@@ -33,10 +43,14 @@ async def allocation_of(
     if held.allocated >= 2**128 or held.charged > held.allocated or held.release_at >= 2**64:
         said = f"allocated {hex(held.allocated)[:40]}, charged {hex(held.charged)[:40]}, releasing at {hex(held.release_at)[:40]}"
         raise Unavailable(f"the chain node says of 0x{client.hex()}: {said}", RETRY_SECONDS)
-    return ev.AllocationChanged(client, Amount(free), Amount(held.allocated), held.release_at, Amount(held.charged))
+    return ev.AllocationChanged(
+        client, Amount(free), Amount(held.allocated), held.release_at, Amount(held.charged)
+    )
 
 
-async def everything(chain: ChainClient, contracts: Contracts, coordinator: Address, clients: Iterable[Address]) -> ev.ChainAsked:
+async def everything(
+    chain: ChainClient, contracts: Contracts, coordinator: Address, clients: Iterable[Address]
+) -> ev.ChainAsked:
     """All that an epoch rests on. As many questions as clients, so only for after a reorganisation or a refused posting."""
     allocations = [await allocation_of(chain, contracts, client, coordinator) for client in clients]
     return ev.ChainAsked((*allocations, await newest_epoch(chain, contracts, coordinator)))

@@ -23,7 +23,9 @@ async def ask(client: ChainClient, query: Query[T], block: BlockId = "latest") -
     return query.decode(await client.call(query.to, query.data, block=block))
 
 
-async def ensure_registered(client: ChainClient, contracts: Contracts, keys: CoordinatorKeys, sender: Sender) -> None:
+async def ensure_registered(
+    client: ChainClient, contracts: Contracts, keys: CoordinatorKeys, sender: Sender
+) -> None:
     """Registers unless that stands already. Refused names the money or key that is missing."""
     await check_chain(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account.address
@@ -35,16 +37,27 @@ async def ensure_registered(client: ChainClient, contracts: Contracts, keys: Coo
     if held < bond:
         detail = f"coordinator 0x{account.hex()} needs a bond of {usd(bond)} USD and has {usd(held)}; send it the difference and some gas"
         raise Refused(Code.NOT_REGISTERED, detail)
-    await _send(sender, "register-approve", contracts.token.approve(contracts.deployment.stakes, bond))
-    await _send(sender, "register", stakes.register_coordinator(keys.statement.address, keys.posting.address))
+    await _send(
+        sender, "register-approve", contracts.token.approve(contracts.deployment.stakes, bond)
+    )
+    await _send(
+        sender,
+        "register",
+        stakes.register_coordinator(keys.statement.address, keys.posting.address),
+    )
     log.info("registered as coordinator 0x%s", account.hex())
 
 
-async def _check_keys(client: ChainClient, contracts: Contracts, account: Address, keys: CoordinatorKeys) -> None:
+async def _check_keys(
+    client: ChainClient, contracts: Contracts, account: Address, keys: CoordinatorKeys
+) -> None:
     statement = await ask(client, contracts.stakes.operator_key(account))
     posting = await ask(client, contracts.stakes.posting_key(account))
     if statement != keys.statement.address or posting != keys.posting.address:
-        raise Refused(Code.WRONG_SIGNER, "the chain knows other statement or posting keys for this coordinator; rotate them or use those")
+        raise Refused(
+            Code.WRONG_SIGNER,
+            "the chain knows other statement or posting keys for this coordinator; rotate them or use those",
+        )
 
 
 async def _send(sender: Sender, purpose: str, call: Call) -> None:

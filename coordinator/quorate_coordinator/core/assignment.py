@@ -3,11 +3,25 @@
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit import decline_rate, draw, verdicts
 from quorate_coordinator.core.effects import Send
-from quorate_coordinator.core.events import AcceptReceived, CommitReceived, DeclineReceived, StopReceived, WitnessReceived
+from quorate_coordinator.core.events import (
+    AcceptReceived,
+    CommitReceived,
+    DeclineReceived,
+    StopReceived,
+    WitnessReceived,
+)
 from quorate_coordinator.core.lease import Effect, Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.money.ledger import release_reservation
-from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Job, Matching, Place, Running
+from quorate_coordinator.core.state import (
+    AwaitingRound,
+    Decided,
+    Ended,
+    Job,
+    Matching,
+    Place,
+    Running,
+)
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.crypto.commitment import assignment_id
@@ -28,16 +42,27 @@ def place_primary(context: StepContext, job: Job) -> bool:
     if not found:
         if job.refused_by:
             # Whoever was silent or declined is asked again after a while: in a small market it may be all there is.
-            context.put(job, phase=Matching(UnixSeconds(context.at + ASK_AGAIN_SECONDS)), refused_by=())
+            context.put(
+                job, phase=Matching(UnixSeconds(context.at + ASK_AGAIN_SECONDS)), refused_by=()
+            )
         return False
     provider = found[0].provider
-    slot = StakeSlot(-1, provider.owner, provider.operator_key, provider.payout, provider.network, context.state.own.block)
+    slot = StakeSlot(
+        -1,
+        provider.owner,
+        provider.operator_key,
+        provider.payout,
+        provider.network,
+        context.state.own.block,
+    )
     job, lease = assign(context, job, slot, found[0].price, batch=0)
     context.put(job, phase=Running(0, 1, (Place(slot, -1, context.at, lease.hash),), 0, None, ()))
     return True
 
 
-def assign(context: StepContext, job: Job, slot: StakeSlot, price: Price, batch: int) -> tuple[Job, Lease]:
+def assign(
+    context: StepContext, job: Job, slot: StakeSlot, price: Price, batch: int
+) -> tuple[Job, Lease]:
     """Signs and sends an assignment; the blind hides which job and role it is."""
     index = len(job.leases)
     blind = context.derive("blind")
@@ -53,7 +78,9 @@ def assign(context: StepContext, job: Job, slot: StakeSlot, price: Price, batch:
         accept_by=UnixSeconds(context.at + context.rules.limits.accept_within),
     )
     digest = context.digest(message)
-    lease = Lease(context.seal(message), digest, job.id, index, blind, batch, job.class_id, leases.Assigned())
+    lease = Lease(
+        context.seal(message), digest, job.id, index, blind, batch, job.class_id, leases.Assigned()
+    )
     context.state.leases[digest] = lease
     context.state.occupied[slot.owner] = (*(context.state.occupied.get(slot.owner) or ()), digest)
     frame = frames.AssignmentSent(lease.assignment, spec, context.rules.sources)
@@ -62,14 +89,18 @@ def assign(context: StepContext, job: Job, slot: StakeSlot, price: Price, batch:
     return context.put(job, leases=(*job.leases, digest)), lease
 
 
-def move(context: StepContext, lease: Lease, event: leases.Event) -> tuple[Lease, tuple[Effect, ...]]:
+def move(
+    context: StepContext, lease: Lease, event: leases.Event
+) -> tuple[Lease, tuple[Effect, ...]]:
     """Steps a lease, stores it and frees its run slot when it gives it up."""
     moved, effects = leases.step(lease, event, context.at, context.rules.limits)
     context.state.leases[moved.hash] = moved
     if not moved.occupies_slot:
         held = context.state.occupied.get(moved.provider) or ()
         if moved.hash in held:
-            context.state.occupied[moved.provider] = tuple(item for item in held if item != moved.hash)
+            context.state.occupied[moved.provider] = tuple(
+                item for item in held if item != moved.hash
+            )
     return moved, effects
 
 
@@ -81,7 +112,10 @@ def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lea
     accept_by = lease.assignment.message.accept_by
     if not context.state.providers[lease.provider].has_key(key, accept_by):
         owner = f"0x{lease.provider.hex()}"
-        raise Refused(Code.WRONG_SIGNER, f"signed by 0x{key.hex()}, which was no operator key of {owner} at the assignment's acceptBy")
+        raise Refused(
+            Code.WRONG_SIGNER,
+            f"signed by 0x{key.hex()}, which was no operator key of {owner} at the assignment's acceptBy",
+        )
     return lease
 
 
@@ -129,11 +163,18 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
     if place.attempt < 0:
         # Also one that is only busy, for it may say so for ever: others are asked, and it again when everybody was.
         refused = (*job.refused_by, lease.provider)
-        context.put(job, phase=Matching(UnixSeconds(context.at + REMATCH_SECONDS)), refused_by=refused)
+        context.put(
+            job, phase=Matching(UnixSeconds(context.at + REMATCH_SECONDS)), refused_by=refused
+        )
         return
     others = tuple(item for item in job.phase.places if item is not place)
     if retry_at:
-        context.put(job, phase=replace(job.phase, places=(*others, replace(place, lease=None, retry_at=retry_at))))
+        context.put(
+            job,
+            phase=replace(
+                job.phase, places=(*others, replace(place, lease=None, retry_at=retry_at))
+            ),
+        )
         return
     phase = replace(job.phase, places=others, skipped=(*job.phase.skipped, lease.hash))
     draw.fill(context, context.put(job, phase=phase))
@@ -145,18 +186,32 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
     lease = lease_of(context, message.assignment_hash, event.key)
     if not event.is_stored:
         raise Refused(
-            Code.NOT_STORED, f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; upload it first"
+            Code.NOT_STORED,
+            f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; upload it first",
         )
     moved, _ = move(context, lease, leases.CommitReceived(event.commit))
     commit_hash = context.digest(message)
-    receipt = context.seal(CommitReceipt(commit_hash, moved.phase.at if isinstance(moved.phase, leases.Committed) else context.at))
+    receipt = context.seal(
+        CommitReceipt(
+            commit_hash, moved.phase.at if isinstance(moved.phase, leases.Committed) else context.at
+        )
+    )
     expires = UnixSeconds(context.at + 600)
-    context.emit(Send(f"receipt-{commit_hash.hex()}-{context.at}", lease.provider, frames.ReceiptSent(receipt), expires))
+    context.emit(
+        Send(
+            f"receipt-{commit_hash.hex()}-{context.at}",
+            lease.provider,
+            frames.ReceiptSent(receipt),
+            expires,
+        )
+    )
     if moved is lease:
         return
     job = context.state.jobs[lease.job_id]
     # Only a primary's commit is to be witnessed: nobody asks the client to countersign an auditor's.
-    is_primary = isinstance(job.phase, Running) and job.phase.batch == 0 and job.phase.beacon is None
+    is_primary = (
+        isinstance(job.phase, Running) and job.phase.batch == 0 and job.phase.beacon is None
+    )
     context.note(job, "committed", f"execution {lease.index}", event.commit if is_primary else None)
     _after_commit(context, job, moved)
 
@@ -174,7 +229,9 @@ def _after_commit(context: StepContext, job: Job, lease: Lease) -> None:
         commit_hash = context.digest(lease.phase.commit.message)
         context.state.commits[commit_hash] = job.id
         first = draw.first_usable_round(context, lease.phase.commit.message.beacon_round)
-        context.put(job, phase=AwaitingRound(0, 0, first, phase.places), commits=(*job.commits, commit_hash))
+        context.put(
+            job, phase=AwaitingRound(0, 0, first, phase.places), commits=(*job.commits, commit_hash)
+        )
         return
     verdicts.close_if_complete(context, job)
 
@@ -184,12 +241,23 @@ def on_witness(context: StepContext, event: WitnessReceived) -> None:
     message: Witness = event.witness.message
     job = _job_of_commit(context, message.commit_hash)
     order = job.submission.order.message
-    wanted = {order.witness} if order.witness != bytes(20) else {job.submission.session.message.session_key}
+    wanted = (
+        {order.witness}
+        if order.witness != bytes(20)
+        else {job.submission.session.message.session_key}
+    )
     if event.key not in wanted:
-        raise Refused(Code.WRONG_SIGNER, "witness: neither the client's session nor the watcher that the order names")
+        raise Refused(
+            Code.WRONG_SIGNER,
+            "witness: neither the client's session nor the watcher that the order names",
+        )
     if job.witness == event.witness:
         return
-    is_awaited = isinstance(job.phase, AwaitingRound) and not job.phase.batch and message.beacon_round == job.phase.round
+    is_awaited = (
+        isinstance(job.phase, AwaitingRound)
+        and not job.phase.batch
+        and message.beacon_round == job.phase.round
+    )
     if not is_awaited or draw.newest_round(context) >= message.beacon_round:
         raise Refused(Code.TOO_LATE, "witness: the commit's beacon round is not awaited any more")
     context.put(job, witness=event.witness)
@@ -228,7 +296,9 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
             move(context, lease, leases.ClientStopped())
             end(context, context.state.jobs[job.id], "stopped by its client before it ran")
         frame = frames.StopSent(lease.hash, event.stop)
-        context.emit(Send(f"stop-{lease.hash.hex()}", lease.provider, frame, UnixSeconds(context.at + 600)))
+        context.emit(
+            Send(f"stop-{lease.hash.hex()}", lease.provider, frame, UnixSeconds(context.at + 600))
+        )
 
 
 def end(context: StepContext, job: Job, reason: str) -> None:
@@ -243,7 +313,11 @@ def end(context: StepContext, job: Job, reason: str) -> None:
 def retry_places(context: StepContext, job: Job, freed: Address | None = None) -> None:
     """Gives kept places a new assignment once their provider said it would be free, or is (`freed`); fills what was skipped."""
     assert isinstance(job.phase, Running)
-    due = [place for place in job.phase.places if place.lease is None and (place.retry_at <= context.at or place.slot.owner == freed)]
+    due = [
+        place
+        for place in job.phase.places
+        if place.lease is None and (place.retry_at <= context.at or place.slot.owner == freed)
+    ]
     for place in due:
         job = draw.assign_place(context, job, place)
     if due:

@@ -29,7 +29,15 @@ from quorate_coordinator.core.state import Case, Client, HostList, PastKey, Prov
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.rules.audit import FOREVER, StakeSlot
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Hash32, Nonce, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    Address,
+    BlockNumber,
+    Hash32,
+    Nonce,
+    UnixSeconds,
+)
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
@@ -104,7 +112,13 @@ def _allocate(context: StepContext, note: AllocationChanged) -> None:
     account, escrowed = note.client, note.allocation if note.escrowed is None else note.escrowed
     client = context.state.clients.get(account) or Client(account)
     posted = client.posted if note.posted is None else note.posted
-    fresh = replace(client, allocation=note.allocation, escrowed=escrowed, release_at=note.release_at, posted=posted)
+    fresh = replace(
+        client,
+        allocation=note.allocation,
+        escrowed=escrowed,
+        release_at=note.release_at,
+        posted=posted,
+    )
     context.state.clients[account] = fresh
     ledger.reconsider(context, account)
     if not escrowed and not client.charged and account not in context.state.nonces:
@@ -115,8 +129,12 @@ def _register(context: StepContext, note: ProviderRegistered) -> None:
     known = context.state.providers.get(note.owner)
     fresh = Provider(note.owner, note.index, note.operator_key, note.payout, note.network)
     if known is not None:
-        key = known.operator_key if known.past_keys else note.operator_key  # told again, it says the first one
-        fresh = replace(known, index=note.index, operator_key=key, payout=note.payout, network=note.network)
+        key = (
+            known.operator_key if known.past_keys else note.operator_key
+        )  # told again, it says the first one
+        fresh = replace(
+            known, index=note.index, operator_key=key, payout=note.payout, network=note.network
+        )
     context.state.providers[note.owner] = fresh
     context.state.indices[note.owner] = note.index
 
@@ -124,7 +142,11 @@ def _register(context: StepContext, note: ProviderRegistered) -> None:
 def _rotate(context: StepContext, note: KeyRotated) -> None:
     """Told again after a reorganisation, it is known already."""
     provider = context.state.providers.get(note.owner)
-    if provider is None or provider.operator_key == note.operator_key or any(past.until >= note.since for past in provider.past_keys):
+    if (
+        provider is None
+        or provider.operator_key == note.operator_key
+        or any(past.until >= note.since for past in provider.past_keys)
+    ):
         return
     past = (*provider.past_keys, PastKey(provider.operator_key, note.since))[-PAST_KEYS_KEPT:]
     context.state.providers[note.owner] = replace(provider, past_keys=past)
@@ -143,7 +165,9 @@ def _change_provider(context: StepContext, owner: Address, **changes: object) ->
 def _change_slots(context: StepContext, owner: Address, **changes: object) -> None:
     for host_class, hosts in list(context.state.hosts.items()):
         if any(slot.owner == owner for slot in hosts.slots):
-            slots = tuple(replace(slot, **changes) if slot.owner == owner else slot for slot in hosts.slots)  # type: ignore[arg-type]
+            slots = tuple(
+                replace(slot, **changes) if slot.owner == owner else slot for slot in hosts.slots
+            )  # type: ignore[arg-type]
             context.state.hosts[host_class] = _listed(hosts, slots, context.state.own.block_time)
 
 
@@ -160,11 +184,30 @@ def _open_slot(context: StepContext, note: SlotOpened) -> None:
     before = context.state.hosts.get(note.host_class) or HostList()
     slots = list(before.slots)
     while len(slots) <= note.index:
-        slots.append(StakeSlot(len(slots), ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH, FOREVER, BlockNumber(0)))
-    slots[note.index] = StakeSlot(note.index, note.owner, provider.operator_key, provider.payout, provider.network, note.active_from)
+        slots.append(
+            StakeSlot(
+                len(slots),
+                ZERO_ADDRESS,
+                ZERO_ADDRESS,
+                ZERO_ADDRESS,
+                ZERO_HASH,
+                FOREVER,
+                BlockNumber(0),
+            )
+        )
+    slots[note.index] = StakeSlot(
+        note.index,
+        note.owner,
+        provider.operator_key,
+        provider.payout,
+        provider.network,
+        note.active_from,
+    )
     if provider.is_frozen:
         _thaw(context, note.owner)  # it staked anew
-    context.state.hosts[note.host_class] = _listed(before, tuple(slots), context.state.own.block_time)
+    context.state.hosts[note.host_class] = _listed(
+        before, tuple(slots), context.state.own.block_time
+    )
 
 
 def _listed(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> HostList:
@@ -179,7 +222,9 @@ def _close_slot(context: StepContext, note: SlotClosed) -> None:
     slots = list(before.slots)
     if note.index < len(slots):
         slots[note.index] = replace(slots[note.index], active_until=note.active_until)
-        context.state.hosts[note.host_class] = _listed(before, tuple(slots), context.state.own.block_time)
+        context.state.hosts[note.host_class] = _listed(
+            before, tuple(slots), context.state.own.block_time
+        )
         _audit_if_leaving(context, slots[note.index].owner)
 
 
@@ -197,13 +242,25 @@ def _case_opened(context: StepContext, note: CaseOpened) -> None:
     """
     if any(case.case_id == note.case_id for case in context.state.cases.values()):
         return  # told again after a reorganisation
-    waiting = (case for case in context.state.cases.values() if case.accused == note.accused and case.case_id is None)
-    ours = next((case for case in waiting if set(_named(context, case)) == set(note.assignments)), None)
+    waiting = (
+        case
+        for case in context.state.cases.values()
+        if case.accused == note.accused and case.case_id is None
+    )
+    ours = next(
+        (case for case in waiting if set(_named(context, case)) == set(note.assignments)), None
+    )
     if ours is None:
         known = faults.shown_here(context, note.assignments)
-        jobs = tuple(context.state.leases[digest].job_id for digest in note.assignments) if known else ()
+        jobs = (
+            tuple(context.state.leases[digest].job_id for digest in note.assignments)
+            if known
+            else ()
+        )
         ours = Case(f"foreign-{note.case_id}", note.accused, jobs, known)
-    context.state.cases[ours.key] = replace(ours, case_id=note.case_id, phase="drawing", is_convicted=None)
+    context.state.cases[ours.key] = replace(
+        ours, case_id=note.case_id, phase="drawing", is_convicted=None
+    )
     _freeze(context, note.accused, is_frozen=True)
 
 
@@ -212,7 +269,9 @@ def _named(context: StepContext, case: Case) -> list[Hash32]:
 
 
 def _case_decided(context: StepContext, note: CaseDecided) -> None:
-    case = _change_case(context, note.case_id, is_convicted=note.is_convicted, slashed=note.slashed, phase="decided")
+    case = _change_case(
+        context, note.case_id, is_convicted=note.is_convicted, slashed=note.slashed, phase="decided"
+    )
     if case is None:
         return
     if note.is_convicted:
@@ -220,7 +279,9 @@ def _case_decided(context: StepContext, note: CaseDecided) -> None:
     else:
         _thaw(context, case.accused)
     for job_id in case.jobs:
-        result = f"convicted, {note.slashed} micro-USD slashed" if note.is_convicted else "not convicted"
+        result = (
+            f"convicted, {note.slashed} micro-USD slashed" if note.is_convicted else "not convicted"
+        )
         job = context.state.jobs.get(job_id)
         if job is not None:  # told again after a reorganisation, it may be archived
             context.note(job, "judged", f"case {note.case_id}: {result}")
@@ -249,7 +310,11 @@ def _thaw(context: StepContext, owner: Address) -> None:
     provider = context.state.providers.get(owner)
     if provider is not None and context.at < provider.barred_until:
         return
-    if all(case.is_convicted is not None for case in context.state.cases.values() if case.accused == owner):
+    if all(
+        case.is_convicted is not None
+        for case in context.state.cases.values()
+        if case.accused == owner
+    ):
         _freeze(context, owner, is_frozen=False)
 
 
@@ -258,8 +323,12 @@ def on_refused(context: StepContext, event: TransactionRefused) -> None:
     if event.purpose.startswith("epoch-"):
         epochs.on_refused(context, event.purpose)
     case = context.state.cases.get(event.purpose)
-    if case is not None and case.case_id is None and case.is_convicted is None:  # told once: a newer case may be open by now
-        context.state.cases[case.key] = replace(case, phase=f"refused: {event.reason[:200]}", is_convicted=False)
+    if (
+        case is not None and case.case_id is None and case.is_convicted is None
+    ):  # told once: a newer case may be open by now
+        context.state.cases[case.key] = replace(
+            case, phase=f"refused: {event.reason[:200]}", is_convicted=False
+        )
         if NO_JURY in event.reason or TOO_LATE in event.reason.split():
             faults.bar(context, case.accused)
         _thaw(context, case.accused)

@@ -14,7 +14,16 @@ from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.matching.job_queue import JobQueue
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_coordinator.core.records import retirement
-from quorate_coordinator.core.state import AwaitingRound, Decided, Ended, Job, Matching, Revealing, Running, State
+from quorate_coordinator.core.state import (
+    AwaitingRound,
+    Decided,
+    Ended,
+    Job,
+    Matching,
+    Revealing,
+    Running,
+    State,
+)
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.step import Input, Outcome
 from quorate_protocol.units import Hash32, Round, UnixSeconds
@@ -64,7 +73,9 @@ class Coordinator:
     def needs_tick(self, at: int | None = None) -> bool:
         """Whether time alone can change anything by `at` (None: ever): an idle coordinator journals nothing."""
         state = self.state
-        return bool(state.live or state.held or state.unstated or state.own.is_dirty) or self.leaving.is_due(at)
+        return bool(
+            state.live or state.held or state.unstated or state.own.is_dirty
+        ) or self.leaving.is_due(at)
 
     def _handle(self, context: StepContext, event: ev.Event) -> object:
         match event:
@@ -111,9 +122,16 @@ class Coordinator:
             case ev.RunsArchived():
                 retirement.on_archived(context, event)
             case ev.Restarted():
-                if self.state.own.is_compared:  # else the start before ended too early, and what it began with counts
+                if (
+                    self.state.own.is_compared
+                ):  # else the start before ended too early, and what it began with counts
                     context.books(is_compared=False, epoch_at_start=self.state.own.epoch)
-                _for_live(context, lambda job: verdicts.reclose(context, job) if isinstance(job.phase, Revealing) else None)
+                _for_live(
+                    context,
+                    lambda job: (
+                        verdicts.reclose(context, job) if isinstance(job.phase, Revealing) else None
+                    ),
+                )
             case ev.Compared():
                 context.books(is_compared=True, epoch_at_start=None)
             case ev.Tick():
@@ -170,7 +188,11 @@ def _tick_job(context: StepContext, job: Job) -> None:
 
 def _due_leases(context: StepContext, job: Job) -> list[Hash32]:
     open_phases = (leases.Assigned, leases.Accepted, leases.Closed)
-    return [digest for digest in job.leases[-16:] if isinstance(context.state.leases[digest].phase, open_phases)]
+    return [
+        digest
+        for digest in job.leases[-16:]
+        if isinstance(context.state.leases[digest].phase, open_phases)
+    ]
 
 
 def hand_over(context: StepContext, queue: JobQueue, committed: Hash32) -> None:

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import OfferEnvelope
-from quorate_protocol.messages.signed import Accept, Commit, Decline, Heartbeat, Reveal, Session, Stop, Voucher, Witness
+from quorate_protocol.messages.signed import (
+    Accept,
+    Commit,
+    Decline,
+    Heartbeat,
+    Reveal,
+    Session,
+    Stop,
+    Voucher,
+    Witness,
+)
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Nonce, Round, UnixSeconds
 
@@ -154,9 +164,15 @@ class AllocationChanged:
 
     client: Address
     allocation: Amount
-    escrowed: Amount | None = None  # all that the chain holds until a release is finished; None = `allocation`
-    release_at: UnixSeconds = UnixSeconds(0)  # from when on, in the chain's time, an announced release may be finished; 0 = none
-    posted: Amount | None = None  # what vouchers have charged on the chain; None = what is known of it
+    escrowed: Amount | None = (
+        None  # all that the chain holds until a release is finished; None = `allocation`
+    )
+    release_at: UnixSeconds = UnixSeconds(
+        0
+    )  # from when on, in the chain's time, an announced release may be finished; 0 = none
+    posted: Amount | None = (
+        None  # what vouchers have charged on the chain; None = what is known of it
+    )
 
 
 @dataclass(frozen=True, slots=True)

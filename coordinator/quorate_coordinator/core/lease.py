@@ -164,7 +164,15 @@ class Tick:
     """Time has come to `at`."""
 
 
-Event = AcceptReceived | DeclineReceived | CommitReceived | BatchClosed | RevealReceived | ClientStopped | Tick
+Event = (
+    AcceptReceived
+    | DeclineReceived
+    | CommitReceived
+    | BatchClosed
+    | RevealReceived
+    | ClientStopped
+    | Tick
+)
 quicken(Event)
 
 
@@ -179,7 +187,9 @@ class Effect(StrEnum):
     SILENCE = "silence"
 
 
-def step(lease: Lease, event: Event, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
+def step(
+    lease: Lease, event: Event, at: UnixSeconds, limits: Limits
+) -> tuple[Lease, tuple[Effect, ...]]:
     """The only way a lease changes. Repeats of the same message are no-ops; anything else unfitting is Refused."""
     match event:
         case AcceptReceived(accept):
@@ -201,11 +211,22 @@ def step(lease: Lease, event: Event, at: UnixSeconds, limits: Limits) -> tuple[L
 
 
 def _to(lease: Lease, phase: Phase, *effects: Effect) -> tuple[Lease, tuple[Effect, ...]]:
-    moved = Lease(lease.assignment, lease.hash, lease.job_id, lease.index, lease.blind, lease.batch, lease.class_id, phase)
+    moved = Lease(
+        lease.assignment,
+        lease.hash,
+        lease.job_id,
+        lease.index,
+        lease.blind,
+        lease.batch,
+        lease.class_id,
+        phase,
+    )
     return moved, effects
 
 
-def _accept(lease: Lease, accept: Envelope[Accept], at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
+def _accept(
+    lease: Lease, accept: Envelope[Accept], at: UnixSeconds, limits: Limits
+) -> tuple[Lease, tuple[Effect, ...]]:
     message, assignment = accept.message, lease.assignment.message
     if isinstance(lease.phase, Accepted) and lease.phase.accept == accept:
         return lease, ()
@@ -222,19 +243,30 @@ def _accept(lease: Lease, accept: Envelope[Accept], at: UnixSeconds, limits: Lim
     return _to(lease, Accepted(accept, commit_by))
 
 
-def _decline(lease: Lease, decline: Envelope[Decline], at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
+def _decline(
+    lease: Lease, decline: Envelope[Decline], at: UnixSeconds, limits: Limits
+) -> tuple[Lease, tuple[Effect, ...]]:
     if isinstance(lease.phase, Declined) or lease.phase == Lapsed(was_accepted=True):
         return lease, ()
-    if isinstance(lease.phase, Accepted):  # it says itself that no Commit will come: nobody waits for commitBy
+    if isinstance(
+        lease.phase, Accepted
+    ):  # it says itself that no Commit will come: nobody waits for commitBy
         return _to(lease, Lapsed(was_accepted=True), Effect.SLOT_FREED, Effect.PLACE_OPEN)
     if not isinstance(lease.phase, Assigned):
         raise Refused(Code.WRONG_PHASE, f"decline: the lease is {type(lease.phase).__name__}")
     start_by = decline.message.start_by
     keeps = at < start_by <= at + limits.decline_ahead_max
-    return _to(lease, Declined(start_by if keeps else UnixSeconds(0)), Effect.SLOT_FREED, Effect.PLACE_KEPT if keeps else Effect.PLACE_OPEN)
+    return _to(
+        lease,
+        Declined(start_by if keeps else UnixSeconds(0)),
+        Effect.SLOT_FREED,
+        Effect.PLACE_KEPT if keeps else Effect.PLACE_OPEN,
+    )
 
 
-def _commit(lease: Lease, commit: Envelope[Commit], at: UnixSeconds) -> tuple[Lease, tuple[Effect, ...]]:
+def _commit(
+    lease: Lease, commit: Envelope[Commit], at: UnixSeconds
+) -> tuple[Lease, tuple[Effect, ...]]:
     phase = lease.phase
     if isinstance(phase, Committed | Closed | Revealed | Silent):
         if phase.commit == commit:
@@ -249,7 +281,9 @@ def _commit(lease: Lease, commit: Envelope[Commit], at: UnixSeconds) -> tuple[Le
     return _to(lease, Committed(commit, at), Effect.SLOT_FREED, Effect.RECEIPT_DUE)
 
 
-def _close(lease: Lease, closed_at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
+def _close(
+    lease: Lease, closed_at: UnixSeconds, limits: Limits
+) -> tuple[Lease, tuple[Effect, ...]]:
     phase = lease.phase
     if isinstance(phase, Revealed):
         return lease, ()

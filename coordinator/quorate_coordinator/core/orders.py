@@ -35,14 +35,23 @@ def on_order(context: StepContext, submission: Submission) -> Job:
         return known
     client = _client(context, order)
     nonces = context.state.nonces.get(order.client) or UsedNonces()
-    if nonces.is_used(order.nonce) or (client.voucher and order.nonce < client.voucher.message.nonce_floor):
-        raise Refused(Code.REPLAYED, f"order: nonce {order.nonce} was used, or lies below those used last")
+    if nonces.is_used(order.nonce) or (
+        client.voucher and order.nonce < client.voucher.message.nonce_floor
+    ):
+        raise Refused(
+            Code.REPLAYED, f"order: nonce {order.nonce} was used, or lies below those used last"
+        )
     _check_room(context, client)
     _check_block(context)
     if rate_fee(context) > order.max_fee_bps:
-        raise Refused(Code.PRICE_TOO_HIGH, f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(context)}")
+        raise Refused(
+            Code.PRICE_TOO_HIGH,
+            f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(context)}",
+        )
     host_class, rule = choose_class(context, submission)
-    worst = settlement.worst_charge(order, rule, submission.spec.max_duration, context.rules.fee_bps)
+    worst = settlement.worst_charge(
+        order, rule, submission.spec.max_duration, context.rules.fee_bps
+    )
     _check_funds(context, submission, client, worst)
     job = _new_job(context, submission, job_id, host_class, rule, worst)
     context.put(job)
@@ -55,7 +64,11 @@ def on_order(context: StepContext, submission: Submission) -> Job:
         under_way=client.under_way + 1,
     )
     context.emit(StoreSpec(f"spec-{job_id.hex()}", job_id))
-    context.note(job, "acked", f"rule {rule.name.lower().replace('_', '-')}, at most {usd(worst)} USD is charged")
+    context.note(
+        job,
+        "acked",
+        f"rule {rule.name.lower().replace('_', '-')}, at most {usd(worst)} USD is charged",
+    )
     return job
 
 
@@ -63,7 +76,10 @@ def on_session(context: StepContext, session: Envelope[Session]) -> None:
     """Keeps a funded client's session, so that its key may upload before the first order."""
     client = context.state.clients.get(session.message.client)
     if client is None:
-        raise Refused(Code.OVER_ALLOCATION, f"client 0x{session.message.client.hex()} has allocated nothing to this coordinator")
+        raise Refused(
+            Code.OVER_ALLOCATION,
+            f"client 0x{session.message.client.hex()} has allocated nothing to this coordinator",
+        )
     context.state.clients[client.account] = replace(client, sessions=_with_session(client, session))
 
 
@@ -75,7 +91,10 @@ def rate_fee(context: StepContext) -> int:
 def _client(context: StepContext, order: Order) -> Client:
     client = context.state.clients.get(order.client)
     if client is None:
-        raise Refused(Code.OVER_ALLOCATION, f"client 0x{order.client.hex()} has allocated nothing to this coordinator")
+        raise Refused(
+            Code.OVER_ALLOCATION,
+            f"client 0x{order.client.hex()} has allocated nothing to this coordinator",
+        )
     return client
 
 
@@ -84,33 +103,48 @@ def _check_room(context: StepContext, client: Client) -> None:
     if len(context.state.live) >= LIVE_JOBS_MAX or len(context.state.jobs) >= JOBS_MAX:
         raise Refused(Code.BUSY, "order: too many jobs are under way here")
     if client.under_way >= JOBS_PER_CLIENT_MAX:
-        raise Refused(Code.BUSY, f"order: {JOBS_PER_CLIENT_MAX} of this client's jobs are under way; wait for one of them")
+        raise Refused(
+            Code.BUSY,
+            f"order: {JOBS_PER_CLIENT_MAX} of this client's jobs are under way; wait for one of them",
+        )
     if len(client.open_charges) >= OPEN_CHARGES_MAX:
-        raise Refused(Code.BUSY, f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a voucher first")
+        raise Refused(
+            Code.BUSY,
+            f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a voucher first",
+        )
 
 
 def _check_block(context: StepContext) -> None:
     """The Ack's slotBlock is at most so old (PROTOCOL §3): a list that strangers cannot compare any more is no list to draw from."""
     age, most = context.at - context.state.own.block_time, context.rules.limits.ack_age_max
     if age > most:
-        raise Refused(Code.BUSY, f"order: the newest block known here is {age} s old, at most {most}: the coordinator's chain node is away")
+        raise Refused(
+            Code.BUSY,
+            f"order: the newest block known here is {age} s old, at most {most}: the coordinator's chain node is away",
+        )
 
 
 def _check_funds(context: StepContext, submission: Submission, client: Client, worst: int) -> None:
     order, session = submission.order.message, submission.session.message
     if worst > order.budget:
         raise Refused(
-            Code.BAD_AMOUNT, f"order: budget {order.budget} does not cover maxPricePerHour × maxDuration × executions + fee = {worst}"
+            Code.BAD_AMOUNT,
+            f"order: budget {order.budget} does not cover maxPricePerHour × maxDuration × executions + fee = {worst}",
         )
     committed = client.charged + client.reserved + worst
     if committed > client.allocation:
         free = max(0, client.allocation - client.charged - client.reserved)
         depth = context.rules.limits.chain_depth
         young = f"; an allocation counts once it is {depth} blocks deep" if depth > 1 else ""
-        raise Refused(Code.OVER_ALLOCATION, f"order: needs {worst}, free allocation is {free}{young}")
+        raise Refused(
+            Code.OVER_ALLOCATION, f"order: needs {worst}, free allocation is {free}{young}"
+        )
     up_to = settlement.signable(session)
     if committed > up_to:
-        raise Refused(Code.OVER_ALLOCATION, f"session: upTo {up_to} is below the cumulative debt {committed}; sign a new session")
+        raise Refused(
+            Code.OVER_ALLOCATION,
+            f"session: upTo {up_to} is below the cumulative debt {committed}; sign a new session",
+        )
 
 
 def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, Label]:
@@ -119,30 +153,51 @@ def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, 
     host_class = offers.class_for(context, order.host_class, spec, order.max_price_per_hour)
     if host_class is None:
         _refuse_thin(context, submission)
-        raise Refused(Code.NO_OFFER, "order: no live offer has the resources at this maxPricePerHour and hostClass")
+        raise Refused(
+            Code.NO_OFFER,
+            "order: no live offer has the resources at this maxPricePerHour and hostClass",
+        )
     owners = len(offers.owners_of(context, host_class))
     if owners >= OWNERS_MIN_ADAPTIVE and context.rules.limits.name == "mainnet":
         return host_class, Label.ADAPTIVE
     if owners >= OWNERS_MIN_QUORUM:
         if order.max_executions < 2:
-            raise Refused(Code.BAD_AMOUNT, "order: maxExecutions must be at least 2 in a market of fewer than 8 owners")
+            raise Refused(
+                Code.BAD_AMOUNT,
+                "order: maxExecutions must be at least 2 in a market of fewer than 8 owners",
+            )
         return host_class, Label.QUORUM_2
     if not order.accept_unverified:
-        raise Refused(Code.TOO_FEW_OWNERS, f"order: {owners} staked owners in the class, at least {OWNERS_MIN_QUORUM} are needed")
+        raise Refused(
+            Code.TOO_FEW_OWNERS,
+            f"order: {owners} staked owners in the class, at least {OWNERS_MIN_QUORUM} are needed",
+        )
     return host_class, Label.UNVERIFIED
 
 
 def _refuse_thin(context: StepContext, submission: Submission) -> None:
     """Says which class would fit, with its owners, when the order names none."""
     order = submission.order.message
-    thin = offers.class_for(context, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True)
+    thin = offers.class_for(
+        context, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True
+    )
     if thin is not None:
         limits, owners = context.rules.limits, len(offers.owners_of(context, thin))
         wanted = f"hostClass any needs {limits.class_owners_min_any} owners of {limits.class_owner_age // 86_400} days"
-        raise Refused(Code.TOO_FEW_OWNERS, f"order: {wanted}; 0x{thin.hex()} has {owners} in all: name it if these will do")
+        raise Refused(
+            Code.TOO_FEW_OWNERS,
+            f"order: {wanted}; 0x{thin.hex()} has {owners} in all: name it if these will do",
+        )
 
 
-def _new_job(context: StepContext, submission: Submission, job_id: Hash32, host_class: Hash32, rule: Label, worst: int) -> Job:
+def _new_job(
+    context: StepContext,
+    submission: Submission,
+    job_id: Hash32,
+    host_class: Hash32,
+    rule: Label,
+    worst: int,
+) -> Job:
     eligible = context.state.market.eligible(host_class, context.at)
     host = offers.host_of(context, host_class)
     trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, host_class)
@@ -162,18 +217,33 @@ def _new_job(context: StepContext, submission: Submission, job_id: Hash32, host_
     spec = submission.spec
     class_id = determinism_class(host_class, image_digest(spec.image), host.environment())
     eligible_snapshots.hold(context, host_class, eligible)
-    return Job(job_id, submission, context.at, context.seal(ack), secret, host, class_id, eligible.length, Amount(worst), Matching(context.at))
+    return Job(
+        job_id,
+        submission,
+        context.at,
+        context.seal(ack),
+        secret,
+        host,
+        class_id,
+        eligible.length,
+        Amount(worst),
+        Matching(context.at),
+    )
 
 
 def trust_of(context: StepContext, job: Job, owner: Address) -> Trust:
     """A provider's trust in the job's class, as it counts now."""
     trusts = context.state.trust.get(owner)
-    return ((trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()).at(context.at)
+    return ((trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()).at(
+        context.at
+    )
 
 
 def trust_class_of(job: Job) -> Hash32:
     """The class in which a job earns trust."""
-    return job_class(job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.host_class)
+    return job_class(
+        job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.host_class
+    )
 
 
 def _with_session(client: Client, session: Envelope[Session]) -> tuple[Envelope[Session], ...]:

@@ -10,7 +10,16 @@ from quorate_protocol.codec.quick import replace
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
 from quorate_protocol.messages.job_spec import GIB, JobSpec
 from quorate_protocol.messages.offer import Offer
-from quorate_protocol.messages.views import AccountView, CaseView, ExecutionView, OfferView, PlanView, ProviderView, RunView, SealedOutput
+from quorate_protocol.messages.views import (
+    AccountView,
+    CaseView,
+    ExecutionView,
+    OfferView,
+    PlanView,
+    ProviderView,
+    RunView,
+    SealedOutput,
+)
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import (
@@ -31,7 +40,10 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
     verdict = job.phase.verdict if isinstance(job.phase, Decided) else None
     published = {digest for batch in job.batches for digest in batch.members}
     may_see = may_see_results(job, is_client)
-    shown = tuple(_execution(state, job, state.leases[digest], digest in published, may_see) for digest in job.leases)
+    shown = tuple(
+        _execution(state, job, state.leases[digest], digest in published, may_see)
+        for digest in job.leases
+    )
     view = RunView(
         job_id=job.id,
         client=job.submission.order.message.client,
@@ -58,7 +70,9 @@ def for_strangers(view: RunView) -> RunView:
     if view.is_final:
         return replace(view, output=None)
     unpaid = tuple(replace(item, pay=None) for item in view.executions)
-    return replace(view, output=None, name="", budget=Amount(0), charged=Amount(0), executions=unpaid)
+    return replace(
+        view, output=None, name="", budget=Amount(0), charged=Amount(0), executions=unpaid
+    )
 
 
 def may_see_results(job: Job, is_client: bool) -> bool:
@@ -66,15 +80,26 @@ def may_see_results(job: Job, is_client: bool) -> bool:
     return isinstance(job.phase, Decided) and (is_client or job.phase.is_final)
 
 
-def _execution(state: State, job: Job, lease: Lease, is_published: bool, may_see: bool) -> ExecutionView:
+def _execution(
+    state: State, job: Job, lease: Lease, is_published: bool, may_see: bool
+) -> ExecutionView:
     phase = lease.phase
     verdict = job.phase.verdict.message if isinstance(job.phase, Decided) else None
-    commit = phase.commit.message if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent) else None
+    commit = (
+        phase.commit.message
+        if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent)
+        else None
+    )
     reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
     role = "unknown"
     if is_published:
-        role = "primary" if lease.batch == 0 and job.batches[0].members[0] == lease.hash else "auditor"
-    pay = next((credit.amount for credit in job.split.credits if credit.assignment_hash == lease.hash), None)
+        role = (
+            "primary" if lease.batch == 0 and job.batches[0].members[0] == lease.hash else "auditor"
+        )
+    pay = next(
+        (credit.amount for credit in job.split.credits if credit.assignment_hash == lease.hash),
+        None,
+    )
     return ExecutionView(
         assignment_hash=lease.hash,
         provider=lease.provider if is_published else Address(bytes(20)),
@@ -92,16 +117,25 @@ def _execution(state: State, job: Job, lease: Lease, is_published: bool, may_see
 def _output(state: State, job: Job) -> SealedOutput | None:
     if not isinstance(job.phase, Decided):
         return None
-    wanted = job.phase.verdict.message.group or tuple(digest for batch in job.batches for digest in batch.members)
+    wanted = job.phase.verdict.message.group or tuple(
+        digest for batch in job.batches for digest in batch.members
+    )
     for digest in wanted:
         phase = state.leases[digest].phase
         if isinstance(phase, leases.Revealed):
             reveal = phase.reveal
-            return SealedOutput(phase.commit.message.encrypted_output, reveal.salt, reveal.output_digest, reveal.exit_status)
+            return SealedOutput(
+                phase.commit.message.encrypted_output,
+                reveal.salt,
+                reveal.output_digest,
+                reveal.exit_status,
+            )
     return None
 
 
-def offer_views(state: State, now: UnixSeconds, limit: int, after: Address | None = None) -> list[OfferView]:
+def offer_views(
+    state: State, now: UnixSeconds, limit: int, after: Address | None = None
+) -> list[OfferView]:
     """At most `limit` offers, live or not, in the order of registration, those after the provider `after`."""
     views: list[OfferView] = []
     is_skipping = after in state.providers
@@ -114,7 +148,11 @@ def offer_views(state: State, now: UnixSeconds, limit: int, after: Address | Non
             held = len(state.occupied.get(provider.owner) or ())
             count = sum(slot.count for slot in provider.offer.slots)
             strikes, passed = _record(state, provider, now)
-            views.append(OfferView(provider.offer, max(0, count - held), strikes, passed, provider.is_alive(now)))
+            views.append(
+                OfferView(
+                    provider.offer, max(0, count - held), strikes, passed, provider.is_alive(now)
+                )
+            )
     return views
 
 
@@ -122,7 +160,9 @@ def _record(state: State, provider: Provider, now: UnixSeconds) -> tuple[int, in
     trusts = state.trust.get(provider.owner)
     if trusts is None:
         return 0, 0
-    return sum(item.live_strikes(now) for item in trusts.by_class.values()), sum(item.passed for item in trusts.by_class.values())
+    return sum(item.live_strikes(now) for item in trusts.by_class.values()), sum(
+        item.passed for item in trusts.by_class.values()
+    )
 
 
 def provider_view(state: State, owner: Address, now: UnixSeconds) -> ProviderView:
@@ -131,7 +171,15 @@ def provider_view(state: State, owner: Address, now: UnixSeconds) -> ProviderVie
     if provider is None:
         raise Refused(Code.UNKNOWN, f"provider 0x{owner.hex()}")
     strikes, passed = _record(state, provider, now)
-    return ProviderView(owner, provider.is_alive(now), strikes, passed, provider.final, provider.held, provider.is_frozen)
+    return ProviderView(
+        owner,
+        provider.is_alive(now),
+        strikes,
+        passed,
+        provider.final,
+        provider.held,
+        provider.is_frozen,
+    )
 
 
 def account_view(state: State, account: Address) -> AccountView:
@@ -139,19 +187,41 @@ def account_view(state: State, account: Address) -> AccountView:
     client = state.clients.get(account) or Client(account)
     floor = client.voucher.message.nonce_floor if client.voucher else Nonce(0)
     following = max(Nonce(floor + 1), (state.nonces.get(account) or UsedNonces()).next())
-    return AccountView(account, client.allocation, client.reserved, client.charged, client.vouched, floor, following)
+    return AccountView(
+        account,
+        client.allocation,
+        client.reserved,
+        client.charged,
+        client.vouched,
+        floor,
+        following,
+    )
 
 
 def case_views(state: State) -> list[CaseView]:
     """All cases known."""
     return [
-        CaseView(int(case.case_id or 0), case.accused, case.jobs, case.phase, case.jurors, case.is_convicted, case.slashed)
+        CaseView(
+            int(case.case_id or 0),
+            case.accused,
+            case.jobs,
+            case.phase,
+            case.jurors,
+            case.is_convicted,
+            case.slashed,
+        )
         for case in state.cases.values()
     ]
 
 
 def plan_view(
-    state: State, rules: Rules, now: UnixSeconds, spec: JobSpec, price_max: Price, accepts_unverified: bool, named: Hash32 = ZERO_HASH
+    state: State,
+    rules: Rules,
+    now: UnixSeconds,
+    spec: JobSpec,
+    price_max: Price,
+    accepts_unverified: bool,
+    named: Hash32 = ZERO_HASH,
 ) -> PlanView:
     """What an order for this spec and host class would meet now; `nearest` says which limit to relax when nothing fits."""
     context = StepContext(state, rules, now, ZERO_HASH)
@@ -160,15 +230,27 @@ def plan_view(
     if is_thin:
         host_class = offers.class_for(context, ZERO_HASH, spec, price_max, is_thin_too=True)
     if host_class is None:
-        nearest = _nearest(context, spec, price_max) if named == ZERO_HASH else f"no live offer of host class 0x{named.hex()} fits"
+        nearest = (
+            _nearest(context, spec, price_max)
+            if named == ZERO_HASH
+            else f"no live offer of host class 0x{named.hex()} fits"
+        )
         return PlanView(named, Label.NONE, 0, 0, None, 0, Amount(0), rules.fee_bps, nearest)
     owners = len(offers.owners_of(context, host_class))
     found, lowest = offers.offers_for(context, host_class, spec, price_max)
-    rule = Label.ADAPTIVE if owners >= OWNERS_MIN_ADAPTIVE and rules.limits.name == "mainnet" else Label.QUORUM_2
+    rule = (
+        Label.ADAPTIVE
+        if owners >= OWNERS_MIN_ADAPTIVE and rules.limits.name == "mainnet"
+        else Label.QUORUM_2
+    )
     nearest = ""
     if owners < OWNERS_MIN_QUORUM:
         rule = Label.UNVERIFIED
-        nearest = "" if accepts_unverified else f"only {owners} staked owners in this class; at least {OWNERS_MIN_QUORUM} verify"
+        nearest = (
+            ""
+            if accepts_unverified
+            else f"only {owners} staked owners in this class; at least {OWNERS_MIN_QUORUM} verify"
+        )
     priced = settlement.executions_priced(rule, accepts_unwitnessed=False)
     one = price_max * spec.max_duration * 1000 // 3_600_000
     worst = Amount(one * priced + one * priced * rules.fee_bps // 10_000)
@@ -178,12 +260,21 @@ def plan_view(
 
 
 def _nearest(context: StepContext, spec: JobSpec, price_max: Price) -> str:
-    live = [provider.offer for provider in context.state.providers.values() if provider.is_alive(context.at) and provider.offer]
+    live = [
+        provider.offer
+        for provider in context.state.providers.values()
+        if provider.is_alive(context.at) and provider.offer
+    ]
     if not live:
         return "no provider is alive"
     is_gpu = spec.resources.gpu is not None
     fitting = [offer for offer in live if offers.fits(offer, spec)]
-    prices = [offers.price_of(slot) for offer in fitting for slot in offer.slots if slot.host.is_gpu == is_gpu and offers.price_of(slot)]
+    prices = [
+        offers.price_of(slot)
+        for offer in fitting
+        for slot in offer.slots
+        if slot.host.is_gpu == is_gpu and offers.price_of(slot)
+    ]
     if prices:
         return f"the cheapest offer that fits costs {usd(min(prices))} USD an hour, above {usd(price_max)}: raise max_price"
     return f"no live offer has the resources; {_biggest(live, spec)}: relax resources"
@@ -194,5 +285,8 @@ def _biggest(live: list[Offer], spec: JobSpec) -> str:
     gpus = sorted({gpu.model for offer in live for gpu in offer.hardware.gpus})
     if spec.resources.gpu is not None:
         return f"GPUs on offer are {', '.join(gpus[:8])}" if gpus else "no GPU is on offer"
-    cores, memory = max(offer.hardware.cores for offer in live), max(offer.hardware.memory_bytes for offer in live)
+    cores, memory = (
+        max(offer.hardware.cores for offer in live),
+        max(offer.hardware.memory_bytes for offer in live),
+    )
     return f"the most on offer are {cores} cores and {memory / GIB:.1f} GiB of memory"

@@ -11,7 +11,16 @@ from quorate_coordinator.core.records.document_cache import DocumentCache
 from quorate_protocol.crypto.merkle import Log
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Offer
-from quorate_protocol.messages.signed import Accept, Ack, CommitSet, Session, Stop, Verdict, Voucher, Witness
+from quorate_protocol.messages.signed import (
+    Accept,
+    Ack,
+    CommitSet,
+    Session,
+    Stop,
+    Verdict,
+    Voucher,
+    Witness,
+)
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.rules.audit import Drawn, StakeSlot
 from quorate_protocol.rules.classes import HostClass
@@ -65,15 +74,24 @@ class Provider:
     held: Amount = Amount(0)
     statement_seq: Sequence = Sequence(0)
     past_keys: tuple[PastKey, ...] = ()  # oldest first
-    credits: Log = Log()  # H(assignmentId, pay) of every credit, as they came; its root is `receiptsRoot`
+    credits: Log = (
+        Log()
+    )  # H(assignmentId, pay) of every credit, as they came; its root is `receiptsRoot`
 
     def is_alive(self, now: UnixSeconds) -> bool:
         """Heard of lately, with an unexpired offer, and not frozen."""
-        return self.offer is not None and now < self.alive_until and now < self.offer.expires and not self.is_frozen
+        return (
+            self.offer is not None
+            and now < self.alive_until
+            and now < self.offer.expires
+            and not self.is_frozen
+        )
 
     def key_at(self, moment: UnixSeconds) -> Address:
         """The operator key that was valid at a moment; of two in the second of a rotation the older."""
-        return next((past.key for past in self.past_keys if moment <= past.until), self.operator_key)
+        return next(
+            (past.key for past in self.past_keys if moment <= past.until), self.operator_key
+        )
 
     def has_key(self, key: Address, moment: UnixSeconds) -> bool:
         """Whether a key was valid at a moment, inclusive at both ends (PROTOCOL §2)."""
@@ -85,7 +103,9 @@ class HostList:
     """A host class's list of stake slots as on chain; position = index."""
 
     slots: tuple[StakeSlot, ...] = ()
-    since: dict[Address, UnixSeconds] = field(default_factory=dict)  # owners with an open slot: when they came, as far as we heard
+    since: dict[Address, UnixSeconds] = field(
+        default_factory=dict
+    )  # owners with an open slot: when they came, as far as we heard
 
 
 # --------------------------------------------------------------------------------------------------------------- clients
@@ -98,14 +118,22 @@ class Client:
     account: Address
     allocation: Amount = Amount(0)  # what orders may reach: announced releases are gone
     escrowed: Amount = Amount(0)  # all that the chain holds, until a release is finished
-    release_at: UnixSeconds = UnixSeconds(0)  # from when on an announced release may be finished; 0 = none
+    release_at: UnixSeconds = UnixSeconds(
+        0
+    )  # from when on an announced release may be finished; 0 = none
     reserved: Amount = Amount(0)  # worst charges of jobs under way
     charged: Amount = Amount(0)
-    vouched: Amount = Amount(0)  # what counts of its newest voucher: all, unless the chain no longer holds so much
+    vouched: Amount = Amount(
+        0
+    )  # what counts of its newest voucher: all, unless the chain no longer holds so much
     voucher: Envelope[Voucher] | None = None
-    voucher_session: Envelope[Session] | None = None  # under which it was taken: newer ones may be shorter or smaller
+    voucher_session: Envelope[Session] | None = (
+        None  # under which it was taken: newer ones may be shorter or smaller
+    )
     posted: Amount = Amount(0)  # voucher amount that the chain has seen
-    refund: Amount = Amount(0)  # credit of its own: held pay that came back, covered by its vouchers
+    refund: Amount = Amount(
+        0
+    )  # credit of its own: held pay that came back, covered by its vouchers
     refund_held: Amount = Amount(0)
     sessions: tuple[Envelope[Session], ...] = ()
     open_charges: tuple[Hash32, ...] = ()  # jobs charged and not yet covered by a voucher, in order
@@ -113,7 +141,11 @@ class Client:
 
     def reach(self, now: UnixSeconds, margin: Seconds) -> Amount:
         """What vouchers may reach: all that the chain holds, but near the end of an announced release only what stays."""
-        return self.allocation if self.release_at and now >= self.release_at - margin else self.escrowed
+        return (
+            self.allocation
+            if self.release_at and now >= self.release_at - margin
+            else self.escrowed
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------------ jobs
@@ -250,10 +282,14 @@ class Job:
     witness: Envelope[Witness] | None = None
     refused_by: tuple[Address, ...] = ()
     commits: tuple[Hash32, ...] = ()  # digests of its primaries' Commits
-    stop: Envelope[Stop] | None = None  # its client wants no more of it: never matched again; what was cut short is not compared
+    stop: Envelope[Stop] | None = (
+        None  # its client wants no more of it: never matched again; what was cut short is not compared
+    )
     split: Split = NOTHING
     charged_up_to: Amount = Amount(0)  # the client's cumulative charge after this job
-    held_verdict: Envelope[Verdict] | None = None  # the first verdict of a job that is executed again
+    held_verdict: Envelope[Verdict] | None = (
+        None  # the first verdict of a job that is executed again
+    )
     is_covered: bool = False
     is_released: bool = False
     receipt_cid: str | None = None
@@ -271,7 +307,9 @@ class Fault:
     client: Address
     at: UnixSeconds
     is_case_used: bool = False
-    checked: int = 0  # how many of its provider's executions had been checked by then, this one included
+    checked: int = (
+        0  # how many of its provider's executions had been checked by then, this one included
+    )
     is_for_three: bool = False  # the court hears no two with it: a client had allocated too shortly before (PROTOCOL §5)
 
 
@@ -331,7 +369,9 @@ class Trusts:
     """Trust of one provider by job class."""
 
     by_class: dict[Hash32, Trust] = field(default_factory=dict)
-    kills: tuple[UnixSeconds, ...] = ()  # its outvoted time-outs and memory kills since the last strike for them
+    kills: tuple[
+        UnixSeconds, ...
+    ] = ()  # its outvoted time-outs and memory kills since the last strike for them
     checked: int = 0  # its executions that an audit confirmed or did not
 
 
@@ -374,7 +414,9 @@ class State(Tables):
         self.newest_rosters: Table[Hash32, int] = Table(Hash32, int)  # by host class
         self.live: Table[Hash32, bool] = Table(Hash32, bool)
         self.held: Table[Hash32, Hold] = Table(Hash32, Hold)
-        self.finished: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # jobs that are over, and when they may leave
+        self.finished: Table[Hash32, UnixSeconds] = Table(
+            Hash32, UnixSeconds
+        )  # jobs that are over, and when they may leave
         self.leases: Table[Hash32, Lease] = Table(Hash32, Lease)
         self.accepts: Table[Hash32, Envelope[Accept]] = Table(Hash32, Envelope[Accept])
         self.occupied: Table[Address, tuple[Hash32, ...]] = Table(Address, tuple[Hash32, ...])
@@ -382,16 +424,24 @@ class State(Tables):
         self.trust: Table[Address, Trusts] = Table(Address, Trusts)
         self.windows: Table[Address, Windows] = Table(Address, Windows)
         self.medians: Table[Hash32, Median] = Table(Hash32, Median)
-        self.answers: Table[Address, tuple[bool, ...]] = Table(Address, tuple[bool, ...])  # of the last draws: which were declined outright
-        self.unstated: Table[Address, bool] = Table(Address, bool)  # providers whose credit is newer than their Statement
+        self.answers: Table[Address, tuple[bool, ...]] = Table(
+            Address, tuple[bool, ...]
+        )  # of the last draws: which were declined outright
+        self.unstated: Table[Address, bool] = Table(
+            Address, bool
+        )  # providers whose credit is newer than their Statement
         self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
         self.blocks: Table[BlockNumber, Hash32] = Table(BlockNumber, Hash32)
         self.cases: Table[str, Case] = Table(str, Case)
-        self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # digest of a primary's Commit -> its job
+        self.commits: Table[Hash32, Hash32] = Table(
+            Hash32, Hash32
+        )  # digest of a primary's Commit -> its job
         self.epochs: Table[int, EpochRecord] = Table(int, EpochRecord)
         self.events: Table[Hash32, tuple[JobEvent, ...]] = Table(Hash32, tuple[JobEvent, ...])
         self.books: Table[str, Books] = Table(str, Books)
-        self.counters: Table[str, int] = Table(str, int)  # apart from the books: one of them moves with every line of history
+        self.counters: Table[str, int] = Table(
+            str, int
+        )  # apart from the books: one of them moves with every line of history
         self.market = MarketIndex(self)  # derived
         self.receipts = DocumentCache()  # derived
 

@@ -38,7 +38,9 @@ class Rules:
     def timing(self) -> Timing:
         """By which rounds later batches are drawn."""
         limits = self.limits
-        return Timing(self.beacon_genesis, limits.beacon_period, limits.reveal_within, limits.max_hold)
+        return Timing(
+            self.beacon_genesis, limits.beacon_period, limits.reveal_within, limits.max_hold
+        )
 
     def secret(self) -> Hash32:
         """A key of this coordinator's for values that nobody may foresee: known to whoever holds the statement key."""
@@ -94,7 +96,9 @@ class StepContext:
     def note(self, job: Job, name: str, text: str, commit: Envelope[Commit] | None = None) -> None:
         """Adds a line to a job's history, which its client follows."""
         event = JobEvent(Sequence(self.count(LINES)), self.at, job.id, name, text, commit)
-        self.state.events[job.id] = _with(self.state.events.get(job.id) or (), event, EVENTS_PER_JOB_MAX)
+        self.state.events[job.id] = _with(
+            self.state.events.get(job.id) or (), event, EVENTS_PER_JOB_MAX
+        )
 
     def count(self, name: str) -> int:
         """Counts one more; the count."""
@@ -111,7 +115,9 @@ class StepContext:
         else:
             del self.state.live[job.id]
         client = self.state.clients[job.submission.order.message.client]
-        self.state.clients[client.account] = replace(client, under_way=client.under_way + (1 if is_live else -1))
+        self.state.clients[client.account] = replace(
+            client, under_way=client.under_way + (1 if is_live else -1)
+        )
 
 
 def _with(log: tuple[JobEvent, ...], event: JobEvent, most: int) -> tuple[JobEvent, ...]:

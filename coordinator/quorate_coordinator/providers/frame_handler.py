@@ -54,7 +54,9 @@ class FrameHandler:
     logs: RunLogs
     outputs: Outputs
     tolerance: FrameLimits
-    on_older: Callable[[str], None] = lambda what: None  # hears that we have signed what is not in our state
+    on_older: Callable[[str], None] = lambda what: (
+        None
+    )  # hears that we have signed what is not in our state
 
     async def __call__(self, sender: str, data: bytes) -> bytes:
         """One frame in, Ok out; Refused travels back as the port's error. `Unavailable` when this peer has to slow down."""
@@ -87,7 +89,9 @@ class FrameHandler:
         match frame:
             case frames.OfferSent(offer):
                 now = UnixSeconds(int(self.clock.now()))
-                return ev.OfferReceived(offer, offers.validate(offer, self.domain, recover, now, self.limits.offer_ttl))
+                return ev.OfferReceived(
+                    offer, offers.validate(offer, self.domain, recover, now, self.limits.offer_ttl)
+                )
             case frames.HeartbeatSent(heartbeat):
                 return ev.HeartbeatReceived(heartbeat, self._signer(heartbeat))
             case frames.AcceptSent(accept):
@@ -95,7 +99,9 @@ class FrameHandler:
             case frames.DeclineSent(decline):
                 return ev.DeclineReceived(decline, self._signer(decline))
             case _:
-                raise Refused(Code.UNSUPPORTED, f"{type(frame).__name__} is not sent to a coordinator")
+                raise Refused(
+                    Code.UNSUPPORTED, f"{type(frame).__name__} is not sent to a coordinator"
+                )
 
     def _signer(self, envelope: AnyEnvelope) -> Address:
         return signer(self.domain, envelope, recover)
@@ -103,12 +109,16 @@ class FrameHandler:
     def _statement(self, statement: Envelope[Statement]) -> None:
         """One of ours, shown by the provider that it is for. Nobody else can sign one: whoever does not know it has lost it."""
         if self._signer(statement) != self.core.rules.statement_key:
-            raise Refused(Code.WRONG_SIGNER, "statement: not signed by this coordinator's statement key")
+            raise Refused(
+                Code.WRONG_SIGNER, "statement: not signed by this coordinator's statement key"
+            )
         provider = self.core.state.providers.get(statement.message.provider)
         known = provider.statement_seq if provider is not None else 0
         if statement.message.seq > known:
             who = f"0x{statement.message.provider.hex()}"
-            self.on_older(f"provider {who} has shown its statement {statement.message.seq}, and the journal knows {known}")
+            self.on_older(
+                f"provider {who} has shown its statement {statement.message.seq}, and the journal knows {known}"
+            )
 
     async def _commit(self, commit: Envelope[Commit]) -> None:
         message, key = commit.message, self._signer(commit)
@@ -136,7 +146,9 @@ class FrameHandler:
             raise Refused(Code.NOT_STORED, "reveal: its ciphertext is not in the staging store")
         bound = ciphertext_most(self.core.state.jobs[lease.job_id].submission.spec.resources)
         async with await self.store.lease(cid) as held:
-            await asyncio.to_thread(check_sealed, held.path, reveal.salt, reveal.output_digest, bound)
+            await asyncio.to_thread(
+                check_sealed, held.path, reveal.salt, reveal.output_digest, bound
+            )
 
     def _logs(self, sender: str, assignment_hash: Hash32, text: str) -> None:
         lease = self.core.state.leases.get(assignment_hash)
@@ -147,8 +159,14 @@ class FrameHandler:
         self.tolerance.logged(sender, len(text))
         job = self.core.state.jobs[lease.job_id]
         # Only the first execution's lines are streamed: an auditor's would only repeat them.
-        if lease.batch == 0 and job.leases and all(item == lease.hash or self._gave_up(item) for item in job.leases[: lease.index]):
+        if (
+            lease.batch == 0
+            and job.leases
+            and all(item == lease.hash or self._gave_up(item) for item in job.leases[: lease.index])
+        ):
             self.logs.add(job.submission.order.message.client, job.id, text)
 
     def _gave_up(self, digest: Hash32) -> bool:
-        return isinstance(self.core.state.leases[digest].phase, leases.Declined | leases.Lapsed | leases.Stopped)
+        return isinstance(
+            self.core.state.leases[digest].phase, leases.Declined | leases.Lapsed | leases.Stopped
+        )

@@ -21,9 +21,15 @@ class FrameLimits:
     log_bytes: Buckets[str]
 
     def __init__(self, bounds: Bounds, now: Callable[[], float]) -> None:
-        self.offences = Buckets(bounds.offences_per_second, bounds.offences_burst, bounds.buckets_max, now)
-        self.unasked_frames = Buckets(bounds.unasked_per_second, bounds.unasked_burst, bounds.buckets_max, now)
-        self.log_bytes = Buckets(bounds.log_bytes_per_second, bounds.log_burst_bytes, bounds.buckets_max, now)
+        self.offences = Buckets(
+            bounds.offences_per_second, bounds.offences_burst, bounds.buckets_max, now
+        )
+        self.unasked_frames = Buckets(
+            bounds.unasked_per_second, bounds.unasked_burst, bounds.buckets_max, now
+        )
+        self.log_bytes = Buckets(
+            bounds.log_bytes_per_second, bounds.log_burst_bytes, bounds.buckets_max, now
+        )
 
     def check(self, sender: str) -> None:
         """Before anything of a frame is looked at."""

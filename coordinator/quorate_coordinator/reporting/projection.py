@@ -53,7 +53,12 @@ providers = Table(
     SqlColumn("faults", Integer, nullable=False),
     SqlColumn("is_frozen", Integer, nullable=False),
 )
-progress = Table("progress", metadata, SqlColumn("name", String(16), primary_key=True), SqlColumn("event_seq", BigInteger, nullable=False))
+progress = Table(
+    "progress",
+    metadata,
+    SqlColumn("name", String(16), primary_key=True),
+    SqlColumn("event_seq", BigInteger, nullable=False),
+)
 ONLY = "runs"
 PAGE = 500
 RETRY_SECONDS = 5.0
@@ -63,7 +68,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def to_its_end(method: Callable[P, Coroutine[object, object, T]]) -> Callable[P, Coroutine[object, object, T]]:
+def to_its_end(
+    method: Callable[P, Coroutine[object, object, T]],
+) -> Callable[P, Coroutine[object, object, T]]:
     """What it has begun it ends, and its caller is cancelled afterwards: a cancellation that meets SQLAlchemy between two statements may
     be lost there, and a coordinator that was told to stop would then wait for ever.
     """
@@ -81,7 +88,9 @@ class Projection:
 
     path: Path
     engine: AsyncEngine
-    changed: tuple[set[Hash32], set[Address]] | None = None  # jobs and providers; None before the first refresh
+    changed: tuple[set[Hash32], set[Address]] | None = (
+        None  # jobs and providers; None before the first refresh
+    )
     is_whole: bool = True  # False: it was emptied since, so all of the state is to be written
 
     @classmethod
@@ -131,7 +140,11 @@ class Projection:
     async def offset(self) -> int:
         """Newest job event that the tables show."""
         async with self.engine.connect() as connection:
-            found = (await connection.execute(select(progress.c.event_seq).where(progress.c.name == ONLY))).scalar()
+            found = (
+                await connection.execute(
+                    select(progress.c.event_seq).where(progress.c.name == ONLY)
+                )
+            ).scalar()
         return int(found or 0)
 
     @to_its_end
@@ -142,7 +155,9 @@ class Projection:
         """
         since, newest = await self.offset(), int(state.event_seq)
         if since > newest:
-            return await self.rebuild(state, archive)  # of another journal, or of a newer state of this one
+            return await self.rebuild(
+                state, archive
+            )  # of another journal, or of a newer state of this one
         if self.changed is None:
             self.changed = state.jobs.follow(), state.providers.follow()
         if not self.is_whole:
@@ -152,7 +167,11 @@ class Projection:
         self.changed[0].clear()
         self.changed[1].clear()
         try:
-            await self._write(_rows(state, archive, since, jobs), [provider_row(state, owner) for owner in owners], newest)
+            await self._write(
+                _rows(state, archive, since, jobs),
+                [provider_row(state, owner) for owner in owners],
+                newest,
+            )
         except (SQLAlchemyError, Unavailable):
             self.changed[0].update(jobs)
             self.changed[1].update(owners)
@@ -160,13 +179,17 @@ class Projection:
         self.is_whole = True
         return newest
 
-    async def _write(self, rows: Iterable[dict[str, object]], owners: list[dict[str, object]], newest: int) -> None:
+    async def _write(
+        self, rows: Iterable[dict[str, object]], owners: list[dict[str, object]], newest: int
+    ) -> None:
         async with self.engine.begin() as connection:
             await _upsert(connection, providers, owners)
             for page in batched(rows, PAGE):
                 await _upsert(connection, runs, page)
             mark = insert(progress).values(name=ONLY, event_seq=newest)
-            await connection.execute(mark.on_conflict_do_update(index_elements=["name"], set_={"event_seq": newest}))
+            await connection.execute(
+                mark.on_conflict_do_update(index_elements=["name"], set_={"event_seq": newest})
+            )
 
     @to_its_end
     async def rebuild(self, state: State, archive: RunArchive) -> int:
@@ -182,13 +205,20 @@ class Projection:
         """Takes out runs that the archive lets go of. `Unavailable` while the file does not take it."""
         try:
             async with self.engine.begin() as connection:
-                await connection.execute(delete(runs).where(runs.c.job_id.in_([job_id.hex() for job_id in jobs])))
+                await connection.execute(
+                    delete(runs).where(runs.c.job_id.in_([job_id.hex() for job_id in jobs]))
+                )
         except SQLAlchemyError as error:
             raise Unavailable(f"the tables fall behind: {error}", RETRY_SECONDS) from error
 
     async def recent(self, client: str, limit: int = 100) -> list[dict[str, object]]:
         """A client's newest runs (account as hex without 0x)."""
-        query = select(runs).where(runs.c.client == client).order_by(runs.c.created_at.desc()).limit(limit)
+        query = (
+            select(runs)
+            .where(runs.c.client == client)
+            .order_by(runs.c.created_at.desc())
+            .limit(limit)
+        )
         async with self.engine.connect() as connection:
             return [dict(row._mapping) for row in await connection.execute(query)]
 
@@ -201,11 +231,15 @@ def is_damage(error: SQLAlchemyError) -> bool:
 
 def _engine(path: Path) -> AsyncEngine:
     engine = create_async_engine(f"sqlite+aiosqlite:///{path}")
-    event.listen(engine.sync_engine, "connect", lambda connection, _: connection.execute(SMALL_CACHE))
+    event.listen(
+        engine.sync_engine, "connect", lambda connection, _: connection.execute(SMALL_CACHE)
+    )
     return engine
 
 
-async def _upsert(connection: AsyncConnection, table: Table, values: Sequence[dict[str, object]]) -> None:
+async def _upsert(
+    connection: AsyncConnection, table: Table, values: Sequence[dict[str, object]]
+) -> None:
     if values:
         await connection.execute(_upserting(table), list(values))
 
@@ -214,11 +248,17 @@ async def _upsert(connection: AsyncConnection, table: Table, values: Sequence[di
 def _upserting(table: Table) -> Insert:
     statement = insert(table)
     keys = [column.name for column in table.primary_key]
-    changes = {column.name: statement.excluded[column.name] for column in table.columns if column.name not in keys}
+    changes = {
+        column.name: statement.excluded[column.name]
+        for column in table.columns
+        if column.name not in keys
+    }
     return statement.on_conflict_do_update(index_elements=keys, set_=changes)
 
 
-def _rows(state: State, archive: RunArchive, since: int, changed: set[Hash32]) -> Iterator[dict[str, object]]:
+def _rows(
+    state: State, archive: RunArchive, since: int, changed: set[Hash32]
+) -> Iterator[dict[str, object]]:
     """What the archive got, then what the state has: a run that is in both looks the same in both."""
     while page := archive.since(since, PAGE):
         since = page[-1][0]
@@ -248,7 +288,9 @@ def run_row(job: Job) -> dict[str, object]:
         "rule": job.ack.message.rule.name.lower(),
         "outcome": verdict.outcome.name.lower() if verdict else None,
         "executions": sum(len(batch.members) for batch in job.batches),
-        "charged": str(job.split.charged),  # decimal text: an amount has up to 128 bits, SQLite's integers have 64
+        "charged": str(
+            job.split.charged
+        ),  # decimal text: an amount has up to 128 bits, SQLite's integers have 64
         "created_at": job.created_at,
         "receipt_cid": job.receipt_cid,
     }

@@ -12,7 +12,9 @@ from quorate_protocol.codec import text_writer
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 Row = Mapping[str, str | int | None]
-RUNS_PER_LOOK = 512  # of one client, that a stream which comes back after a long time catches up with
+RUNS_PER_LOOK = (
+    512  # of one client, that a stream which comes back after a long time catches up with
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,9 @@ class RunArchive(Protocol):
     def used_bytes(self) -> int:
         """What it takes on the disk."""
 
-    def over_before(self, moment: int, after: "Place", limit: int) -> "list[tuple[Place, ArchivedRun]]":
+    def over_before(
+        self, moment: int, after: "Place", limit: int
+    ) -> "list[tuple[Place, ArchivedRun]]":
         """Runs that were over before a moment, from a place on, the oldest first. May be called from another thread."""
 
     def forget(self, runs: Sequence[ArchivedRun], stored: frozenset[Hash32]) -> None:
@@ -103,20 +107,29 @@ class MemoryArchive:
     def runs_of(self, client: Address, limit: int) -> list[ArchivedRun]:
         """As `RunArchive`."""
         mine = (run for run in self.by_id.values() if run.run.client == client)
-        return sorted(mine, key=lambda run: (run.run.created_at, run.last_line), reverse=True)[:limit]
+        return sorted(mine, key=lambda run: (run.run.created_at, run.last_line), reverse=True)[
+            :limit
+        ]
 
     def runs_after(self, client: Address, line: int) -> list[ArchivedRun]:
         """As `RunArchive`."""
-        mine = (run for run in self.by_id.values() if run.run.client == client and run.last_line > line)
+        mine = (
+            run for run in self.by_id.values() if run.run.client == client and run.last_line > line
+        )
         return sorted(mine, key=lambda run: run.last_line, reverse=True)[:RUNS_PER_LOOK]
 
     def newest_line(self, client: Address) -> int:
         """As `RunArchive`."""
-        return max((run.last_line for run in self.by_id.values() if run.run.client == client), default=0)
+        return max(
+            (run.last_line for run in self.by_id.values() if run.run.client == client), default=0
+        )
 
     def since(self, line: int, limit: int) -> list[tuple[int, Row]]:
         """As `RunArchive`."""
-        found = sorted((run for run in self.by_id.values() if run.last_line > line), key=lambda run: run.last_line)
+        found = sorted(
+            (run for run in self.by_id.values() if run.last_line > line),
+            key=lambda run: run.last_line,
+        )
         return [(run.last_line, row_of(run)) for run in found[:limit]]
 
     def readers(self, output: Hash32) -> Readers | None:
@@ -134,7 +147,10 @@ class MemoryArchive:
     def over_before(self, moment: int, after: Place, limit: int) -> list[tuple[Place, ArchivedRun]]:
         """As `RunArchive`."""
         found = ((place_of(run), run) for run in self.by_id.values())
-        return sorted((item for item in found if after < item[0] < (moment, ZERO_HASH)), key=lambda item: item[0])[:limit]
+        return sorted(
+            (item for item in found if after < item[0] < (moment, ZERO_HASH)),
+            key=lambda item: item[0],
+        )[:limit]
 
     def forget(self, runs: Sequence[ArchivedRun], stored: frozenset[Hash32]) -> None:
         """As `RunArchive`."""

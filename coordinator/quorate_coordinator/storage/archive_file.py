@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.storage.archive import RUNS_PER_LOOK, Place, Readers, Row, place_of, readers_of, row_of
+from quorate_coordinator.storage.archive import (
+    RUNS_PER_LOOK,
+    Place,
+    Readers,
+    Row,
+    place_of,
+    readers_of,
+    row_of,
+)
 from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Hash32
@@ -53,7 +61,11 @@ class FileArchive:
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
         """As `RunArchive`. `Unavailable` while the disk does not take it."""
         rows = [_columns(run) for run in runs]
-        outputs = [(digest, item.lease, item.provider, item.client) for run in runs for digest, item in readers_of(run)]
+        outputs = [
+            (digest, item.lease, item.provider, item.client)
+            for run in runs
+            for digest, item in readers_of(run)
+        ]
         with self.file.writing(WRITING) as writer:
             writer.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             # The first keeps it: whoever names another's output while the archive is away does not get it by being archived later.
@@ -65,15 +77,24 @@ class FileArchive:
 
     def runs_of(self, client: Address, limit: int) -> list[ArchivedRun]:
         """As `RunArchive`."""
-        return self._runs("WHERE client = ? ORDER BY created_at DESC, last_line DESC LIMIT ?", client, limit)
+        return self._runs(
+            "WHERE client = ? ORDER BY created_at DESC, last_line DESC LIMIT ?", client, limit
+        )
 
     def runs_after(self, client: Address, line: int) -> list[ArchivedRun]:
         """As `RunArchive`."""
-        return self._runs("WHERE client = ? AND last_line > ? ORDER BY last_line DESC LIMIT ?", client, line, RUNS_PER_LOOK)
+        return self._runs(
+            "WHERE client = ? AND last_line > ? ORDER BY last_line DESC LIMIT ?",
+            client,
+            line,
+            RUNS_PER_LOOK,
+        )
 
     def newest_line(self, client: Address) -> int:
         """As `RunArchive`."""
-        return int(self._read("SELECT max(last_line) FROM runs WHERE client = ?", client)[0][0] or 0)
+        return int(
+            self._read("SELECT max(last_line) FROM runs WHERE client = ?", client)[0][0] or 0
+        )
 
     def since(self, line: int, limit: int) -> list[tuple[int, Row]]:
         """As `RunArchive`."""
@@ -83,7 +104,9 @@ class FileArchive:
     def readers(self, output: Hash32) -> Readers | None:
         """As `RunArchive`."""
         rows = self._read("SELECT lease, provider, client FROM outputs WHERE digest = ?", output)
-        return Readers(Hash32(rows[0][0]), Address(rows[0][1]), Address(rows[0][2])) if rows else None
+        return (
+            Readers(Hash32(rows[0][0]), Address(rows[0][1]), Address(rows[0][2])) if rows else None
+        )
 
     def count(self) -> int:
         """As `RunArchive`."""
@@ -105,10 +128,18 @@ class FileArchive:
         """As `RunArchive`. `Unavailable` while the disk does not take it."""
         outputs = [digest for run in runs for digest, _ in readers_of(run)]
         with self.file.writing(WRITING) as writer:
-            changed = writer.executemany("DELETE FROM runs WHERE job_id = ?", [(run.run.job_id,) for run in runs]).rowcount
+            changed = writer.executemany(
+                "DELETE FROM runs WHERE job_id = ?", [(run.run.job_id,) for run in runs]
+            ).rowcount
             writer.execute("UPDATE gone SET runs = runs + ?", (changed,))
-            writer.executemany("DELETE FROM outputs WHERE digest = ?", [(digest,) for digest in outputs if digest not in stored])
-            writer.executemany("INSERT OR IGNORE INTO left_outputs VALUES (?)", [(digest,) for digest in outputs if digest in stored])
+            writer.executemany(
+                "DELETE FROM outputs WHERE digest = ?",
+                [(digest,) for digest in outputs if digest not in stored],
+            )
+            writer.executemany(
+                "INSERT OR IGNORE INTO left_outputs VALUES (?)",
+                [(digest,) for digest in outputs if digest in stored],
+            )
 
     def forgotten_outputs(self, after: Hash32, limit: int) -> list[Hash32]:
         """As `RunArchive`."""
@@ -120,7 +151,10 @@ class FileArchive:
         """As `RunArchive`. `Unavailable` while the disk does not take it."""
         named = [(digest,) for digest in outputs]
         with self.file.writing(WRITING) as writer:
-            writer.executemany("DELETE FROM outputs WHERE digest IN (SELECT digest FROM left_outputs WHERE digest = ?)", named)
+            writer.executemany(
+                "DELETE FROM outputs WHERE digest IN (SELECT digest FROM left_outputs WHERE digest = ?)",
+                named,
+            )
             writer.executemany("DELETE FROM left_outputs WHERE digest = ?", named)
 
     def close(self) -> None:
@@ -128,7 +162,9 @@ class FileArchive:
         self.file.close()
 
     def _runs(self, where: str, *values: bytes | int) -> list[ArchivedRun]:
-        return [self._decoded(body) for (body,) in self._read(f"SELECT body FROM runs {where}", *values)]
+        return [
+            self._decoded(body) for (body,) in self._read(f"SELECT body FROM runs {where}", *values)
+        ]
 
     def _read(self, query: str, *values: bytes | int) -> list[tuple[Any, ...]]:
         with self.file.reading() as reader:
@@ -144,4 +180,12 @@ class FileArchive:
 def _columns(over: ArchivedRun) -> tuple[bytes | int | str, ...]:
     run = over.run
     over_at, _ = place_of(over)
-    return run.job_id, run.client, run.created_at, over.last_line, json.dumps(row_of(over)), text_writer.encode(over), over_at
+    return (
+        run.job_id,
+        run.client,
+        run.created_at,
+        over.last_line,
+        json.dumps(row_of(over)),
+        text_writer.encode(over),
+        over_at,
+    )

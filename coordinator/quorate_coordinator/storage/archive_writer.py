@@ -19,14 +19,20 @@ class ArchiveWriter:
     history: RunReader
     outputs: Outputs
     submit: Callable[[RunsArchived], Awaitable[object]]
-    keep: Callable[[Hash32], Awaitable[None]]  # a job's documents, which nobody can write any more once it has left the state
+    keep: Callable[
+        [Hash32], Awaitable[None]
+    ]  # a job's documents, which nobody can write any more once it has left the state
 
     async def __call__(self, effect: ArchiveRuns) -> None:
         """Until the archive has them and the state has not. `Unavailable` while a disk does not take them."""
         state = self.history.state
         for job_id in effect.jobs:
             await self.keep(job_id)
-        runs = [archived(state, job) for job in (state.jobs.get(job_id) for job_id in effect.jobs) if job is not None]
+        runs = [
+            archived(state, job)
+            for job in (state.jobs.get(job_id) for job_id in effect.jobs)
+            if job is not None
+        ]
         await asyncio.to_thread(self.history.archive.keep, runs)
         self.history.kept(runs)
         await self.submit(RunsArchived(effect.jobs))

@@ -25,7 +25,9 @@ from quorate_runtime.sqlite.optional import OptionalFile
 
 log = logging.getLogger(__name__)
 DAY_SECONDS = 86_400
-LEAST_SECONDS = 23 * DAY_SECONDS  # a coordinator's bond can be taken for 21 d, and a challenge and its answer take 30 h (PROTOCOL §6)
+LEAST_SECONDS = (
+    23 * DAY_SECONDS
+)  # a coordinator's bond can be taken for 21 d, and a challenge and its answer take 30 h (PROTOCOL §6)
 FRESH_SECONDS = DAY_SECONDS  # stored again sooner than this, a document is not written again
 BATCH_MAX = 256  # documents in one transaction
 PRUNED_AT_ONCE = 512
@@ -57,7 +59,9 @@ class _Waiting:
 class DocumentFile:
     """Documents by their sha2-256. Look-ups are short and come from the event loop; writing is in a thread, many in one transaction."""
 
-    def __init__(self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time, gone: str = "") -> None:
+    def __init__(
+        self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time, gone: str = ""
+    ) -> None:
         """Opens or makes it, at once or as soon as that can be; `gone` as in `OptionalFile`. `FileNewer` when it is a newer program's."""
         self._path, self.keeping, self._now = path, keeping, now
         self._turn = asyncio.Lock()
@@ -116,7 +120,9 @@ class DocumentFile:
     def _row(self, columns: str, digest: Hash32) -> tuple[Any, ...] | None:
         """`Unavailable` while the file cannot be read."""
         with self.file.reading() as reader:
-            found: tuple[Any, ...] | None = reader.execute(f"SELECT {columns} FROM documents WHERE digest = ?", (digest,)).fetchone()
+            found: tuple[Any, ...] | None = reader.execute(
+                f"SELECT {columns} FROM documents WHERE digest = ?", (digest,)
+            ).fetchone()
         return found
 
     def used_bytes(self) -> int:
@@ -129,7 +135,10 @@ class DocumentFile:
         with self.file.writing("does not take documents") as writer:
             writer.execute("BEGIN IMMEDIATE")
             self._make_room(writer, at, sum(len(body) for *_, body in rows))
-            writer.executemany("INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET at = excluded.at", rows)
+            writer.executemany(
+                "INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET at = excluded.at",
+                rows,
+            )
             used = used_bytes(writer)
         for item in batch:
             item.is_written = True
@@ -140,7 +149,12 @@ class DocumentFile:
         most = self.keeping.bytes_max - SPARE_BYTES
         if used > NEARLY_FULL * most and at - self._told_at >= TOLD_EVERY_SECONDS:
             self._told_at = at
-            log.warning("%s takes %d of its %d bytes; unless its oldest may go, --documents-gib has to grow", self._path, used, most)
+            log.warning(
+                "%s takes %d of its %d bytes; unless its oldest may go, --documents-gib has to grow",
+                self._path,
+                used,
+                most,
+            )
 
     def _make_room(self, writer: sqlite3.Connection, at: int, wanted: int) -> None:
         """Drops what is over its time; of the rest the oldest, as far as that is needed and allowed."""

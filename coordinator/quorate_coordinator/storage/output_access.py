@@ -16,7 +16,9 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 log = logging.getLogger(__name__)
-CLAIMS_MAX = 4  # ciphertexts of one lease: an honest provider names one, and says the same again after a cut
+CLAIMS_MAX = (
+    4  # ciphertexts of one lease: an honest provider names one, and says the same again after a cut
+)
 
 
 @dataclass(slots=True)
@@ -27,8 +29,12 @@ class Outputs:
     archive: RunArchive
     by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
     claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # the same by lease
-    unkept: dict[Hash32, Hash32] = field(default_factory=dict)  # as by_digest: those that `Staging` has not taken over yet
-    unasked: set[Hash32] = field(default_factory=set)  # claims of which the archive has not said yet whether they are another's
+    unkept: dict[Hash32, Hash32] = field(
+        default_factory=dict
+    )  # as by_digest: those that `Staging` has not taken over yet
+    unasked: set[Hash32] = field(
+        default_factory=set
+    )  # claims of which the archive has not said yet whether they are another's
 
     def load(self) -> None:
         """Reads the state, once it was replayed. Which claims were taken unasked nobody remembers, so all count as that."""
@@ -49,12 +55,18 @@ class Outputs:
         over, is_asked = self._over(digest)
         holder = self.by_digest.get(digest, lease) if over is None else over.lease
         if holder != lease:
-            raise Refused(Code.EQUIVOCATION, "commit: encryptedOutput belongs to another execution; seal the output with a salt of its own")
+            raise Refused(
+                Code.EQUIVOCATION,
+                "commit: encryptedOutput belongs to another execution; seal the output with a salt of its own",
+            )
         if over is not None or lease not in self.state.leases:
             return
         claimed = self.claimed.setdefault(lease, set())
         if digest not in claimed and len(claimed) >= CLAIMS_MAX:
-            raise Refused(Code.EQUIVOCATION, f"commit: {CLAIMS_MAX} other outputs were named for this execution")
+            raise Refused(
+                Code.EQUIVOCATION,
+                f"commit: {CLAIMS_MAX} other outputs were named for this execution",
+            )
         claimed.add(digest)
         self.by_digest[digest] = lease
         self.unkept[digest] = lease
@@ -66,13 +78,17 @@ class Outputs:
         try:
             return self.archive.readers(digest), True
         except Unavailable as error:
-            log.warning("a claim is taken unasked: %s", error)  # not re-raised: it is asked when somebody wants to read
+            log.warning(
+                "a claim is taken unasked: %s", error
+            )  # not re-raised: it is asked when somebody wants to read
             return None, False
 
     def give_up(self, digest: Hash32, lease: Hash32) -> None:
         """The commit was refused after all."""
         found = self.state.leases.get(lease)
-        if self.by_digest.get(digest) == lease and (found is None or committed_output(found) != digest):
+        if self.by_digest.get(digest) == lease and (
+            found is None or committed_output(found) != digest
+        ):
             self._let_go(digest, lease)
             self.unkept.pop(digest, None)
 
@@ -81,7 +97,11 @@ class Outputs:
         lease = self.state.leases.get(self.by_digest.get(digest, ZERO_HASH))
         if lease is None:
             return self.archive.readers(digest)
-        return Readers(lease.hash, lease.provider, self._client(lease)) if committed_output(lease) == digest else None
+        return (
+            Readers(lease.hash, lease.provider, self._client(lease))
+            if committed_output(lease) == digest
+            else None
+        )
 
     def may_read(self, digest: Hash32, account: Address | None) -> bool:
         """Whether this account may read the ciphertext with this digest. `Unavailable` while that cannot be known."""

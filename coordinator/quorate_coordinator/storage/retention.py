@@ -37,9 +37,13 @@ def demanded_seconds(limits: Limits) -> int:
     providers' bond can be taken, its evidence counts; and then for one challenge and its answer (PROTOCOL §6).
     """
     longest = max(
-        limits.session_max, limits.unbond_after, limits.case_evidence_age + limits.jury_window, limits.allocation_release,
-        limits.uncovered_settle_after, limits.max_hold,
-    )  # fmt: skip
+        limits.session_max,
+        limits.unbond_after,
+        limits.case_evidence_age + limits.jury_window,
+        limits.allocation_release,
+        limits.uncovered_settle_after,
+        limits.max_hold,
+    )
     return longest + limits.challenge_window + limits.challenge_response
 
 
@@ -70,12 +74,21 @@ class Retention:
         """Lets a few go; whether there are no more for now."""
         archive, now = self.history.archive, int(self.clock.now())
         is_full = archive.used_bytes() > self.keeping.bytes_max
-        moment = now - (self.keeping.least_seconds if is_full else max(self.keeping.keep_seconds, self.keeping.least_seconds))
+        moment = now - (
+            self.keeping.least_seconds
+            if is_full
+            else max(self.keeping.keep_seconds, self.keeping.least_seconds)
+        )
         found = await asyncio.to_thread(archive.over_before, moment, START, STEP)
         self._tell(is_full and not found)
         runs = [run for _, run in found]
         if runs:
-            stored = [digest for run in runs for digest, _ in readers_of(run) if await self.is_stored(digest)]
+            stored = [
+                digest
+                for run in runs
+                for digest, _ in readers_of(run)
+                if await self.is_stored(digest)
+            ]
             await self.hide(runs)
             await asyncio.to_thread(archive.forget, runs, frozenset(stored))
             self.history.gone(runs)

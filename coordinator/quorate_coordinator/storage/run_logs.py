@@ -7,9 +7,15 @@ from quorate_protocol.units import Address, Hash32
 RUN_BYTES_MAX = 1 << 20
 CLIENT_BYTES_MAX = 16 << 20
 ALL_BYTES_MAX = 128 << 20
-TAIL_BYTES = 4 << 10  # kept of the end of a text that was cut: why a program failed, or why its files were refused, is said last
-TEXT_BYTES = 512  # what a text counts as beside its bytes: a million runs of one byte each are no megabyte
-LINES_BYTES_MAX = 4 << 10  # up to here a text is its bytes and nothing more: most runs say a few lines, and there are many runs
+TAIL_BYTES = (
+    4 << 10
+)  # kept of the end of a text that was cut: why a program failed, or why its files were refused, is said last
+TEXT_BYTES = (
+    512  # what a text counts as beside its bytes: a million runs of one byte each are no megabyte
+)
+LINES_BYTES_MAX = (
+    4 << 10
+)  # up to here a text is its bytes and nothing more: most runs say a few lines, and there are many runs
 
 
 @dataclass(slots=True)
@@ -43,7 +49,9 @@ class _Long:
 class RunLogs:
     """The oldest text goes first: a client's own when it has too much, anybody's when all have."""
 
-    texts_of: dict[Address, dict[Hash32, bytes | _Long]] = field(default_factory=dict)  # a client's, the oldest first
+    texts_of: dict[Address, dict[Hash32, bytes | _Long]] = field(
+        default_factory=dict
+    )  # a client's, the oldest first
     client_of: dict[Hash32, Address] = field(default_factory=dict)  # of all runs, the oldest first
     bytes_of: dict[Address, int] = field(default_factory=dict)
     bytes_in_all: int = 0

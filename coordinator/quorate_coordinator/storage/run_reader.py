@@ -33,8 +33,12 @@ class RunReader:
     _changed_lines: set[Hash32]
     _client_of: dict[Hash32, Address] = field(default_factory=dict)
     _mine: dict[Address, dict[Hash32, None]] = field(default_factory=dict)
-    _newest: dict[Address, int] = field(default_factory=dict)  # newest line that the state had, of clients with runs in it
-    _newest_over: OrderedDict[Address, int] = field(default_factory=OrderedDict)  # and that the archive has, of those who asked
+    _newest: dict[Address, int] = field(
+        default_factory=dict
+    )  # newest line that the state had, of clients with runs in it
+    _newest_over: OrderedDict[Address, int] = field(
+        default_factory=OrderedDict
+    )  # and that the archive has, of those who asked
     _remembered: OrderedDict[Hash32, ArchivedRun] = field(default_factory=OrderedDict)
 
     def __init__(self, state: State, archive: RunArchive) -> None:
@@ -87,7 +91,11 @@ class RunReader:
     def client_of(self, job_id: Hash32) -> Address:
         """Whose run it is, or Refused(UNKNOWN)."""
         job = self.state.jobs.get(job_id)
-        return job.submission.order.message.client if job is not None else self._over(job_id).run.client
+        return (
+            job.submission.order.message.client
+            if job is not None
+            else self._over(job_id).run.client
+        )
 
     def view(self, job_id: Hash32, account: Address | None) -> RunView:
         """A run as this account may see it, or Refused(UNKNOWN)."""
@@ -140,7 +148,9 @@ class RunReader:
                 found |= {line.seq: line for line in newer(over.lines, after)}
         if self._newest.get(client, 0) > after:
             for job_id in self._mine.get(client, ()):
-                found |= {line.seq: line for line in newer(self.state.events.get(job_id) or (), after)}
+                found |= {
+                    line.seq: line for line in newer(self.state.events.get(job_id) or (), after)
+                }
         return [found[seq] for seq in sorted(found)[-LINES_MAX:]]
 
     def _newest_archived(self, client: Address) -> int:
@@ -163,7 +173,11 @@ class RunReader:
 
     def _find(self, job_id: Hash32) -> ArchivedRun | None:
         found = self._remembered.get(job_id)
-        if found is None and job_id not in self.state.jobs and (found := self.archive.run(job_id)) is not None:
+        if (
+            found is None
+            and job_id not in self.state.jobs
+            and (found := self.archive.run(job_id)) is not None
+        ):
             self._remembered[job_id] = found
             if len(self._remembered) > REMEMBERED:
                 self._remembered.popitem(last=False)

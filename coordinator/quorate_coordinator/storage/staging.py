@@ -49,8 +49,12 @@ class InUse:
         self._state, self._changed = state, state.jobs.follow()
         self._named: dict[Hash32, tuple[Hash32, ...]] = {}  # by job
         self._uses: Counter[Hash32] = Counter()
-        self._until: dict[Hash32, tuple[float, str]] = {}  # by job, (seconds asked for last, client's name)
-        self.fresh: list[tuple[float, Hash32, str]] = []  # (seconds from now, digest, client's name) to keep longer
+        self._until: dict[
+            Hash32, tuple[float, str]
+        ] = {}  # by job, (seconds asked for last, client's name)
+        self.fresh: list[
+            tuple[float, Hash32, str]
+        ] = []  # (seconds from now, digest, client's name) to keep longer
 
     def refresh(self) -> None:
         """Takes what the table says now."""
@@ -59,7 +63,9 @@ class InUse:
             if job is None:
                 seconds, client = self._until.pop(job_id, (0.0, ""))
                 if seconds:
-                    self.fresh += [(FINAL_SECONDS, digest, client) for digest in self._named[job_id]]
+                    self.fresh += [
+                        (FINAL_SECONDS, digest, client) for digest in self._named[job_id]
+                    ]
                 self._uses.subtract(named := self._named.pop(job_id, ()))
                 for digest in named:
                     if not self._uses[digest]:
@@ -88,7 +94,9 @@ class InUse:
 
 def _named_by(job: Job) -> tuple[Hash32, ...]:
     spec = job.submission.spec
-    cids = {item.cid for item in spec.inputs} | ({spec.image} if is_image_cid(spec.image) else set())
+    cids = {item.cid for item in spec.inputs} | (
+        {spec.image} if is_image_cid(spec.image) else set()
+    )
     return tuple(cid_parts(cid)[1] for cid in sorted(cids))
 
 
@@ -96,16 +104,33 @@ class Staging:
     """Three stores in one folder, and who may put what into which."""
 
     def __init__(
-        self, folder: Path, shares: StagingQuota, state: State, claims: Outputs, rates: Rates, clock: Clock, hold_seconds: float
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        shares: StagingQuota,
+        state: State,
+        claims: Outputs,
+        rates: Rates,
+        clock: Clock,
+        hold_seconds: float,
+    ) -> None:
         """`hold_seconds`: from a commit until its run is final, at most."""
-        self._shares, self._state, self._claims, self._rates, self._clock = shares, state, claims, rates, clock
+        self._shares, self._state, self._claims, self._rates, self._clock = (
+            shares,
+            state,
+            claims,
+            rates,
+            clock,
+        )
         self._in_use = InUse(state)
         self._weighed_at, self._hold_seconds = clock.now(), hold_seconds
         spare, now, bounds = SPARE_BYTES, clock.now, rates.bounds
-        self.uploads = ContentStore(folder / "uploads", shares.uploads, None, spare, now, self._is_input)
+        self.uploads = ContentStore(
+            folder / "uploads", shares.uploads, None, spare, now, self._is_input
+        )
         self.small = ContentStore(folder / "small", shares.small, None, spare, now, self._is_input)
-        self.outputs = ContentStore(folder / "outputs", shares.outputs, None, spare, now, self._is_output)
+        self.outputs = ContentStore(
+            folder / "outputs", shares.outputs, None, spare, now, self._is_output
+        )
         self._places = Places(network_most=bounds.address_uploads_max)
         self._small_places = Places(SMALL_PLACES, SMALL_ACCOUNT_PLACES)
         self._output_places = Places()
@@ -129,9 +154,15 @@ class Staging:
         if holder is None:
             return Need.NONE
         lease = self._state.leases.get(holder)
-        return Need.PROMISED if lease is not None and isinstance(lease.phase, Committed | Closed) else Need.USED
+        return (
+            Need.PROMISED
+            if lease is not None and isinstance(lease.phase, Committed | Closed)
+            else Need.USED
+        )
 
-    async def may_read(self, cid: Cid, account: Address | None, document: Callable[[Cid], Awaitable[bytes | None]]) -> bool:
+    async def may_read(
+        self, cid: Cid, account: Address | None, document: Callable[[Cid], Awaitable[bytes | None]]
+    ) -> bool:
         """A sealed output is its client's and its maker's, or nobody's; all else is everybody's. `Unavailable` while that is not known.
 
         What clients uploaded, specs and receipts (`document` has these) stay everybody's when a provider uploads them once more as an
@@ -158,21 +189,43 @@ class Staging:
             return self._for_client(client, self._line(network_of(request.remote)))
         if account in self._state.providers:
             when = "send it between Accept and Commit"
-            raise Refused(Code.WRONG_PHASE, f"upload: no execution of {_name(account)} waits for an output; {when}")
-        raise Refused(Code.NOT_REGISTERED, f"upload: {_name(account)} has no execution and no allocation here; deposit and allocate first")
+            raise Refused(
+                Code.WRONG_PHASE,
+                f"upload: no execution of {_name(account)} waits for an output; {when}",
+            )
+        raise Refused(
+            Code.NOT_REGISTERED,
+            f"upload: {_name(account)} has no execution and no allocation here; deposit and allocate first",
+        )
 
     def _awaited(self, provider: Address) -> list[Lease]:
-        leases = (self._state.leases.get(digest) for digest in self._state.occupied.get(provider) or ())
-        return [lease for lease in leases if lease is not None and isinstance(lease.phase, Accepted)]
+        leases = (
+            self._state.leases.get(digest) for digest in self._state.occupied.get(provider) or ()
+        )
+        return [
+            lease for lease in leases if lease is not None and isinstance(lease.phase, Accepted)
+        ]
 
     def _for_output(self, provider: Address, leases: list[Lease]) -> Grant:
         jobs = [self._state.jobs[lease.job_id] for lease in leases]
         allowed = [ciphertext_most(job.submission.spec.resources) for job in jobs]
-        weight = sum(_allocation(self._state, client) for client in {job.submission.order.message.client for job in jobs})
-        commit_by = max(lease.phase.commit_by for lease in leases if isinstance(lease.phase, Accepted))
+        weight = sum(
+            _allocation(self._state, client)
+            for client in {job.submission.order.message.client for job in jobs}
+        )
+        commit_by = max(
+            lease.phase.commit_by for lease in leases if isinstance(lease.phase, Accepted)
+        )
         remedy = "outputs of its executions that wait for a commit may be so large: resources.outputBytes"
         owner = Owner(_name(provider) + UNCOMMITTED, sum(allowed), weight, remedy)
-        return Grant(self.outputs, owner, self._output_places, commit_by + UNCOMMITTED_SECONDS, max(allowed), is_awaited=True)
+        return Grant(
+            self.outputs,
+            owner,
+            self._output_places,
+            commit_by + UNCOMMITTED_SECONDS,
+            max(allowed),
+            is_awaited=True,
+        )
 
     def _for_client(self, client: Client, line: Line) -> Grant:
         shares, unspent = self._shares, _unspent(client)
@@ -180,8 +233,12 @@ class Staging:
         each = f"{shares.bytes_per_usd} bytes for each USD allocated and not spent, at most {shares.account_bytes}"
         remedy = f"allocate more ({each}), or wait: uploads end after {round(KEEP_SECONDS / 86_400)} days"
         is_small = bought <= shares.floor_bytes
-        owner = Owner(_name(client.account), shares.floor_bytes if is_small else bought, unspent, remedy)
-        store, places = (self.small, self._small_places) if is_small else (self.uploads, self._places)
+        owner = Owner(
+            _name(client.account), shares.floor_bytes if is_small else bought, unspent, remedy
+        )
+        store, places = (
+            (self.small, self._small_places) if is_small else (self.uploads, self._places)
+        )
         return Grant(store, owner, places, until, line=line)
 
     def _line(self, network: str) -> Line:
@@ -207,7 +264,9 @@ class Staging:
                 self._weighed_at = self._clock.now()
                 await self._weigh()
         except Unavailable as error:
-            log.warning("the staging store: %s", error)  # not re-raised: what was not done is done the next time
+            log.warning(
+                "the staging store: %s", error
+            )  # not re-raised: what was not done is done the next time
 
     async def _prolong(self) -> None:
         """Never shortens: the longest that was asked for counts."""
@@ -219,11 +278,18 @@ class Staging:
             del self._in_use.fresh[: len(batch)]
 
     async def _take_over(self) -> None:
-        found = [(digest, readers) for digest in self._claims.unkept if (readers := self._claims.readers(digest)) is not None]
+        found = [
+            (digest, readers)
+            for digest in self._claims.unkept
+            if (readers := self._claims.readers(digest)) is not None
+        ]
         until = self._clock.now() + KEEP_SECONDS + self._hold_seconds
         for start in range(0, len(found), MOVES_MAX):
             batch = found[start : start + MOVES_MAX]
-            moves = [Move(digest, _name(item.provider) + UNCOMMITTED, self._payer(item.client), until) for digest, item in batch]
+            moves = [
+                Move(digest, _name(item.provider) + UNCOMMITTED, self._payer(item.client), until)
+                for digest, item in batch
+            ]
             for lost in await self.outputs.hand_over(moves):
                 log.warning("output 0x%s was committed to and is not in the store", lost.hex())
             for digest, _ in batch:
@@ -233,9 +299,15 @@ class Staging:
         return Owner(_name(client), None, _allocation(self._state, client))
 
     async def _weigh(self) -> None:
-        for store, weight in ((self.uploads, self._unspent_of), (self.small, self._unspent_of), (self.outputs, self._allocation_of)):
+        for store, weight in (
+            (self.uploads, self._unspent_of),
+            (self.small, self._unspent_of),
+            (self.outputs, self._allocation_of),
+        ):
             names = await store.owned()
-            await store.weigh({name: found for name in names if (found := weight(name)) is not None})
+            await store.weigh(
+                {name: found for name in names if (found := weight(name)) is not None}
+            )
 
     def _unspent_of(self, name: str) -> int | None:
         client = self._state.clients.get(_account(name))

@@ -21,7 +21,9 @@ from quorate_runtime.sqlite.durable import FileDamaged
 log = logging.getLogger(__name__)
 LOOKED_AT = 100
 AWAY_SECONDS = 60  # without an event, of which each block is one: as long, and the journal may be one of another day
-PAUSES_HEARD = 2  # of a provider between two tries, each of which may be half as long again, with its hello
+PAUSES_HEARD = (
+    2  # of a provider between two tries, each of which may be half as long again, with its hello
+)
 
 
 class JournalOlder(JournalError):
@@ -39,7 +41,10 @@ class Found:
     def of(cls, own: Books, newest_at: int, now: float) -> "Found":
         """`newest_at`: when it took its newest event; 0 before the first."""
         is_again = own.epoch_at_start is not None
-        return cls(own.epoch if own.epoch_at_start is None else own.epoch_at_start, is_again or 0 < newest_at < now - AWAY_SECONDS)
+        return cls(
+            own.epoch if own.epoch_at_start is None else own.epoch_at_start,
+            is_again or 0 < newest_at < now - AWAY_SECONDS,
+        )
 
 
 def gone(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:
@@ -59,7 +64,9 @@ def check_sends(path: Path, state: State, begin_anew: Collection[str]) -> None:
     sent = _sent(state)
     if sent and not path.exists() and path.name not in begin_anew:
         remedy = gone(path.name, True, begin_anew)
-        raise FileDamaged(f"{path}: it is gone, and the journal knows that {sent} went out from there. {remedy}")
+        raise FileDamaged(
+            f"{path}: it is gone, and the journal knows that {sent} went out from there. {remedy}"
+        )
     ensure(path)
 
 
@@ -67,7 +74,11 @@ def _sent(state: State) -> str:
     posted = [record.number for record in state.epochs.values() if record.is_posted]
     if posted:
         return f"epoch {max(posted)}"
-    cases = [case.case_id for case in state.cases.values() if case.case_id is not None and case.executions]
+    cases = [
+        case.case_id
+        for case in state.cases.values()
+        if case.case_id is not None and case.executions
+    ]
     return f"case {cases[-1]}" if cases else ""
 
 
@@ -86,7 +97,9 @@ def check_archive(state: State, archive: RunArchive) -> None:
     try:
         newer = archive.since(int(state.event_seq), LOOKED_AT)
     except Unavailable as error:
-        log.error("the archive is not compared with the journal: %s", error)  # not re-raised: `health` says it, and jobs go on
+        log.error(
+            "the archive is not compared with the journal: %s", error
+        )  # not re-raised: `health` says it, and jobs go on
         return
     for _, row in newer:
         job = state.jobs.get(Hash32(bytes.fromhex(str(row["job_id"]))))
@@ -102,7 +115,9 @@ def check_chain(newest: int, known: int, path: Path, posting: Address) -> None:
     """
     if newest <= known or (newest == known + 1 and has_signed(path, posting, f"epoch-{newest}-")):
         return
-    raise older(f"the chain has epoch {newest} of this coordinator, and the journal knows {known or 'none'}")
+    raise older(
+        f"the chain has epoch {newest} of this coordinator, and the journal knows {known or 'none'}"
+    )
 
 
 def older(what: str) -> JournalOlder:

@@ -16,4 +16,6 @@ async def ask(client: ChainClient, query: Query[T], sender: Address | None = Non
 
 async def transact(sender: Sender, purpose: str, call: Call, deadline_seconds: float) -> Receipt:
     """Sends a call once per purpose and waits for it. Refused(CHAIN, reason) when it reverts."""
-    return await sender.send(purpose, call.to, call.data, deadline_seconds=deadline_seconds, gas=call.gas)
+    return await sender.send(
+        purpose, call.to, call.data, deadline_seconds=deadline_seconds, gas=call.gas
+    )

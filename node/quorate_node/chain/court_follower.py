@@ -17,7 +17,9 @@ from quorate_protocol.units import ZERO_HASH, BlockNumber, Nonce
 from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower
 from quorate_runtime.process.log_throttle import LogThrottle
 
-LOOK_BACK_BLOCKS = 10_000  # without a cursor: older cases cannot have drawn slots that were opened since
+LOOK_BACK_BLOCKS = (
+    10_000  # without a cursor: older cases cannot have drawn slots that were opened since
+)
 SAVE_EVERY_SECONDS = 10.0
 RETRY_SECONDS = 2.0
 
@@ -28,7 +30,11 @@ def translate(event: chain_events.Event | None) -> events.Event | None:
     """The machine's event for a court's; None for what it need not know. Pure."""
     match event:
         case chain_events.CaseOpened():
-            named = tuple(events.CaseExecution(spec, event.host_class) for spec in event.spec_hashes if spec != ZERO_HASH)
+            named = tuple(
+                events.CaseExecution(spec, event.host_class)
+                for spec in event.spec_hashes
+                if spec != ZERO_HASH
+            )
             return events.CaseOpened(Nonce(event.case_id), event.accused, named)
         case chain_events.JuryDrawn():
             return events.JuryDrawn(Nonce(event.case_id), tuple(event.jurors), event.vote_by)
@@ -43,8 +49,21 @@ def translate(event: chain_events.Event | None) -> events.Event | None:
 class CourtFollower:
     """Delivers the court's events to the actor, for as long as it runs."""
 
-    def __init__(self, client: ChainClient, contracts: Contracts, actor: Submits, clock: Clock, cursor_file: Path) -> None:
-        self._client, self._contracts, self._actor, self._clock, self._file = client, contracts, actor, clock, cursor_file
+    def __init__(
+        self,
+        client: ChainClient,
+        contracts: Contracts,
+        actor: Submits,
+        clock: Clock,
+        cursor_file: Path,
+    ) -> None:
+        self._client, self._contracts, self._actor, self._clock, self._file = (
+            client,
+            contracts,
+            actor,
+            clock,
+            cursor_file,
+        )
         self._trouble = LogThrottle(_logger, clock)
 
     async def run(self) -> None:
@@ -54,15 +73,21 @@ class CourtFollower:
                 await self._follow()
             except (Unavailable, OSError) as error:
                 self._trouble.lasts(f"the court cannot be followed: {error}")
-                await self._clock.sleep(max(RETRY_SECONDS, error.retry_after if isinstance(error, Unavailable) else 0.0))
+                await self._clock.sleep(
+                    max(RETRY_SECONDS, error.retry_after if isinstance(error, Unavailable) else 0.0)
+                )
 
     async def _follow(self) -> None:
         head = await self._client.head()
         start, saved_at = BlockNumber(max(0, head.number - LOOK_BACK_BLOCKS)), 0.0
         follower = LogFollower(
-            self._client, self._clock, [self._contracts.court.address], cursor=self._read_cursor(), start=start,
+            self._client,
+            self._clock,
+            [self._contracts.court.address],
+            cursor=self._read_cursor(),
+            start=start,
             depth=self._contracts.deployment.constants().chain_depth,
-        )  # fmt: skip
+        )
         async for batch in follower.batches():
             # After a reorganisation the logs come anew; what the machine took from gone blocks ends by its own deadlines.
             if isinstance(batch, LogBatch):
@@ -70,17 +95,26 @@ class CourtFollower:
                     event = translate(self._contracts.event(log.address, log.topics, log.data))
                     if event is not None:
                         await self._actor.submit(event)
-            if (isinstance(batch, LogBatch) and batch.logs) or self._clock.now() - saved_at >= SAVE_EVERY_SECONDS:
+            if (
+                isinstance(batch, LogBatch) and batch.logs
+            ) or self._clock.now() - saved_at >= SAVE_EVERY_SECONDS:
                 self._save_cursor(batch.cursor)
                 saved_at = self._clock.now()
             self._trouble.is_over("the court is followed again")
 
     def _read_cursor(self) -> Cursor | None:
         try:
-            return canonical.decode(Cursor, self._file.read_bytes()) if self._file.exists() else None
+            return (
+                canonical.decode(Cursor, self._file.read_bytes()) if self._file.exists() else None
+            )
         except Refused as refused:
             # Not re-raised: a power cut may empty a file, and what is looked at twice changes nothing.
-            _logger.warning("%s is damaged (%s): the court's last %d blocks are looked at again", self._file, refused, LOOK_BACK_BLOCKS)
+            _logger.warning(
+                "%s is damaged (%s): the court's last %d blocks are looked at again",
+                self._file,
+                refused,
+                LOOK_BACK_BLOCKS,
+            )
             return None
 
     def _save_cursor(self, cursor: Cursor) -> None:

@@ -41,13 +41,34 @@ class JuryService:
     """Effects that end on chain."""
 
     def __init__(
-        self, core: ProviderCore, job_runner: JobRunner, coordinators: Mapping[Address, Coordinator], contracts: Contracts,
-        client: ChainClient, operator_sender: OperatorSender, ring: OperatorKeys, clock: Clock,
-    ) -> None:  # fmt: skip
-        self._core, self._bench, self._coordinators, self._contracts = core, job_runner, coordinators, contracts
-        self._client, self._operator_sender, self._ring, self._clock = client, operator_sender, ring, clock
+        self,
+        core: ProviderCore,
+        job_runner: JobRunner,
+        coordinators: Mapping[Address, Coordinator],
+        contracts: Contracts,
+        client: ChainClient,
+        operator_sender: OperatorSender,
+        ring: OperatorKeys,
+        clock: Clock,
+    ) -> None:
+        self._core, self._bench, self._coordinators, self._contracts = (
+            core,
+            job_runner,
+            coordinators,
+            contracts,
+        )
+        self._client, self._operator_sender, self._ring, self._clock = (
+            client,
+            operator_sender,
+            ring,
+            clock,
+        )
 
-    async def perform(self, effect: effects.CourtEffect | effects.SendClaim | effects.WithdrawCredit, submit: Submit) -> None:
+    async def perform(
+        self,
+        effect: effects.CourtEffect | effects.SendClaim | effects.WithdrawCredit,
+        submit: Submit,
+    ) -> None:
         """Does one effect; what is overtaken is dropped."""
         match effect:
             case effects.SendClaim():
@@ -62,8 +83,12 @@ class JuryService:
                     await submit(events.VoteConfirmed(effect.case_id))
             case effects.SendJuryReveal():
                 if self._has_duty(effect):
-                    reveal = JuryReveal(effect.case_id, self._core.terms.provider, effect.digests, effect.salt)
-                    await self._send(effect.key, self._contracts.court.reveal(CaseId(effect.case_id), [reveal]))
+                    reveal = JuryReveal(
+                        effect.case_id, self._core.terms.provider, effect.digests, effect.salt
+                    )
+                    await self._send(
+                        effect.key, self._contracts.court.reveal(CaseId(effect.case_id), [reveal])
+                    )
 
     def _has_duty(self, effect: effects.CourtEffect) -> bool:
         duty: Duty | None = self._core.jury.get(effect.case_id)
@@ -77,17 +102,23 @@ class JuryService:
     async def _vote(self, effect: effects.SendVote) -> None:
         """Under the key of the moment; if that is another one by the time a block takes it, again under the next."""
         provider = self._core.terms.provider
-        signer = self._ring.named(await ask(self._client, self._contracts.stakes.operator_key(provider)))
+        signer = self._ring.named(
+            await ask(self._client, self._contracts.stakes.operator_key(provider))
+        )
         vote = JuryVote(effect.case_id, provider, effect.ballot)
         envelope = seal(self._core.terms.domain, vote, signer.sign)
         call = self._contracts.court.vote(CaseId(effect.case_id), [envelope])
         try:
             await self._send(f"{effect.key}/{signer.address.hex()}", call)
         except Refused as refused:
-            now = self._ring.named(await ask(self._client, self._contracts.stakes.operator_key(provider)))
+            now = self._ring.named(
+                await ask(self._client, self._contracts.stakes.operator_key(provider))
+            )
             if now is signer:
                 raise
-            raise Unavailable("the operator key was changed while the vote was on its way", 1.0) from refused
+            raise Unavailable(
+                "the operator key was changed while the vote was on its way", 1.0
+            ) from refused
 
     async def _repeat(self, effect: effects.Reexecute, submit: Submit) -> None:
         """Whatever comes of it, nothing stays: pins of inputs have no date, and nobody else knows of them. If the world fails: again."""
@@ -107,11 +138,15 @@ class JuryService:
         sources = [item.source() for item in self._coordinators.values()]
         try:
             # Half of what is left is for fetching: the other half must be enough to run it.
-            spec = await self._bench.spec(effect.spec_hash, sources, max(1.0, left / 2), f"lease:{lease_id}")
+            spec = await self._bench.spec(
+                effect.spec_hash, sources, max(1.0, left / 2), f"lease:{lease_id}"
+            )
             await self._bench.fetch(lease_id, spec, sources, max(1.0, left / 2))
         except Unavailable as error:
             # Not re-raised: "unavailable" is an answer of its own in this court.
-            _logger.warning("case %d: execution %d cannot be repeated: %s", effect.case_id, effect.index, error)
+            _logger.warning(
+                "case %d: execution %d cannot be repeated: %s", effect.case_id, effect.index, error
+            )
             return ZERO_HASH
         if self._clock.now() > effect.give_up_at:
             return ZERO_HASH
@@ -119,7 +154,9 @@ class JuryService:
             await self._bench.start(lease_id, spec, effect.host_class)
         except EngineRefuses as refused:
             # It may be this machine's trouble, and a void vote is no answer to that: there are hours to try again.
-            raise Unavailable(f"case {effect.case_id}: {refused.detail}", ENGINE_RETRY_SECONDS) from refused
+            raise Unavailable(
+                f"case {effect.case_id}: {refused.detail}", ENGINE_RETRY_SECONDS
+            ) from refused
         exited = await self._bench.executor.wait(lease_id)
         output = await self._bench.collect(lease_id, ExitStatus(exited.status))
         return result_digest(ExitStatus(exited.status), output.digest)
@@ -136,9 +173,20 @@ class JuryService:
     async def _proof(self, coordinator: Coordinator, epoch: Epoch) -> ProofView:
         view = await coordinator.proof(epoch.number)
         root = root_of(view.leaf, view.proof)
-        is_root = (root.hash, root.final, root.held) == (epoch.root, epoch.sum_final, epoch.sum_held)
-        if view.epoch != epoch.number or view.leaf.account != self._core.terms.provider or not is_root:
-            raise Refused(Code.BAD_AMOUNT, f"epoch {epoch.number}: the coordinator's proof does not lead to the root on chain")
+        is_root = (root.hash, root.final, root.held) == (
+            epoch.root,
+            epoch.sum_final,
+            epoch.sum_held,
+        )
+        if (
+            view.epoch != epoch.number
+            or view.leaf.account != self._core.terms.provider
+            or not is_root
+        ):
+            raise Refused(
+                Code.BAD_AMOUNT,
+                f"epoch {epoch.number}: the coordinator's proof does not lead to the root on chain",
+            )
         return view
 
     async def _withdraw(self, effect: effects.WithdrawCredit) -> None:
@@ -156,9 +204,20 @@ class JuryService:
             return  # a newer one is final; it has its own claim
         view = await self._proof(coordinator, epoch)
         try:
-            await self._send(effect.key, self._contracts.epochs.claim(effect.coordinator, epoch.number, view.leaf, view.proof))
+            await self._send(
+                effect.key,
+                self._contracts.epochs.claim(
+                    effect.coordinator, epoch.number, view.leaf, view.proof
+                ),
+            )
         except Refused:
             # Not re-raised when the money is there: the coordinator claims for everybody, and may have been faster.
-            if await ask(self._client, self._contracts.epochs.claimed(effect.coordinator, view.leaf.account)) < view.leaf.final:
+            if (
+                await ask(
+                    self._client,
+                    self._contracts.epochs.claimed(effect.coordinator, view.leaf.account),
+                )
+                < view.leaf.final
+            ):
                 raise
         await submit(events.ClaimConfirmed(effect.coordinator, view.leaf.final))

@@ -39,11 +39,32 @@ class Rotation:
     """One task of the daemon, over when there is one operator key left."""
 
     def __init__(
-        self, core: ProviderCore, ring: OperatorKeys, keys: ProviderKeys, client: ChainClient, contracts: Contracts, announcements: Announcements,
-        coordinators: Mapping[Address, Coordinator], board: Board, config: Config, clock: Clock,
-    ) -> None:  # fmt: skip
-        self._core, self._ring, self._keys, self._client, self._contracts = core, ring, keys, client, contracts
-        self._announcements, self._coordinators, self._board, self._config, self._clock = announcements, coordinators, board, config, clock
+        self,
+        core: ProviderCore,
+        ring: OperatorKeys,
+        keys: ProviderKeys,
+        client: ChainClient,
+        contracts: Contracts,
+        announcements: Announcements,
+        coordinators: Mapping[Address, Coordinator],
+        board: Board,
+        config: Config,
+        clock: Clock,
+    ) -> None:
+        self._core, self._ring, self._keys, self._client, self._contracts = (
+            core,
+            ring,
+            keys,
+            client,
+            contracts,
+        )
+        self._announcements, self._coordinators, self._board, self._config, self._clock = (
+            announcements,
+            coordinators,
+            board,
+            config,
+            clock,
+        )
         self._told = ""
 
     async def run(self) -> None:
@@ -54,7 +75,9 @@ class Rotation:
                 await self.look()
             except (Unavailable, Refused) as error:
                 # Not re-raised: the chain may come back, the owner may send coins. Told, because no work is taken meanwhile.
-                text = f"the operator key is to be changed: {error}" if self._ring.is_changing else ""
+                text = (
+                    f"the operator key is to be changed: {error}" if self._ring.is_changing else ""
+                )
             self._tell(text)
             is_settled = all(self._ring.may_take_work(address) for address in self._coordinators)
             await self._clock.sleep(KEEPING_SECONDS if is_settled else CHANGING_SECONDS)
@@ -66,18 +89,32 @@ class Rotation:
         if self._ring.is_changing:
             await self._change()
         if not all(self._ring.may_take_work(address) for address in self._coordinators):
-            await self._announcements.send_heartbeat(self._core.free_slots())  # under the new key: who takes it has heard of it
+            await self._announcements.send_heartbeat(
+                self._core.free_slots()
+            )  # under the new key: who takes it has heard of it
         head = await self._client.head()
         moment = UnixSeconds(min(head.time, int(self._clock.now())))
-        for key in unneeded(self._ring, self._core.live(), self._core.jury.values(), moment, self._core.terms.limits.offer_ttl):
+        for key in unneeded(
+            self._ring,
+            self._core.live(),
+            self._core.jury.values(),
+            moment,
+            self._core.terms.limits.offer_ttl,
+        ):
             place = retire_operator(self._config.path("keys"), key)
             self._ring.forget(key)
-            _logger.info("operator key 0x%s is needed no more%s", key.hex(), f": it is in {place}" if place else "")
+            _logger.info(
+                "operator key 0x%s is needed no more%s",
+                key.hex(),
+                f": it is in {place}" if place else "",
+            )
 
     async def _learn(self) -> None:
         found = []
         for signer in self._ring.signers:
-            since, until = await ask(self._client, self._contracts.stakes.key_range(self._keys.account, signer.address))
+            since, until = await ask(
+                self._client, self._contracts.stakes.key_range(self._keys.account, signer.address)
+            )
             found.append(Validity(signer.address, since, until))
         self._ring.learn(found)
 
@@ -88,7 +125,9 @@ class Rotation:
         head = await self._client.head()
         if any(item.assignment.message.accept_by >= head.time for item in self._core.live()):
             return  # accepted under the old key, and to be answered under it: seconds
-        owner = Sender(self._client, self._keys.owner, self._config.path("owner.sqlite"), self._clock)
+        owner = Sender(
+            self._client, self._keys.owner, self._config.path("owner.sqlite"), self._clock
+        )
         try:
             await rotate(self._contracts, self._keys, owner)
         finally:
@@ -113,13 +152,20 @@ class Rotation:
 
 
 def unneeded(
-    ring: OperatorKeys, live: Iterable[Execution], duties: Iterable[Duty], moment: UnixSeconds, offer_ttl: Seconds
-) -> tuple[Address, ...]:  # fmt: skip
+    ring: OperatorKeys,
+    live: Iterable[Execution],
+    duties: Iterable[Duty],
+    moment: UnixSeconds,
+    offer_ttl: Seconds,
+) -> tuple[Address, ...]:
     """Older keys that nothing can ask for: no execution that has not ended, no ballot to be cast, no offer that has not expired. Pure."""
     today = ring.validity(ring.current.address)
     if ring.is_changing or today is None or moment <= today.since + offer_ttl:
         return ()
     if any(isinstance(duty.phase, UNANSWERED) for duty in duties):
         return ()
-    needed = {ring.wanted.address, *(ring.valid_at(item.assignment.message.accept_by).address for item in live)}
+    needed = {
+        ring.wanted.address,
+        *(ring.valid_at(item.assignment.message.accept_by).address for item in live),
+    }
     return tuple(signer.address for signer in ring.signers if signer.address not in needed)

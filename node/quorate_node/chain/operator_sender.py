@@ -21,7 +21,9 @@ class OperatorSender:
         """Does a purpose once: what an earlier key has signed for is waited for there. As `Sender.send`."""
         current = self._ring.current
         for signer in self._ring.signers:
-            sender = self._senders.setdefault(signer.address, Sender(self._client, signer, self._path, self._clock))
+            sender = self._senders.setdefault(
+                signer.address, Sender(self._client, signer, self._path, self._clock)
+            )
             if signer is not current and await sender.known(purpose):
                 return await transact(sender, purpose, call, deadline_seconds)
         return await transact(self._senders[current.address], purpose, call, deadline_seconds)

@@ -54,12 +54,17 @@ def network_of(url: str) -> Hash32:
     try:
         address = ip_address(host)
     except ValueError as error:
-        raise Refused(Code.MALFORMED, f"public URL {url!r}: give an IP address, because the network is part of the registration") from error
+        raise Refused(
+            Code.MALFORMED,
+            f"public URL {url!r}: give an IP address, because the network is part of the registration",
+        ) from error
     prefix = address.packed[:3] if address.version == 4 else address.packed[:6]
     return Hash32((bytes([address.version]) + prefix).ljust(32, b"\0"))
 
 
-async def standing(client: ChainClient, contracts: Contracts, keys: ProviderKeys, host_class: Hash32, slots: int) -> Standing:
+async def standing(
+    client: ChainClient, contracts: Contracts, keys: ProviderKeys, host_class: Hash32, slots: int
+) -> Standing:
     """Reads everything that `missing` and `stand` go by. Refused(CHAIN) when the node serves another chain than theirs."""
     await check_chain_id(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account
@@ -77,7 +82,9 @@ async def standing(client: ChainClient, contracts: Contracts, keys: ProviderKeys
     )
 
 
-async def _open_slots(client: ChainClient, contracts: Contracts, account: Address, host_class: Hash32) -> int:
+async def _open_slots(
+    client: ChainClient, contracts: Contracts, account: Address, host_class: Hash32
+) -> int:
     length = await ask(client, contracts.stakes.slot_count(host_class))
     found = 0
     for start in range(0, min(length, SLOT_PAGES_MAX * PAGE), PAGE):
@@ -93,21 +100,47 @@ def missing(found: Standing, keys: ProviderKeys, gas_price: int) -> tuple[Missin
     is_mine = found.operator_key in {signer.address for signer in keys.operators()}
     is_ready = found.index > 0 and not found.stake_missing and is_mine
     if found.is_frozen:
-        lacks.append(Missing("a case against this provider is open", "wait for its decision: quorate node status", is_blocking=False))
+        lacks.append(
+            Missing(
+                "a case against this provider is open",
+                "wait for its decision: quorate node status",
+                is_blocking=False,
+            )
+        )
     if not is_ready and keys.owner is None:
         calls = f"register operator key 0x{keys.operator.address.hex()} and open slots with {usd(found.stake_missing)} USD of stake"
         lacks.append(Missing("the owner's key is not here", f"with the key of {account}: {calls}"))
     if not is_ready and keys.owner is not None and found.owner_coins < GAS_NEEDED * price:
-        lacks.append(Missing(f"{account} cannot pay for gas", f"send {_coins(GAS_NEEDED * price)} coins of the chain to it"))
+        lacks.append(
+            Missing(
+                f"{account} cannot pay for gas",
+                f"send {_coins(GAS_NEEDED * price)} coins of the chain to it",
+            )
+        )
     if found.index and is_mine and found.operator_key != keys.operator.address:
-        remedy = "quorate node up" if keys.owner else f"with the key of {account}: rotate_key(0x{keys.operator.address.hex()})"
-        lacks.append(Missing("the chain does not know the new operator key yet", remedy, is_blocking=False))
+        remedy = (
+            "quorate node up"
+            if keys.owner
+            else f"with the key of {account}: rotate_key(0x{keys.operator.address.hex()})"
+        )
+        lacks.append(
+            Missing("the chain does not know the new operator key yet", remedy, is_blocking=False)
+        )
     if found.stake_missing > found.tokens:
         short = usd(found.stake_missing - found.tokens)
-        lacks.append(Missing(f"{account} lacks {short} USD of stake", f"send {short} tokens of the deployment's stablecoin to it"))
-    if found.operator_coins < OPERATOR_GAS * price // 10 and (keys.owner is None or found.owner_coins < 2 * OPERATOR_GAS * price):
+        lacks.append(
+            Missing(
+                f"{account} lacks {short} USD of stake",
+                f"send {short} tokens of the deployment's stablecoin to it",
+            )
+        )
+    if found.operator_coins < OPERATOR_GAS * price // 10 and (
+        keys.owner is None or found.owner_coins < 2 * OPERATOR_GAS * price
+    ):
         remedy = f"send {_coins(OPERATOR_GAS * price)} coins of the chain to 0x{keys.operator.address.hex()}"
-        lacks.append(Missing("the operator key cannot pay for votes and claims", remedy, is_blocking=False))
+        lacks.append(
+            Missing("the operator key cannot pay for votes and claims", remedy, is_blocking=False)
+        )
     return tuple(lacks)
 
 
@@ -118,13 +151,25 @@ def _coins(wei: int) -> str:
 
 
 async def stand(
-    client: ChainClient, contracts: Contracts, keys: ProviderKeys, sender: Sender, host_class: Hash32, slots: int, public_url: str
+    client: ChainClient,
+    contracts: Contracts,
+    keys: ProviderKeys,
+    sender: Sender,
+    host_class: Hash32,
+    slots: int,
+    public_url: str,
 ) -> Standing:
     """Registers, replaces a lost operator key, stakes and funds the operator, each only as far as it is not done yet."""
     stakes, found = contracts.stakes, await standing(client, contracts, keys, host_class, slots)
     place = f"{contracts.deployment.stakes.hex()[:8]}"
     if not found.index:
-        call = stakes.register(keys.operator.address, keys.payout, keys.peer_public, keys.box_public, network_of(public_url))
+        call = stakes.register(
+            keys.operator.address,
+            keys.payout,
+            keys.peer_public,
+            keys.box_public,
+            network_of(public_url),
+        )
         await transact(sender, f"register/{place}", call, SEND_SECONDS)
     elif found.operator_key not in {signer.address for signer in keys.operators()}:
         await rotate(contracts, keys, sender)
@@ -132,8 +177,15 @@ async def stand(
     if short:
         length = await ask(client, stakes.slot_count(host_class))
         purpose = f"{place}/{host_class.hex()[:8]}/{length}+{short}"
-        await transact(sender, f"approve/{purpose}", contracts.token.approve(stakes.address, found.stake_missing), SEND_SECONDS)
-        await transact(sender, f"slots/{purpose}", stakes.open_slots(host_class, short), SEND_SECONDS)
+        await transact(
+            sender,
+            f"approve/{purpose}",
+            contracts.token.approve(stakes.address, found.stake_missing),
+            SEND_SECONDS,
+        )
+        await transact(
+            sender, f"slots/{purpose}", stakes.open_slots(host_class, short), SEND_SECONDS
+        )
     await _fund_operator(client, keys, sender, found)
     return await standing(client, contracts, keys, host_class, slots)
 
@@ -141,17 +193,31 @@ async def stand(
 async def rotate(contracts: Contracts, keys: ProviderKeys, sender: Sender) -> None:
     """The newest operator key becomes the one that counts. Once for each key: a second time would shorten its validity."""
     stakes, key = contracts.stakes, keys.operator.address
-    await transact(sender, f"rotate/{contracts.deployment.stakes.hex()[:8]}/{key.hex()}", stakes.rotate_key(key), SEND_SECONDS)
+    await transact(
+        sender,
+        f"rotate/{contracts.deployment.stakes.hex()[:8]}/{key.hex()}",
+        stakes.rotate_key(key),
+        SEND_SECONDS,
+    )
 
 
-async def _fund_operator(client: ChainClient, keys: ProviderKeys, sender: Sender, found: Standing) -> None:
+async def _fund_operator(
+    client: ChainClient, keys: ProviderKeys, sender: Sender, found: Standing
+) -> None:
     fees = await client.fees()
     price = max(fees.base_fee_wei + fees.tip_wei, COIN_GAS_PRICE_FLOOR)
     if found.operator_coins >= OPERATOR_GAS * price // 10 or keys.operator.address == keys.account:
         return
     nonce = await client.nonce(keys.account)
     purpose = f"fund/{keys.operator.address.hex()}/{nonce}"
-    await sender.send(purpose, keys.operator.address, b"", deadline_seconds=SEND_SECONDS, value=OPERATOR_GAS * price, gas=21_000)
+    await sender.send(
+        purpose,
+        keys.operator.address,
+        b"",
+        deadline_seconds=SEND_SECONDS,
+        value=OPERATOR_GAS * price,
+        gas=21_000,
+    )
 
 
 async def check_coordinator(client: ChainClient, contracts: Contracts, info: InfoView) -> None:
@@ -159,4 +225,7 @@ async def check_coordinator(client: ChainClient, contracts: Contracts, info: Inf
     await check_chain(client, contracts.deployment)
     key = await ask(client, contracts.stakes.operator_key(info.coordinator))
     if key != info.statement_key:
-        raise Refused(Code.NOT_REGISTERED, f"coordinator 0x{info.coordinator.hex()}: the chain knows another statement key for it")
+        raise Refused(
+            Code.NOT_REGISTERED,
+            f"coordinator 0x{info.coordinator.hex()}: the chain knows another statement key for it",
+        )

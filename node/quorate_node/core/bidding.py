@@ -16,7 +16,9 @@ from quorate_protocol.units import DeclineReason
 FETCH_SECONDS_MAX = 3600
 STORE_SECONDS_MAX = 3600
 STORE_SECONDS_LEAST = 5
-REGISTRY_IMAGE_BYTES = 2 << 30  # quoted for an image whose size nobody knows before its manifest is read
+REGISTRY_IMAGE_BYTES = (
+    2 << 30
+)  # quoted for an image whose size nobody knows before its manifest is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,10 @@ def _is_consistent(bid: Bid) -> No | None:
     if bid.spec.digest() != bid.assignment.spec_hash:
         return No(DeclineReason.MISMATCH, "the spec is not the one that the assignment names")
     if bid.spec.max_duration != bid.assignment.max_duration:
-        return No(DeclineReason.MISMATCH, f"maxDuration is {bid.assignment.max_duration} s, the spec says {bid.spec.max_duration} s")
+        return No(
+            DeclineReason.MISMATCH,
+            f"maxDuration is {bid.assignment.max_duration} s, the spec says {bid.spec.max_duration} s",
+        )
     return None
 
 
@@ -88,10 +93,15 @@ def _is_host_class_offered(bid: Bid) -> No | None:
 def _is_paid_enough(bid: Bid) -> No | None:
     """At least the owner's floor and the cheapest tier offered."""
     slot = bid.terms.slot(bid.assignment.host_class)
-    offered = [price for price in (slot.spot, slot.on_demand, slot.reserved) if price] if slot else []
+    offered = (
+        [price for price in (slot.spot, slot.on_demand, slot.reserved) if price] if slot else []
+    )
     least = max(bid.terms.policy.price_floor, min(offered, default=0))
     if bid.assignment.price_per_hour < least:
-        return No(DeclineReason.PRICE, f"{bid.assignment.price_per_hour} micro-USD an hour is below {least}")
+        return No(
+            DeclineReason.PRICE,
+            f"{bid.assignment.price_per_hour} micro-USD an hour is below {least}",
+        )
     return None
 
 
@@ -108,10 +118,16 @@ def _is_sandbox_fit(bid: Bid) -> No | None:
     if sandbox is Sandbox.DOCKER_RUNSC and bid.spec.resources.gpu is not None:
         sandbox = Sandbox.DOCKER_RUNC  # what jobs with a GPU run in
     if bid.spec.sandbox not in ("", sandbox.value):
-        return No(DeclineReason.SANDBOX, f"the sandbox {bid.spec.sandbox} is demanded, here jobs run in {sandbox.value}")
+        return No(
+            DeclineReason.SANDBOX,
+            f"the sandbox {bid.spec.sandbox} is demanded, here jobs run in {sandbox.value}",
+        )
     has_registry_image = "@" in bid.spec.image
     if has_registry_image and bid.terms.sandbox in (Sandbox.PROCESS, Sandbox.BWRAP):
-        return No(DeclineReason.SANDBOX, f"the sandbox {bid.terms.sandbox.value} runs only images named by CID")
+        return No(
+            DeclineReason.SANDBOX,
+            f"the sandbox {bid.terms.sandbox.value} runs only images named by CID",
+        )
     return None
 
 
@@ -123,7 +139,11 @@ def _is_room(bid: Bid) -> No | None:
         ("memory", wanted.memory_bytes, room.memory_bytes),
         ("scratch", wanted.scratch_bytes, room.scratch_bytes),
         ("output", wanted.output_bytes, room.output_bytes),
-        ("inputs", sum(item.size_bytes for item in bid.spec.inputs) + bid.spec.image_bytes, room.input_bytes),
+        (
+            "inputs",
+            sum(item.size_bytes for item in bid.spec.inputs) + bid.spec.image_bytes,
+            room.input_bytes,
+        ),
         ("gpus", wanted.gpu.count if wanted.gpu else 0, room.gpus),
         ("vram", wanted.gpu.vram_bytes_min if wanted.gpu else 0, room.vram_bytes),
     )
@@ -156,4 +176,6 @@ def quoted_fetch_seconds(bid: Bid) -> int:
 def quoted_store_seconds(bid: Bid) -> int:
     """How long sealing and uploading the output may take, at most an hour."""
     size = bid.spec.resources.output_bytes
-    return min(STORE_SECONDS_MAX, STORE_SECONDS_LEAST + size // bid.terms.policy.upload_bytes_per_second)
+    return min(
+        STORE_SECONDS_MAX, STORE_SECONDS_LEAST + size // bid.terms.policy.upload_bytes_per_second
+    )

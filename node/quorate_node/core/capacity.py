@@ -33,24 +33,39 @@ def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[Du
     return leases + sum(1 for item in jury if item.occupies_slot and item.host_class == host_class)
 
 
-def free(terms: Terms, host_class: Hash32, executions: Iterable[Execution], jury: Iterable[Duty]) -> int:
+def free(
+    terms: Terms, host_class: Hash32, executions: Iterable[Execution], jury: Iterable[Duty]
+) -> int:
     """Run slots of a host class that can take a lease now."""
     return max(0, terms.count(host_class) - taken(host_class, executions, jury))
 
 
-def free_slots(terms: Terms, executions: tuple[Execution, ...], jury: tuple[Duty, ...], is_draining: bool) -> tuple[FreeSlots, ...]:
+def free_slots(
+    terms: Terms, executions: tuple[Execution, ...], jury: tuple[Duty, ...], is_draining: bool
+) -> tuple[FreeSlots, ...]:
     """What a heartbeat says; a draining provider has none."""
     classes = [slot.host.id() for slot in terms.slots]
-    return tuple(FreeSlots(item, Small(0 if is_draining else free(terms, item, executions, jury))) for item in classes)
+    return tuple(
+        FreeSlots(item, Small(0 if is_draining else free(terms, item, executions, jury)))
+        for item in classes
+    )
 
 
 def slot_frees_at(
-    terms: Terms, host_class: Hash32, executions: Iterable[Execution], quoted_run: int, at: UnixSeconds
+    terms: Terms,
+    host_class: Hash32,
+    executions: Iterable[Execution],
+    quoted_run: int,
+    at: UnixSeconds,
 ) -> UnixSeconds:
     """An estimate for `startBy` when every slot is taken: within the protocol's bound, because a longer wait would lose the place
     for sure and a shorter one costs only a second Assignment.
     """
-    ends = [_ends_at(item, quoted_run) for item in executions if item.occupies_slot and item.host_class == host_class]
+    ends = [
+        _ends_at(item, quoted_run)
+        for item in executions
+        if item.occupies_slot and item.host_class == host_class
+    ]
     soonest = max(min(ends, default=at + 1), at + 1)
     return UnixSeconds(min(soonest, at + terms.limits.decline_ahead_max))
 
@@ -61,7 +76,11 @@ def _ends_at(execution: Execution, quoted_run: int) -> int:
             return started_at + min(quoted_run, execution.spec.max_duration)
         case _:
             assert execution.accept is not None
-            return execution.accept.time + execution.accept.quoted_fetch_seconds + min(quoted_run, execution.spec.max_duration)
+            return (
+                execution.accept.time
+                + execution.accept.quoted_fetch_seconds
+                + min(quoted_run, execution.spec.max_duration)
+            )
 
 
 def quoted_run_seconds(recent_ms: tuple[int, ...], max_duration: int) -> int:

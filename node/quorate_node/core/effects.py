@@ -8,15 +8,7 @@ from dataclasses import dataclass
 
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Accept, Commit, Decline, Reveal
-from quorate_protocol.units import (
-    Address,
-    Amount,
-    ExitStatus,
-    Hash32,
-    Nonce,
-    Sequence,
-    UnixSeconds,
-)
+from quorate_protocol.units import Address, Amount, ExitStatus, Hash32, Nonce, Sequence, UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from quorate_node.core.terms import Terms
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.signed import Assignment, CommitReceipt, CommitSet, Statement, Stop, Verdict
+from quorate_protocol.messages.signed import (
+    Assignment,
+    CommitReceipt,
+    CommitSet,
+    Statement,
+    Stop,
+    Verdict,
+)
 from quorate_protocol.units import (
     Address,
     Amount,
@@ -251,7 +258,17 @@ class ClaimConfirmed:
 
 
 LeaseEvent = (
-    AcceptDelivered | Fetched | Started | Failed | Exited | Collected | Sealed | Uploaded | CommitSetReceived | VerdictReceived | StopReceived
+    AcceptDelivered
+    | Fetched
+    | Started
+    | Failed
+    | Exited
+    | Collected
+    | Sealed
+    | Uploaded
+    | CommitSetReceived
+    | VerdictReceived
+    | StopReceived
 )
 ExecutionEvent = LeaseEvent | CommitReceiptReceived | Tick
 OwnEvent = OfferDue | DrainRequested | Configured | EpochFinal | ClaimConfirmed

@@ -40,8 +40,12 @@ from quorate_protocol.rules.beacon_rounds import round_at, round_time
 from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.units import ZERO_HASH, DeclineReason, Hash32, Round, Seconds, UnixSeconds
 
-KEEP_SECONDS = 7 * DAY  # ciphertext past the verdict (PROTOCOL §4); also the wait for a verdict that never comes
-DONE_KEEP_SECONDS = 600  # whole, with its spec and its verdict; of what is older the state knows only that it was
+KEEP_SECONDS = (
+    7 * DAY
+)  # ciphertext past the verdict (PROTOCOL §4); also the wait for a verdict that never comes
+DONE_KEEP_SECONDS = (
+    600  # whole, with its spec and its verdict; of what is older the state knows only that it was
+)
 CLOCK_ALLOWANCE_SECONDS = 2  # between honest clocks, on top of the one beacon period of a CommitSet
 RESEND_FIRST_SECONDS = 2
 RESEND_LONGEST_SECONDS = 60
@@ -53,23 +57,43 @@ Stepped = tuple[Execution, tuple[LeaseEffect, ...]]
 
 
 def begin(
-    event: events.AssignmentReceived, at: UnixSeconds, no: bidding.No | None, start_by: UnixSeconds, quoted_run: int, terms: Terms
+    event: events.AssignmentReceived,
+    at: UnixSeconds,
+    no: bidding.No | None,
+    start_by: UnixSeconds,
+    quoted_run: int,
+    terms: Terms,
 ) -> Stepped:
     """Accepts, or declines for the reason given; `start_by` > 0 is when a taken run slot will be free."""
     assignment, lease = event.assignment.message, digest(terms.domain, event.assignment.message)
     if no is not None:
         forget_at = UnixSeconds(at + terms.policy.declined_keep_seconds)
         phase = Declined(Decline(lease, no.reason, start_by, at), no.text, forget_at)
-        declined = Execution(event.assignment, lease, event.spec, event.sources, ZERO_HASH, None, assignment.accept_by, phase)
+        declined = Execution(
+            event.assignment,
+            lease,
+            event.spec,
+            event.sources,
+            ZERO_HASH,
+            None,
+            assignment.accept_by,
+            phase,
+        )
         return declined, duties(declined)
     bid = bidding.Bid(assignment, event.spec, terms)
     slot = terms.slot(assignment.host_class)
     assert slot is not None, "bidding lets no unknown host class through"
     fetch, store = bidding.quoted_fetch_seconds(bid), bidding.quoted_store_seconds(bid)
     accept = Accept(lease, Seconds(fetch), Seconds(quoted_run), Seconds(store), at)
-    commit_by = UnixSeconds(at + fetch + assignment.max_duration + store + terms.limits.commit_grace)
-    class_id = determinism_class(assignment.host_class, image_digest(event.spec.image), slot.host.environment())
-    execution = Execution(event.assignment, lease, event.spec, event.sources, class_id, accept, commit_by, Accepted())
+    commit_by = UnixSeconds(
+        at + fetch + assignment.max_duration + store + terms.limits.commit_grace
+    )
+    class_id = determinism_class(
+        assignment.host_class, image_digest(event.spec.image), slot.host.environment()
+    )
+    execution = Execution(
+        event.assignment, lease, event.spec, event.sources, class_id, accept, commit_by, Accepted()
+    )
     return execution, duties(execution)
 
 
@@ -78,31 +102,60 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
     lease, coordinator, phase = execution.hash, execution.coordinator, execution.phase
     match phase:
         case Declined():
-            return (effects.SendDecline(lease, coordinator, phase.decline, execution.assignment.message.accept_by),)
+            return (
+                effects.SendDecline(
+                    lease, coordinator, phase.decline, execution.assignment.message.accept_by
+                ),
+            )
         case Accepted():
             assert execution.accept is not None
-            return (effects.SendAccept(lease, coordinator, execution.accept, execution.assignment.message.accept_by),)
+            return (
+                effects.SendAccept(
+                    lease, coordinator, execution.accept, execution.assignment.message.accept_by
+                ),
+            )
         case Fetching():
-            return (effects.Fetch(lease, coordinator, execution.spec, execution.sources, execution.commit_by),)
+            return (
+                effects.Fetch(
+                    lease, coordinator, execution.spec, execution.sources, execution.commit_by
+                ),
+            )
         case Starting():
             return (effects.StartTask(lease, execution.spec, execution.host_class),)
         case Running():
-            return (effects.WatchTask(lease, coordinator), *((effects.StopTask(lease),) if phase.is_stopping else ()))
+            return (
+                effects.WatchTask(lease, coordinator),
+                *((effects.StopTask(lease),) if phase.is_stopping else ()),
+            )
         case Collecting():
             return (effects.Collect(lease, coordinator, phase.exit_status),)
         case Sealing():
             return (effects.Seal(lease, phase.reveal.output_digest, phase.reveal.salt),)
         case Uploading():
-            return (effects.Upload(lease, coordinator, phase.ciphertext, execution.commit_by), effects.RemoveTask(lease))
+            return (
+                effects.Upload(lease, coordinator, phase.ciphertext, execution.commit_by),
+                effects.RemoveTask(lease),
+            )
         case Committed():
             return (effects.SendCommit(lease, coordinator, phase.commit, phase.attempts),)
         case Revealed():
-            return (effects.SendReveal(lease, coordinator, phase.reveal, phase.commit_set.message.closed_at),)
+            return (
+                effects.SendReveal(
+                    lease, coordinator, phase.reveal, phase.commit_set.message.closed_at
+                ),
+            )
         case Receipted() | Done():
             return ()
         case Lapsed():
             end = effects.StopTask(lease), effects.RemoveTask(lease)
-            return end if phase.decline is None else (*end, effects.SendDecline(lease, coordinator, phase.decline, execution.commit_by))
+            return (
+                end
+                if phase.decline is None
+                else (
+                    *end,
+                    effects.SendDecline(lease, coordinator, phase.decline, execution.commit_by),
+                )
+            )
         case _:
             assert_never(phase)
 
@@ -124,7 +177,9 @@ def next_due(execution: Execution) -> UnixSeconds:
             return UnixSeconds(phase.forget_at - KEEP_SECONDS + DONE_KEEP_SECONDS)
         case Lapsed():
             # One without a Commit is no evidence of anything.
-            return UnixSeconds(phase.forget_at - (0 if phase.commit else KEEP_SECONDS - DONE_KEEP_SECONDS))
+            return UnixSeconds(
+                phase.forget_at - (0 if phase.commit else KEEP_SECONDS - DONE_KEEP_SECONDS)
+            )
         case _:
             return UnixSeconds(execution.commit_by + 1)
 
@@ -132,18 +187,32 @@ def next_due(execution: Execution) -> UnixSeconds:
 # ------------------------------------------------------------------------------------------------------------------ steps
 
 
-def step(execution: Execution, event: events.ExecutionEvent, at: UnixSeconds, random: bytes, terms: Terms) -> Stepped:
+def step(
+    execution: Execution, event: events.ExecutionEvent, at: UnixSeconds, random: bytes, terms: Terms
+) -> Stepped:
     """The only way an execution changes.
 
     A report of the shell that no longer fits is a no-op (it was overtaken); a peer's message that does not fit is Refused.
     """
     match event:
         case events.AcceptDelivered():
-            return _enter(execution, Fetching()) if isinstance(execution.phase, Accepted) else (execution, ())
+            return (
+                _enter(execution, Fetching())
+                if isinstance(execution.phase, Accepted)
+                else (execution, ())
+            )
         case events.Fetched():
-            return _enter(execution, Starting()) if isinstance(execution.phase, Fetching) else (execution, ())
+            return (
+                _enter(execution, Starting())
+                if isinstance(execution.phase, Fetching)
+                else (execution, ())
+            )
         case events.Started():
-            return _enter(execution, Running(at, execution.phase.is_stopping)) if isinstance(execution.phase, Starting) else (execution, ())
+            return (
+                _enter(execution, Running(at, execution.phase.is_stopping))
+                if isinstance(execution.phase, Starting)
+                else (execution, ())
+            )
         case events.Exited():
             return _exited(execution, event, random)
         case events.Collected():
@@ -218,7 +287,11 @@ def _uploaded(execution: Execution, at: UnixSeconds, terms: Terms) -> Stepped:
 def beacon_round(terms: Terms, at: UnixSeconds) -> Round:
     """One round later than the first that lies two whole periods ahead: the message takes time to arrive and to be witnessed."""
     number = round_at(terms.beacon, at) + BEACON_AHEAD_MIN
-    if number < 1 or round_time(terms.beacon, Round(max(1, number))) < at + BEACON_AHEAD_MIN * terms.beacon.period:
+    if (
+        number < 1
+        or round_time(terms.beacon, Round(max(1, number)))
+        < at + BEACON_AHEAD_MIN * terms.beacon.period
+    ):
         number += 1
     assert BEACON_AHEAD_MIN + 2 <= BEACON_AHEAD_MAX
     return Round(number + 1)
@@ -229,7 +302,9 @@ def _failed(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
         case Declined() | Done() | Lapsed() | Receipted() | Revealed():
             return execution, ()
         case Accepted() | Committed():
-            return _lapse(execution, why, at)  # of which the coordinator has refused the message itself
+            return _lapse(
+                execution, why, at
+            )  # of which the coordinator has refused the message itself
         case Fetching():
             return _give_up(execution, why, DeclineReason.INPUT_UNAVAILABLE, at)
         case _:
@@ -242,8 +317,12 @@ def _give_up(execution: Execution, why: str, reason: DeclineReason, at: UnixSeco
     return _lapse(execution, why, at, Decline(execution.hash, reason, UnixSeconds(0), at))
 
 
-def _lapse(execution: Execution, why: str, at: UnixSeconds, decline: Decline | None = None) -> Stepped:
-    return _enter(execution, Lapsed(why[:200], execution.commit(), UnixSeconds(at + KEEP_SECONDS), decline))
+def _lapse(
+    execution: Execution, why: str, at: UnixSeconds, decline: Decline | None = None
+) -> Stepped:
+    return _enter(
+        execution, Lapsed(why[:200], execution.commit(), UnixSeconds(at + KEEP_SECONDS), decline)
+    )
 
 
 def _receipt(execution: Execution, event: events.CommitReceiptReceived, terms: Terms) -> Stepped:
@@ -257,7 +336,9 @@ def _receipt(execution: Execution, event: events.CommitReceiptReceived, terms: T
     return _enter(execution, Receipted(phase.commit, phase.reveal, event.receipt))
 
 
-def _commit_set(execution: Execution, event: events.CommitSetReceived, at: UnixSeconds, terms: Terms) -> Stepped:
+def _commit_set(
+    execution: Execution, event: events.CommitSetReceived, at: UnixSeconds, terms: Terms
+) -> Stepped:
     """The one door to a reveal."""
     phase, closed = execution.phase, event.commit_set.message
     if not isinstance(phase, Committed | Receipted | Revealed):
@@ -270,7 +351,9 @@ def _commit_set(execution: Execution, event: events.CommitSetReceived, at: UnixS
         raise Refused(Code.EQUIVOCATION, "commitSet: another one was signed for this batch")
     age = at - closed.closed_at
     if age > terms.limits.beacon_period + CLOCK_ALLOWANCE_SECONDS:
-        raise Refused(Code.STALE, f"commitSet: closed {age} s ago; sign it again with a new closedAt")
+        raise Refused(
+            Code.STALE, f"commitSet: closed {age} s ago; sign it again with a new closedAt"
+        )
     if age < -CLOCK_ALLOWANCE_SECONDS:
         raise Refused(Code.TOO_EARLY, f"commitSet: closedAt lies {-age} s ahead")
     return _enter(execution, Revealed(phase.commit, phase.reveal, event.commit_set))
@@ -283,22 +366,34 @@ def _is_same_set(one: CommitSet, other: CommitSet) -> bool:
 
 def _check_signer(execution: Execution, signer: bytes, terms: Terms) -> None:
     if terms.statement_keys.get(execution.coordinator) != signer:
-        raise Refused(Code.WRONG_SIGNER, "not signed by the statement key of the coordinator that assigned it")
+        raise Refused(
+            Code.WRONG_SIGNER, "not signed by the statement key of the coordinator that assigned it"
+        )
 
 
-def _verdict(execution: Execution, event: events.VerdictReceived, at: UnixSeconds, terms: Terms) -> Stepped:
+def _verdict(
+    execution: Execution, event: events.VerdictReceived, at: UnixSeconds, terms: Terms
+) -> Stepped:
     phase = execution.phase
     _check_signer(execution, event.signer, terms)
     match phase:
         case Revealed():
             if event.verdict.message.job_id != phase.commit_set.message.job_id:
                 raise Refused(Code.UNKNOWN, "verdict: of another job")
-            return _enter(execution, Done(phase.commit, event.verdict, UnixSeconds(at + KEEP_SECONDS)))
+            return _enter(
+                execution, Done(phase.commit, event.verdict, UnixSeconds(at + KEEP_SECONDS))
+            )
         case Committed() | Receipted():
-            return _enter(execution, Done(phase.commit, event.verdict, UnixSeconds(at + KEEP_SECONDS)))
+            return _enter(
+                execution, Done(phase.commit, event.verdict, UnixSeconds(at + KEEP_SECONDS))
+            )
         case Done():
             newer = event.verdict.message.seq > phase.verdict.message.seq
-            return (execution.to(replace(phase, verdict=event.verdict)), ()) if newer else (execution, ())
+            return (
+                (execution.to(replace(phase, verdict=event.verdict)), ())
+                if newer
+                else (execution, ())
+            )
         case Lapsed() | Declined():
             return execution, ()
         case _:
@@ -310,12 +405,16 @@ def _stop(execution: Execution, at: UnixSeconds) -> Stepped:
     """Elapsed time is paid, so a running task is ended and committed as it is; what has not begun just ends."""
     match execution.phase:
         case Accepted() | Fetching():
-            return _give_up(execution, "stopped by the client before it ran", DeclineReason.GAVE_UP, at)
+            return _give_up(
+                execution, "stopped by the client before it ran", DeclineReason.GAVE_UP, at
+            )
         case Starting() as phase:
             # Whether it runs is not known yet; it is stopped as soon as it is.
             return execution.to(replace(phase, is_stopping=True)), ()
         case Running() as phase if not phase.is_stopping:
-            return execution.to(replace(phase, is_stopping=True)), (effects.StopTask(execution.hash),)
+            return execution.to(replace(phase, is_stopping=True)), (
+                effects.StopTask(execution.hash),
+            )
         case _:
             return execution, ()
 

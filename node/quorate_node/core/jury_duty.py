@@ -122,9 +122,17 @@ def duties(duty: Duty) -> tuple[CourtEffect, ...]:
         case Repeating():
             index = len(phase.digests)
             named = duty.executions[index]
-            return (effects.Reexecute(duty.case_id, index, named.spec_hash, named.host_class, duty.vote_by),)
+            return (
+                effects.Reexecute(
+                    duty.case_id, index, named.spec_hash, named.host_class, duty.vote_by
+                ),
+            )
         case Voting():
-            return (effects.SendVote(duty.case_id, ballot(duty.case_id, duty.juror, phase.salt, phase.digests)),)
+            return (
+                effects.SendVote(
+                    duty.case_id, ballot(duty.case_id, duty.juror, phase.salt, phase.digests)
+                ),
+            )
         case Opening():
             return (effects.SendJuryReveal(duty.case_id, phase.digests, phase.salt),)
         case _:
@@ -147,13 +155,19 @@ def next_due(duty: Duty) -> UnixSeconds:
             assert_never(phase)
 
 
-def step(duty: Duty, event: events.JuryEvent | events.Tick, at: UnixSeconds, random: bytes) -> Stepped:
+def step(
+    duty: Duty, event: events.JuryEvent | events.Tick, at: UnixSeconds, random: bytes
+) -> Stepped:
     """The only way a duty changes; what does not fit was overtaken and changes nothing."""
     match event:
         case events.Reexecuted():
             return _reexecuted(duty, event, random)
         case events.VoteConfirmed():
-            return _enter(duty, Voted(duty.phase.digests, duty.phase.salt)) if isinstance(duty.phase, Voting) else (duty, ())
+            return (
+                _enter(duty, Voted(duty.phase.digests, duty.phase.salt))
+                if isinstance(duty.phase, Voting)
+                else (duty, ())
+            )
         case events.VotingEnded():
             return _open(duty, event.reveal_by, at)
         case events.CaseDecided():

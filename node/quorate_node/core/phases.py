@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.signed import Accept, Assignment, Commit, CommitReceipt, CommitSet, Decline, Reveal, Verdict
-from quorate_protocol.units import (
-    Address,
-    ExitStatus,
-    Hash32,
-    Milliseconds,
-    Outcome,
-    UnixSeconds,
+from quorate_protocol.messages.signed import (
+    Accept,
+    Assignment,
+    Commit,
+    CommitReceipt,
+    CommitSet,
+    Decline,
+    Reveal,
+    Verdict,
 )
+from quorate_protocol.units import Address, ExitStatus, Hash32, Milliseconds, Outcome, UnixSeconds
 
 FAULTED = "its result was outvoted, or was not revealed in time: its pay is forfeited, and it counts as a fault"
 LEFT_OUT = "it was not revealed in time, so that others were asked"
@@ -204,10 +206,15 @@ class Execution:
         """Why it has ended here without pay, on one line; "" when it has not, or that is not known here."""
         match self.phase:
             case Lapsed(why):
-                return "".join(letter if letter.isprintable() else "?" for letter in why)  # it may be a coordinator's words
+                return "".join(
+                    letter if letter.isprintable() else "?" for letter in why
+                )  # it may be a coordinator's words
             case Done(_, verdict) if self.hash in verdict.message.faulted:
                 return FAULTED
-            case Done(_, verdict) if verdict.message.outcome is Outcome.ACCEPTED and self.hash not in verdict.message.group:
+            case Done(_, verdict) if (
+                verdict.message.outcome is Outcome.ACCEPTED
+                and self.hash not in verdict.message.group
+            ):
                 return LEFT_OUT
             case _:
                 return ""

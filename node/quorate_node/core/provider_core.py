@@ -20,11 +20,22 @@ from quorate_protocol.messages.signed import FreeSlots, Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, Outcome
 from quorate_protocol.tables import Table, Tables
-from quorate_protocol.units import Address, Amount, DeclineReason, Hash32, Nonce, Sequence, Small, UnixSeconds
+from quorate_protocol.units import (
+    Address,
+    Amount,
+    DeclineReason,
+    Hash32,
+    Nonce,
+    Sequence,
+    Small,
+    UnixSeconds,
+)
 
 EXECUTIONS_KEPT_MAX = 200_000
 DECLINED_KEPT_MAX = 1_000  # the oldest goes first; a repeat of its Assignment is decided anew
-ACCEPT_AHEAD_MAX = 2 * HOUR  # of any acceptBy: far less than what was settled is remembered for, far more than clocks differ by
+ACCEPT_AHEAD_MAX = (
+    2 * HOUR
+)  # of any acceptBy: far less than what was settled is remembered for, far more than clocks differ by
 CASES_KEPT_MAX = 1_000
 NEVER = UnixSeconds(2**63)
 FORGET_AT_ONCE_MAX = 64
@@ -50,11 +61,21 @@ class ProviderCore(Tables):
         self.terms_table: Table[str, Terms] = Table(str, Terms)
         self.executions: Table[Hash32, Execution] = Table(Hash32, Execution)
         self.active: Table[Hash32, bool] = Table(Hash32, bool)  # those not ended
-        self.declined: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # when to forget, oldest first
-        self.ended: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # likewise, of those that lapsed after their Commit
-        self.done: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # likewise, of those with a verdict or without a Commit
-        self.settled: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)  # gone from `executions`; a later verdict is no surprise
-        self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # a Commit's digest -> its lease
+        self.declined: Table[Hash32, UnixSeconds] = Table(
+            Hash32, UnixSeconds
+        )  # when to forget, oldest first
+        self.ended: Table[Hash32, UnixSeconds] = Table(
+            Hash32, UnixSeconds
+        )  # likewise, of those that lapsed after their Commit
+        self.done: Table[Hash32, UnixSeconds] = Table(
+            Hash32, UnixSeconds
+        )  # likewise, of those with a verdict or without a Commit
+        self.settled: Table[Hash32, UnixSeconds] = Table(
+            Hash32, UnixSeconds
+        )  # gone from `executions`; a later verdict is no surprise
+        self.commits: Table[Hash32, Hash32] = Table(
+            Hash32, Hash32
+        )  # a Commit's digest -> its lease
         self.cases: Table[Nonce, events.CaseOpened] = Table(Nonce, events.CaseOpened)
         self.jury: Table[Nonce, Duty] = Table(Nonce, Duty)
         self.statements: Table[Address, Envelope[Statement]] = Table(Address, Envelope[Statement])
@@ -83,17 +104,27 @@ class ProviderCore(Tables):
 
     def free_slots(self) -> tuple[FreeSlots, ...]:
         """What could take a lease now, if there is room for it."""
-        return capacity.free_slots(self.terms, self.live(), tuple(self.jury.values()), self.facts.is_draining)
+        return capacity.free_slots(
+            self.terms, self.live(), tuple(self.jury.values()), self.facts.is_draining
+        )
 
     def offered(self, has_room: bool) -> tuple[FreeSlots, ...]:
         """What a heartbeat says: no slot is free while there is no room on disk, where the next Assignment could not be written down."""
-        return tuple(item if has_room else replace(item, free=Small(0)) for item in self.free_slots())
+        return tuple(
+            item if has_room else replace(item, free=Small(0)) for item in self.free_slots()
+        )
 
     def next_due(self) -> UnixSeconds:
         """When a Tick changes something next (forgetting may be later than that)."""
         leases = [execution.next_due(item) for item in self.live()]
-        ends = [next(iter(table.values()), NEVER) for table in (self.declined, self.ended, self.done, self.settled)]
-        return min((*leases, *ends, *(jury_duty.next_due(item) for item in self.jury.values())), default=NEVER)
+        ends = [
+            next(iter(table.values()), NEVER)
+            for table in (self.declined, self.ended, self.done, self.settled)
+        ]
+        return min(
+            (*leases, *ends, *(jury_duty.next_due(item) for item in self.jury.values())),
+            default=NEVER,
+        )
 
     def resume(self) -> tuple[Effect, ...]:
         """Everything that is due in this state: what a restarted daemon does again, whatever became of its outbox."""
@@ -145,12 +176,19 @@ class ProviderCore(Tables):
                 return self._tick(item)
             case events.CaseOpened() | events.JuryDrawn():
                 return self._court(event)
-            case events.CaseDecided() | events.Reexecuted() | events.VoteConfirmed() | events.VotingEnded():
+            case (
+                events.CaseDecided()
+                | events.Reexecuted()
+                | events.VoteConfirmed()
+                | events.VotingEnded()
+            ):
                 return self._on_duty(event.case_id, event, item)
             case _:
                 return self._own(event, at)
 
-    def _own(self, event: "events.StatementReceived | events.OwnEvent", at: UnixSeconds) -> tuple[Effect, ...]:
+    def _own(
+        self, event: "events.StatementReceived | events.OwnEvent", at: UnixSeconds
+    ) -> tuple[Effect, ...]:
         match event:
             case events.StatementReceived():
                 return self._statement(event)
@@ -158,7 +196,11 @@ class ProviderCore(Tables):
                 seq = self.facts.offer_seq + 1
                 self._set_facts(offer_seq=seq)
                 # Declining what the beacon draws would cost the offer for longer (PROTOCOL §4), and everybody else a round.
-                expires = WITHDRAWN if self.facts.is_draining else UnixSeconds(at + self.terms.limits.offer_ttl)
+                expires = (
+                    WITHDRAWN
+                    if self.facts.is_draining
+                    else UnixSeconds(at + self.terms.limits.offer_ttl)
+                )
                 return (effects.SendOffer(Sequence(seq), expires),)
             case events.DrainRequested():
                 self._set_facts(is_draining=event.is_on)
@@ -180,10 +222,18 @@ class ProviderCore(Tables):
     def _configure(self, terms: Terms) -> None:
         """Prices, rooms and coordinators may change; who this is and on which deployment may not: leases are bound to both."""
         if (terms.provider, terms.domain) != (self.terms.provider, self.terms.domain):
-            raise Refused(Code.WRONG_CHAIN, "this folder belongs to another provider or deployment; give the new one a folder of its own")
+            raise Refused(
+                Code.WRONG_CHAIN,
+                "this folder belongs to another provider or deployment; give the new one a folder of its own",
+            )
         self.terms_table[_TERMS] = terms
 
-    def _set_facts(self, offer_seq: int | None = None, is_draining: bool | None = None, recent_ms: tuple[int, ...] | None = None) -> None:
+    def _set_facts(
+        self,
+        offer_seq: int | None = None,
+        is_draining: bool | None = None,
+        recent_ms: tuple[int, ...] | None = None,
+    ) -> None:
         facts = self.facts
         self.facts_table[_FACTS] = Facts(
             facts.offer_seq if offer_seq is None else offer_seq,
@@ -196,7 +246,10 @@ class ProviderCore(Tables):
     def _assigned(self, event: events.AssignmentReceived, at: UnixSeconds) -> tuple[Effect, ...]:
         assignment, terms = event.assignment.message, self.terms
         if terms.statement_keys.get(assignment.coordinator) != event.signer:
-            raise Refused(Code.WRONG_SIGNER, "assignment: not signed by the statement key of a coordinator served here")
+            raise Refused(
+                Code.WRONG_SIGNER,
+                "assignment: not signed by the statement key of a coordinator served here",
+            )
         if assignment.provider != terms.provider:
             raise Refused(Code.NOT_YOURS, "assignment: for another provider")
         known = self.executions.get(digest(terms.domain, assignment))
@@ -204,28 +257,44 @@ class ProviderCore(Tables):
             # A repeat: the answer may have been lost; anything later is under way by itself.
             return execution.duties(known) if isinstance(known.phase, Accepted | Declined) else ()
         if digest(terms.domain, assignment) in self.settled:
-            raise Refused(Code.REPLAYED, "assignment: it is over here; one is run, and committed to, once")
+            raise Refused(
+                Code.REPLAYED, "assignment: it is over here; one is run, and committed to, once"
+            )
         if assignment.accept_by > at + ACCEPT_AHEAD_MAX:
-            raise Refused(Code.TOO_EARLY, f"assignment: acceptBy lies {assignment.accept_by - at} s ahead, at most {ACCEPT_AHEAD_MAX} s")
+            raise Refused(
+                Code.TOO_EARLY,
+                f"assignment: acceptBy lies {assignment.accept_by - at} s ahead, at most {ACCEPT_AHEAD_MAX} s",
+            )
         if at > assignment.accept_by:
-            raise Refused(Code.TOO_LATE, f"assignment: was to be accepted by {assignment.accept_by}, now {at}")
+            raise Refused(
+                Code.TOO_LATE, f"assignment: was to be accepted by {assignment.accept_by}, now {at}"
+            )
         if len(self.executions) >= EXECUTIONS_KEPT_MAX:
             raise Refused(Code.BUSY, "assignment: too many executions are kept here")
         quoted = capacity.quoted_run_seconds(self.facts.recent_ms, assignment.max_duration)
         no, start_by = self._answer(event, at, quoted)
         begun, due = execution.begin(event, at, no, start_by, quoted, terms)
         self._put(begun)
-        surplus = [next(iter(self.declined.keys()))] if len(self.declined) > DECLINED_KEPT_MAX else []
+        surplus = (
+            [next(iter(self.declined.keys()))] if len(self.declined) > DECLINED_KEPT_MAX else []
+        )
         used = capacity.taken(assignment.host_class, self.live(), self.jury.values())
-        assert not begun.occupies_slot or used <= terms.count(assignment.host_class), "I2: more running leases than slots"
+        assert not begun.occupies_slot or used <= terms.count(assignment.host_class), (
+            "I2: more running leases than slots"
+        )
         return (*due, *self._forget(self.declined, surplus))
 
-    def _answer(self, event: events.AssignmentReceived, at: UnixSeconds, quoted_run: int) -> tuple[bidding.No | None, UnixSeconds]:
+    def _answer(
+        self, event: events.AssignmentReceived, at: UnixSeconds, quoted_run: int
+    ) -> tuple[bidding.No | None, UnixSeconds]:
         assignment, never = event.assignment.message, UnixSeconds(0)
         if self.facts.is_draining:
             return bidding.No(DeclineReason.DRAINING, "the owner wants no new work"), never
         if event.is_rotating:
-            return bidding.No(DeclineReason.DRAINING, "the operator key is being changed: work is taken again in a moment"), never
+            return bidding.No(
+                DeclineReason.DRAINING,
+                "the operator key is being changed: work is taken again in a moment",
+            ), never
         no = bidding.decide(bidding.Bid(assignment, event.spec, self.terms))
         live = self.live()
         if no is not None:
@@ -233,26 +302,39 @@ class ProviderCore(Tables):
         if capacity.free(self.terms, assignment.host_class, live, self.jury.values()) > 0:
             return _no_room(event, live), never
         start_by = capacity.slot_frees_at(self.terms, assignment.host_class, live, quoted_run, at)
-        return bidding.No(DeclineReason.BUSY, f"every run slot is taken until about {start_by}"), start_by
+        return bidding.No(
+            DeclineReason.BUSY, f"every run slot is taken until about {start_by}"
+        ), start_by
 
-    def _check_known(self, event: events.CommitSetReceived | events.VerdictReceived | events.StopReceived) -> None:
+    def _check_known(
+        self, event: events.CommitSetReceived | events.VerdictReceived | events.StopReceived
+    ) -> None:
         found = self.executions.get(event.lease)
         if found is None:
-            is_late = event.lease in self.settled and not isinstance(event, events.CommitSetReceived)
-            if is_late and (isinstance(event, events.StopReceived) or event.signer in self.terms.statement_keys.values()):
+            is_late = event.lease in self.settled and not isinstance(
+                event, events.CommitSetReceived
+            )
+            if is_late and (
+                isinstance(event, events.StopReceived)
+                or event.signer in self.terms.statement_keys.values()
+            ):
                 return  # a final verdict after a provisional one, or a Stop of what is over: nothing is left to change
             raise Refused(Code.UNKNOWN, "no such assignment here")
         if isinstance(event, events.StopReceived) and found.coordinator != event.coordinator:
             raise Refused(Code.NOT_YOURS, "stop: of another coordinator's assignment")
 
-    def _on_execution(self, lease: Hash32, event: events.ExecutionEvent, item: Input[Event]) -> tuple[Effect, ...]:
+    def _on_execution(
+        self, lease: Hash32, event: events.ExecutionEvent, item: Input[Event]
+    ) -> tuple[Effect, ...]:
         found = self.executions.get(lease)
         if found is None:
             return ()  # forgotten in the meantime
         moved, due = execution.step(found, event, item.at, item.random, self.terms)
         if moved is not found:
             if isinstance(event, events.Exited):
-                self._set_facts(recent_ms=(*self.facts.recent_ms, int(event.usage_ms))[-capacity.RECENT_RUNS :])
+                self._set_facts(
+                    recent_ms=(*self.facts.recent_ms, int(event.usage_ms))[-capacity.RECENT_RUNS :]
+                )
             self._put(moved)
         return due
 
@@ -281,7 +363,9 @@ class ProviderCore(Tables):
         due: list[Effect] = []
         for lease in [found.hash for found in self.live() if execution.next_due(found) <= item.at]:
             due.extend(self._on_execution(lease, events.Tick(), item))
-        for case_id in [duty.case_id for duty in self.jury.values() if jury_duty.next_due(duty) <= item.at]:
+        for case_id in [
+            duty.case_id for duty in self.jury.values() if jury_duty.next_due(duty) <= item.at
+        ]:
             if self.jury[case_id].is_ended:
                 del self.jury[case_id]
             else:
@@ -313,7 +397,10 @@ class ProviderCore(Tables):
     def _court(self, event: events.CaseOpened | events.JuryDrawn) -> tuple[Effect, ...]:
         if isinstance(event, events.CaseOpened):
             # Remembered until its decision, because only the opening says what a juror has to repeat.
-            is_mine = event.accused == self.terms.provider or self.terms.slot(event.executions[0].host_class) is None
+            is_mine = (
+                event.accused == self.terms.provider
+                or self.terms.slot(event.executions[0].host_class) is None
+            )
             if not is_mine and event.case_id not in self.cases and len(self.cases) < CASES_KEPT_MAX:
                 self.cases[event.case_id] = event
             return ()
@@ -324,7 +411,9 @@ class ProviderCore(Tables):
             self.jury[event.case_id] = replace(known, vote_by=event.vote_by) if known else new
         return ()
 
-    def _on_duty(self, case_id: Nonce, event: events.JuryEvent | events.Tick, item: Input[Event]) -> tuple[Effect, ...]:
+    def _on_duty(
+        self, case_id: Nonce, event: events.JuryEvent | events.Tick, item: Input[Event]
+    ) -> tuple[Effect, ...]:
         if isinstance(event, events.CaseDecided) and case_id in self.cases:
             del self.cases[case_id]
         found = self.jury.get(case_id)
@@ -332,12 +421,18 @@ class ProviderCore(Tables):
             return ()  # not a juror there
         moved, due = jury_duty.step(found, event, item.at, item.random)
         self.jury[case_id] = moved
-        return (*due, effects.WithdrawCredit(case_id)) if isinstance(event, events.CaseDecided) else due
+        return (
+            (*due, effects.WithdrawCredit(case_id))
+            if isinstance(event, events.CaseDecided)
+            else due
+        )
 
     def _begin_duties(self) -> tuple[Effect, ...]:
         """Waiting duties come before new leases: their window is short and missing it is a no-show."""
         due: list[Effect] = []
-        for duty in [duty for duty in self.jury.values() if isinstance(duty.phase, jury_duty.Waiting)]:
+        for duty in [
+            duty for duty in self.jury.values() if isinstance(duty.phase, jury_duty.Waiting)
+        ]:
             if capacity.free(self.terms, duty.host_class, self.live(), self.jury.values()) > 0:
                 self.jury[duty.case_id], more = jury_duty.begin(duty)
                 due.extend(more)
@@ -348,17 +443,24 @@ class ProviderCore(Tables):
     def _statement(self, event: events.StatementReceived) -> tuple[Effect, ...]:
         message, before = event.statement.message, self.statements.get(event.coordinator)
         if self.terms.statement_keys.get(event.coordinator) != event.signer:
-            raise Refused(Code.WRONG_SIGNER, "statement: not signed by the coordinator's statement key")
+            raise Refused(
+                Code.WRONG_SIGNER, "statement: not signed by the coordinator's statement key"
+            )
         if message.provider != self.terms.provider:
             raise Refused(Code.NOT_YOURS, "statement: for another provider")
         if before is not None and message.seq < before.message.seq:
             raise Refused(Code.STALE, f"statement: number {before.message.seq} is known")
         if before is not None and message.seq == before.message.seq:
             if message != before.message:
-                raise Refused(Code.EQUIVOCATION, f"statement: another number {message.seq} is known")
+                raise Refused(
+                    Code.EQUIVOCATION, f"statement: another number {message.seq} is known"
+                )
             return ()
         if before is not None and message.final < before.message.final:
-            raise Refused(Code.BAD_AMOUNT, f"statement: final fell from {before.message.final} to {message.final}")
+            raise Refused(
+                Code.BAD_AMOUNT,
+                f"statement: final fell from {before.message.final} to {message.final}",
+            )
         self.statements[event.coordinator] = event.statement
         return ()
 

@@ -18,7 +18,9 @@ class Reconciled:
     strays: tuple[str, ...]
 
 
-def reconcile(desired: Iterable[Execution], jury: Iterable[Duty], observed: Mapping[str, TaskState]) -> Reconciled:
+def reconcile(
+    desired: Iterable[Execution], jury: Iterable[Duty], observed: Mapping[str, TaskState]
+) -> Reconciled:
     """A lease that ran and whose container is gone has failed: it must lapse, never be run twice or guessed at.
 
     Everything that is still there is left alone; its pending effects attach to it again.
@@ -30,18 +32,26 @@ def reconcile(desired: Iterable[Execution], jury: Iterable[Duty], observed: Mapp
         if isinstance(item.phase, Starting | Running | Collecting | Sealing | Uploading):
             wanted.add(item.lease_id)
         if isinstance(item.phase, Running | Collecting) and state is TaskState.ABSENT:
-            happened.append(events.Failed(item.hash, "its container was gone when the daemon came back"))
+            happened.append(
+                events.Failed(item.hash, "its container was gone when the daemon came back")
+            )
     wanted |= _repeated(jury)
     return Reconciled(tuple(happened), tuple(sorted(set(observed) - wanted)))
 
 
-def unwanted_pins(desired: Iterable[Execution], jury: Iterable[Duty], pinned: Iterable[str]) -> tuple[str, ...]:
+def unwanted_pins(
+    desired: Iterable[Execution], jury: Iterable[Duty], pinned: Iterable[str]
+) -> tuple[str, ...]:
     """Lease ids for which content is kept that nobody needs: a crash came before it was let go."""
     return tuple(sorted(set(pinned) - {item.lease_id for item in desired} - _repeated(jury)))
 
 
 def _repeated(jury: Iterable[Duty]) -> set[str]:
-    return {jury_lease_id(duty.case_id, len(duty.phase.digests), duty.juror) for duty in jury if isinstance(duty.phase, Repeating)}
+    return {
+        jury_lease_id(duty.case_id, len(duty.phase.digests), duty.juror)
+        for duty in jury
+        if isinstance(duty.phase, Repeating)
+    }
 
 
 def jury_lease_id(case_id: Nonce, index: int, juror: Address) -> str:

@@ -32,7 +32,9 @@ class Policy:
     room: Room
     input_bytes_per_second: int = 20_000_000  # only for the quotes in Accept
     upload_bytes_per_second: int = 20_000_000
-    declined_keep_seconds: int = 600  # long enough for every repeat of an assignment that was declined
+    declined_keep_seconds: int = (
+        600  # long enough for every repeat of an assignment that was declined
+    )
 
 
 @dataclass(frozen=True, slots=True)

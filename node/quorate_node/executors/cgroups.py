@@ -32,7 +32,9 @@ class Counters:
 
     def at_least(self, other: "Counters") -> "Counters":
         """Both figures only grow, so of two samples the larger is the newer."""
-        return Counters(max(self.cpu_ms, other.cpu_ms), max(self.peak_memory_bytes, other.peak_memory_bytes))
+        return Counters(
+            max(self.cpu_ms, other.cpu_ms), max(self.peak_memory_bytes, other.peak_memory_bytes)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,11 @@ def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) ->
     try:
         if all((root / name).is_dir() for name in _NEEDED):
             return _make_version_1(lease_id, limits, root)
-        return _make_version_2(lease_id, limits, root) if (root / "cgroup.controllers").exists() else None
+        return (
+            _make_version_2(lease_id, limits, root)
+            if (root / "cgroup.controllers").exists()
+            else None
+        )
     except OSError:
         # Not re-raised: the caller limits otherwise and says so.
         remove_lease_groups(lease_id, root)
@@ -80,7 +86,10 @@ def counts_by_namespace(release: str) -> bool:
 
 def lease_counters(lease_id: str, root: Path = _ROOT) -> Counters:
     """Counters of the lease's parent group; zeros where the kernel or the engine's set-up does not give them."""
-    return _read({name: root / name / PARENT.strip("/") / lease_id for name in ("memory", "cpuacct")}, root / PARENT.strip("/") / lease_id)
+    return _read(
+        {name: root / name / PARENT.strip("/") / lease_id for name in ("memory", "cpuacct")},
+        root / PARENT.strip("/") / lease_id,
+    )
 
 
 def process_counters(pid: int, root: Path = _ROOT) -> Counters:
@@ -101,7 +110,9 @@ def remove_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
     """Removes the lease's empty parent groups in every hierarchy."""
     below = f"{PARENT.strip('/')}/{lease_id}"
     for group in (root / below, *root.glob(f"*/{below}")):
-        with contextlib.suppress(OSError):  # gone, or still in use by an exiting process: an empty group costs nothing
+        with contextlib.suppress(
+            OSError
+        ):  # gone, or still in use by an exiting process: an empty group costs nothing
             group.rmdir()
 
 
@@ -123,7 +134,10 @@ def _make_version_1(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGrou
     """One hierarchy a controller. Swap is limited where the kernel counts it; the order matters: swap includes memory."""
     quota = limits.cpu_millis * _PERIOD_MICROSECONDS // 1000
     settings: dict[str, Mapping[str, int]] = {
-        "memory": {"memory.limit_in_bytes": limits.memory_bytes, "memory.memsw.limit_in_bytes": limits.memory_bytes},
+        "memory": {
+            "memory.limit_in_bytes": limits.memory_bytes,
+            "memory.memsw.limit_in_bytes": limits.memory_bytes,
+        },
         "pids": {"pids.max": limits.pids},
         "cpu": {"cpu.cfs_period_us": _PERIOD_MICROSECONDS, "cpu.cfs_quota_us": quota},
         "cpuacct": {},
@@ -154,7 +168,9 @@ def _make_version_2(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGrou
     if (group / "memory.swap.max").exists():
         (group / "memory.swap.max").write_text("0")
     (group / "pids.max").write_text(str(limits.pids))
-    (group / "cpu.max").write_text(f"{limits.cpu_millis * _PERIOD_MICROSECONDS // 1000} {_PERIOD_MICROSECONDS}")
+    (group / "cpu.max").write_text(
+        f"{limits.cpu_millis * _PERIOD_MICROSECONDS // 1000} {_PERIOD_MICROSECONDS}"
+    )
     return LeaseGroups((group,), group / "memory.events")
 
 
@@ -167,7 +183,9 @@ def _words(path: Path) -> list[str]:
 
 def _read(version_1: dict[str, Path], version_2: Path) -> Counters:
     nanoseconds = _number(version_1.get("cpuacct", version_2) / "cpuacct.usage")
-    peak = _number(version_1.get("memory", version_2) / "memory.max_usage_in_bytes") or _number(version_2 / "memory.peak")
+    peak = _number(version_1.get("memory", version_2) / "memory.max_usage_in_bytes") or _number(
+        version_2 / "memory.peak"
+    )
     if nanoseconds:
         return Counters(nanoseconds // 1_000_000, peak)
     return Counters(_cpu_stat(version_2 / "cpu.stat") // 1000, peak)

@@ -10,8 +10,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-LONGER_SECONDS = 2.0  # no program runs longer than its process lives; this much for what clocks differ in
-SHORTER_SECONDS = 30.0  # but the engine says "started" only once all is set up, on a busy machine much later
+LONGER_SECONDS = (
+    2.0  # no program runs longer than its process lives; this much for what clocks differ in
+)
+SHORTER_SECONDS = (
+    30.0  # but the engine says "started" only once all is set up, on a busy machine much later
+)
 _START_FIELD = 19  # of /proc/PID/stat behind the name: ticks after boot
 
 

@@ -13,7 +13,9 @@ _SIGNAL_MAX = 64
 _SIGKILL = 9
 
 
-def exit_status(code: int, wall_ms: Milliseconds, max_duration: Seconds, is_memory_kill: bool) -> int:
+def exit_status(
+    code: int, wall_ms: Milliseconds, max_duration: Seconds, is_memory_kill: bool
+) -> int:
     """0-255 exit, 256 + signal, 512 time-out, 513 memory kill.
 
     Engines report a signal as 128 + n, exactly like a shell, and nothing tells it from a program that exits so. Every executor reads

@@ -32,7 +32,10 @@ class CpuInfo:
 def read_cpuinfo(text: str) -> CpuInfo:
     """Parses /proc/cpuinfo."""
     first = text.split("\n\n", 1)[0]
-    rows = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.splitlines())}
+    rows = {
+        name.strip(): value.strip()
+        for name, _, value in (line.partition(":") for line in first.splitlines())
+    }
     flags = rows.get("flags") or rows.get("Features", "")
     return CpuInfo(rows.get("vendor_id", ""), rows.get("model name", ""), frozenset(flags.split()))
 
@@ -47,14 +50,18 @@ def cpu_class(machine: str, cpu: CpuInfo) -> HostClass:
 
 def detect_cpu_class() -> HostClass:
     """Host class of this machine's CPU."""
-    return cpu_class(platform.machine(), read_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace")))
+    return cpu_class(
+        platform.machine(), read_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace"))
+    )
 
 
 def detect_hardware(disk: Path) -> Hardware:
     """Cores that this process may use, memory, free disk below `disk`, GPUs."""
     pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     place = os.statvfs(disk)
-    return Hardware(len(os.sched_getaffinity(0)), pages * page, place.f_bavail * place.f_frsize, detect_gpus())
+    return Hardware(
+        len(os.sched_getaffinity(0)), pages * page, place.f_bavail * place.f_frsize, detect_gpus()
+    )
 
 
 def detect_gpus() -> tuple[Gpu, ...]:
@@ -67,7 +74,10 @@ def detect_gpus() -> tuple[Gpu, ...]:
         return ()
     try:
         driver = _text(nvml.nvmlSystemGetDriverVersion())
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(min(64, nvml.nvmlDeviceGetCount()))]
+        handles = [
+            nvml.nvmlDeviceGetHandleByIndex(index)
+            for index in range(min(64, nvml.nvmlDeviceGetCount()))
+        ]
         return tuple(
             Gpu(
                 _text(nvml.nvmlDeviceGetName(item)),

@@ -9,11 +9,15 @@ _CHUNK_BYTES = 64 * 1024
 _POLL_SECONDS = 0.1
 
 
-async def follow_file(path: Path, clock: Clock, is_written: Callable[[], bool]) -> AsyncIterator[bytes]:
+async def follow_file(
+    path: Path, clock: Clock, is_written: Callable[[], bool]
+) -> AsyncIterator[bytes]:
     """Yields what the file holds, then what is appended while `is_written()`; nothing if there is no file."""
     offset = 0
     while True:
-        will_grow = is_written()  # asked before the read: what is written between the two is read in the next round
+        will_grow = (
+            is_written()
+        )  # asked before the read: what is written between the two is read in the next round
         while chunk := _read(path, offset):
             offset += len(chunk)
             yield chunk

@@ -26,7 +26,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def can_mount() -> bool:
     """True when this process may mount and has loop devices and mkfs.ext4."""
-    return os.geteuid() == 0 and Path("/dev/loop-control").exists() and find_program("mkfs.ext4") is not None
+    return (
+        os.geteuid() == 0
+        and Path("/dev/loop-control").exists()
+        and find_program("mkfs.ext4") is not None
+    )
 
 
 def bind_read_only(source: Path, target: Path) -> None:
@@ -53,13 +57,23 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None
     if not is_mounted(target):
         target.mkdir(parents=True, exist_ok=True)
         if not disk.exists():
-            _make_disk(disk, total_bytes + (inodes + 16) * (_INODE_BYTES + _BLOCK_BYTES) + _SLACK_BYTES, inodes + 16)
+            _make_disk(
+                disk,
+                total_bytes + (inodes + 16) * (_INODE_BYTES + _BLOCK_BYTES) + _SLACK_BYTES,
+                inodes + 16,
+            )
         crash_point("mount.before")
-        _run("mount", "-t", "ext4", "-o", "loop,nosuid,nodev,noexec,noatime", str(disk), str(target))
+        _run(
+            "mount", "-t", "ext4", "-o", "loop,nosuid,nodev,noexec,noatime", str(disk), str(target)
+        )
         crash_point("mount.after")
     # Not only when it is fresh: left there by a crash, it would be part of the result, and of nobody else's.
     lost_and_found = target / "lost+found"
-    if lost_and_found.is_dir() and not lost_and_found.is_symlink() and lost_and_found.stat().st_uid == 0:
+    if (
+        lost_and_found.is_dir()
+        and not lost_and_found.is_symlink()
+        and lost_and_found.stat().st_uid == 0
+    ):
         lost_and_found.rmdir()
 
 
@@ -91,7 +105,13 @@ def is_mounted(target: Path) -> bool:
     """True when something is mounted exactly there. Read from the kernel's list: a bind mount of one file system onto itself
     cannot be told by device numbers.
     """
-    wanted = str(target).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011").replace("\n", "\\012")
+    wanted = (
+        str(target)
+        .replace("\\", "\\134")
+        .replace(" ", "\\040")
+        .replace("\t", "\\011")
+        .replace("\n", "\\012")
+    )
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
         return any(line.split(" ")[4] == wanted for line in lines)
 
@@ -103,16 +123,39 @@ def _make_disk(disk: Path, size: int, inodes: int) -> None:
         os.posix_fallocate(descriptor, 0, size)
     except OSError as error:
         fresh.unlink()
-        raise Unavailable(f"no room for the outputs of a job ({size} bytes): {error.strerror}; free some disk", 60.0) from error
+        raise Unavailable(
+            f"no room for the outputs of a job ({size} bytes): {error.strerror}; free some disk",
+            60.0,
+        ) from error
     finally:
         os.close(descriptor)
     owner = f"root_owner={_OWNER}:{_OWNER},nodiscard,lazy_itable_init=1"
-    _run("mkfs.ext4", "-q", "-F", "-m", "0", "-b", str(_BLOCK_BYTES), "-O", "^has_journal", "-N", str(inodes), "-E", owner, str(fresh))
+    _run(
+        "mkfs.ext4",
+        "-q",
+        "-F",
+        "-m",
+        "0",
+        "-b",
+        str(_BLOCK_BYTES),
+        "-O",
+        "^has_journal",
+        "-N",
+        str(inodes),
+        "-E",
+        owner,
+        str(fresh),
+    )
     fresh.rename(disk)
 
 
 def _mount(source: str | None, target: Path, flags: int) -> None:
-    if _libc.mount(source and os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(flags), None) != 0:
+    if (
+        _libc.mount(
+            source and os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(flags), None
+        )
+        != 0
+    ):
         number = ctypes.get_errno()
         raise Unavailable(f"mount {target}: {os.strerror(number)}")
 
@@ -131,8 +174,16 @@ def _run(name: str, *arguments: str) -> None:
     if program is None:
         raise Unavailable(f"{name} is not installed", 60.0)
     try:
-        subprocess.run([program, *arguments], check=True, capture_output=True, timeout=_PROGRAM_SECONDS, stdin=subprocess.DEVNULL)
+        subprocess.run(
+            [program, *arguments],
+            check=True,
+            capture_output=True,
+            timeout=_PROGRAM_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
     except subprocess.CalledProcessError as error:
-        raise Unavailable(f"{name} failed: {error.stderr.decode(errors='replace').strip()}") from error
+        raise Unavailable(
+            f"{name} failed: {error.stderr.decode(errors='replace').strip()}"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"{name} did not end within {_PROGRAM_SECONDS} s") from error

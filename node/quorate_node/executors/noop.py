@@ -46,10 +46,17 @@ class NoopExecutor:
         (folder / "outputs" / OUTPUT_NAME).write_text(output_of(task))
         wall_ms = min(self._duration_ms, task.max_duration * 1000)
         status = int(EXIT_TIMEOUT) if self._duration_ms >= task.max_duration * 1000 else 0
-        self._write(task.lease_id, {
-            "status": status, "wall_ms": wall_ms, "started": self._clock.now(), "ends": self._clock.now() + wall_ms / 1000,
-            "bytes": task.output_bytes, "inodes": task.output_inodes,
-        })  # fmt: skip
+        self._write(
+            task.lease_id,
+            {
+                "status": status,
+                "wall_ms": wall_ms,
+                "started": self._clock.now(),
+                "ends": self._clock.now() + wall_ms / 1000,
+                "bytes": task.output_bytes,
+                "inodes": task.output_inodes,
+            },
+        )
 
     async def state(self, lease_id: str) -> TaskState:
         """By the clock."""
@@ -72,14 +79,26 @@ class NoopExecutor:
     async def collect(self, lease_id: str, destination: Path) -> None:
         """The one file."""
         record = self._held(lease_id)
-        collect_tree(self._home / lease_id / "outputs", destination, OutputCaps(int(record["bytes"]), int(record["inodes"])))
+        collect_tree(
+            self._home / lease_id / "outputs",
+            destination,
+            OutputCaps(int(record["bytes"]), int(record["inodes"])),
+        )
 
     async def stop(self, lease_id: str) -> None:
         """Ends it now, as a SIGTERM would."""
         record = self._record(lease_id)
         if record is not None and self._clock.now() < record["ends"]:
             elapsed = round((self._clock.now() - record["started"]) * 1000)
-            self._write(lease_id, {**record, "status": EXIT_SIGNAL_BASE + _SIGTERM, "wall_ms": elapsed, "ends": self._clock.now()})
+            self._write(
+                lease_id,
+                {
+                    **record,
+                    "status": EXIT_SIGNAL_BASE + _SIGTERM,
+                    "wall_ms": elapsed,
+                    "ends": self._clock.now(),
+                },
+            )
 
     async def remove(self, lease_id: str) -> None:
         """Deletes the folder."""
@@ -100,7 +119,9 @@ class NoopExecutor:
 
     def _record(self, lease_id: str) -> dict[str, float] | None:
         try:
-            record: dict[str, float] = json.loads((self._home / lease_id / "record.json").read_text())
+            record: dict[str, float] = json.loads(
+                (self._home / lease_id / "record.json").read_text()
+            )
         except FileNotFoundError:
             return None  # never started
         return record
@@ -113,5 +134,10 @@ class NoopExecutor:
 
 def output_of(task: Task) -> str:
     """Digest of what every provider sees alike: never of host paths, which differ."""
-    seen = [list(task.argv), sorted(task.env.items()), [mount.target for mount in task.mounts], Path(task.image).name]
+    seen = [
+        list(task.argv),
+        sorted(task.env.items()),
+        [mount.target for mount in task.mounts],
+        Path(task.image).name,
+    ]
     return hashlib.sha256(json.dumps(seen).encode()).hexdigest() + "\n"

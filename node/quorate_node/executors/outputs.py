@@ -40,14 +40,20 @@ class Allowance:
         check_name(path, name)
         self.inodes += 1
         if self.inodes > self.caps.inodes:
-            raise Refused(Code.OVERSIZE, f"{path}: more than {self.caps.inodes} files and directories")
+            raise Refused(
+                Code.OVERSIZE, f"{path}: more than {self.caps.inodes} files and directories"
+            )
         if depth > self.caps.depth:
-            raise Refused(Code.MALFORMED, f"{path[:200]}: deeper than {self.caps.depth} directories")
+            raise Refused(
+                Code.MALFORMED, f"{path[:200]}: deeper than {self.caps.depth} directories"
+            )
 
     def promise(self, path: str, size: int) -> None:
         """Refuses a file whose apparent size cannot fit, before one byte of it is read."""
         if self.total_bytes + size > self.caps.total_bytes:
-            raise Refused(Code.OVERSIZE, f"{path}: outputs are larger than {self.caps.total_bytes} bytes")
+            raise Refused(
+                Code.OVERSIZE, f"{path}: outputs are larger than {self.caps.total_bytes} bytes"
+            )
 
     def copied(self, path: str, size: int) -> None:
         """Counts bytes that were really copied: a file may grow while it is read."""
@@ -98,7 +104,9 @@ def delete_tree(path: Path) -> None:
     open_up(path)
     done = subprocess.run(command, check=False, capture_output=True)
     if done.returncode != 0:
-        raise Unavailable(f"{path} cannot be removed: {done.stderr[-200:].decode(errors='replace').strip()}", 30.0)
+        raise Unavailable(
+            f"{path} cannot be removed: {done.stderr[-200:].decode(errors='replace').strip()}", 30.0
+        )
 
 
 def open_up(path: Path) -> None:
@@ -116,10 +124,18 @@ def check_name(path: str, name: str) -> None:
         encoded = name.encode()
     except UnicodeEncodeError as error:
         raise Refused(Code.MALFORMED, f"{path[:200]!r}: the name is not UTF-8") from error
-    if name in ("", ".", "..") or "/" in name or any(ord(char) < 32 or ord(char) == 127 for char in name):
-        raise Refused(Code.MALFORMED, f"{path[:200]!r}: control characters are not allowed in names")
+    if (
+        name in ("", ".", "..")
+        or "/" in name
+        or any(ord(char) < 32 or ord(char) == 127 for char in name)
+    ):
+        raise Refused(
+            Code.MALFORMED, f"{path[:200]!r}: control characters are not allowed in names"
+        )
     if len(encoded) > NAME_BYTES_MAX:
-        raise Refused(Code.MALFORMED, f"{path[:200]}: the name is longer than {NAME_BYTES_MAX} bytes")
+        raise Refused(
+            Code.MALFORMED, f"{path[:200]}: the name is longer than {NAME_BYTES_MAX} bytes"
+        )
 
 
 class _Folder:
@@ -172,7 +188,10 @@ def _open_entry(folder: int, name: str, path: str) -> int:
     """A regular file or directory, opened without following links and without blocking on a FIFO."""
     kind = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-        raise Refused(Code.MALFORMED, f"{path[:200]}: is a {_kind(kind)}; only files and directories can be outputs")
+        raise Refused(
+            Code.MALFORMED,
+            f"{path[:200]}: is a {_kind(kind)}; only files and directories can be outputs",
+        )
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(name, flags, dir_fd=folder)
@@ -185,7 +204,13 @@ def _open_entry(folder: int, name: str, path: str) -> int:
 
 
 def _kind(mode: int) -> str:
-    kinds = {stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFBLK: "device", stat.S_IFCHR: "device"}
+    kinds = {
+        stat.S_IFLNK: "symbolic link",
+        stat.S_IFIFO: "FIFO",
+        stat.S_IFSOCK: "socket",
+        stat.S_IFBLK: "device",
+        stat.S_IFCHR: "device",
+    }
     return kinds.get(stat.S_IFMT(mode), "special file")
 
 

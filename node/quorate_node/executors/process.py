@@ -11,10 +11,19 @@ import re
 import sys
 from pathlib import Path
 
-from quorate_content.image_archive import LABEL_PYTHON, ImageInfo, read_archive, refuse_shell_command
+from quorate_content.image_archive import (
+    LABEL_PYTHON,
+    ImageInfo,
+    read_archive,
+    refuse_shell_command,
+)
 from quorate_node.executors.docker.hardened_profile import check_targets, standard_env
 from quorate_node.executors.outputs import delete_tree
-from quorate_node.executors.supervisor.supervised_leases import DetachedExecutor, kill_supervised, spawn_supervisor
+from quorate_node.executors.supervisor.supervised_leases import (
+    DetachedExecutor,
+    kill_supervised,
+    spawn_supervisor,
+)
 from quorate_protocol.ports import Sandbox, Task
 from quorate_protocol.refusals import Code, Refused
 
@@ -55,11 +64,16 @@ def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:
     """What the supervisor runs. Refused(UNSUPPORTED) for what a plain process cannot stand in for."""
     check_targets([mount.target for mount in task.mounts])
     if any(not mount.target.startswith("/inputs/") for mount in task.mounts):
-        raise Refused(Code.UNSUPPORTED, "mounts: without a container engine inputs can only stand below /inputs")
+        raise Refused(
+            Code.UNSUPPORTED,
+            "mounts: without a container engine inputs can only stand below /inputs",
+        )
     argv = task.argv or (*image.entrypoint, *image.command)
     refuse_shell_command(image, argv)
     if not argv or not _PYTHON.fullmatch(argv[0]):
-        raise Refused(Code.UNSUPPORTED, "command: without a container engine only python3 can be run")
+        raise Refused(
+            Code.UNSUPPORTED, "command: without a container engine only python3 can be run"
+        )
     places = [str(folder / name) for name in _FOLDERS]
     env = {
         "PATH": os.defpath,

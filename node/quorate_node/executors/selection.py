@@ -41,21 +41,39 @@ async def _best(config: Config, owner: str, clock: Clock) -> Executor:
             return await _bwrap(config, clock)
         except Unavailable as sandbox:
             if not config.is_devnet:
-                raise Unavailable(f"{engine}; nor is there another sandbox: {sandbox}", engine.retry_after) from sandbox
+                raise Unavailable(
+                    f"{engine}; nor is there another sandbox: {sandbox}", engine.retry_after
+                ) from sandbox
             # Not re-raised on a devnet: the red banner says what it means.
             return await _process(config, clock)
 
 
-async def _docker(config: Config, owner: str, clock: Clock, sandbox: Sandbox | None = None) -> Executor:
+async def _docker(
+    config: Config, owner: str, clock: Clock, sandbox: Sandbox | None = None
+) -> Executor:
     """`sandbox` None: the strongest that the engine has."""
     from quorate_node.executors.docker.docker_executor import DockerExecutor
     from quorate_node.executors.docker.image_loader import ImageRules
 
-    rules = ImageRules(config.input_bytes, config.engine_image_bytes, None if config.is_devnet else frozenset(config.images))
+    rules = ImageRules(
+        config.input_bytes,
+        config.engine_image_bytes,
+        None if config.is_devnet else frozenset(config.images),
+    )
     try:
-        executor = DockerExecutor(config.path("docker"), owner, clock, config.engine_url or None, sandbox=sandbox, rules=rules)
+        executor = DockerExecutor(
+            config.path("docker"),
+            owner,
+            clock,
+            config.engine_url or None,
+            sandbox=sandbox,
+            rules=rules,
+        )
     except Exception as error:  # the SDK raises its own kinds already while it connects
-        raise Unavailable(f"no container engine answers ({error}); install and start one: apt-get install docker.io", 10.0) from error
+        raise Unavailable(
+            f"no container engine answers ({error}); install and start one: apt-get install docker.io",
+            10.0,
+        ) from error
     await executor.check()
     return executor
 
@@ -68,7 +86,10 @@ async def _bwrap(config: Config, clock: Clock) -> Executor:
 
 async def _process(config: Config, clock: Clock) -> Executor:
     if not config.is_devnet:
-        raise Refused(Code.UNSUPPORTED, "the process executor protects nothing; it is for devnets only (node init --limits devnet)")
+        raise Refused(
+            Code.UNSUPPORTED,
+            "the process executor protects nothing; it is for devnets only (node init --limits devnet)",
+        )
     executor = ProcessExecutor(config.path("process"), clock)
     await executor.check()
     return executor

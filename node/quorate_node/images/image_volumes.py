@@ -15,16 +15,30 @@ PATH_MAX = 255
 _REMEDY = "build the image without it, or name an ordinary folder such as /data"
 _PLACES = ("/scratch", "/tmp", "/outputs")  # mounted already, so that nothing is left to cover
 _TAKEN = (
-    "/proc", "/sys", "/dev", "/inputs", "/outputs", "/scratch", "/sbin/docker-init", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf",
-)  # fmt: skip
+    "/proc",
+    "/sys",
+    "/dev",
+    "/inputs",
+    "/outputs",
+    "/scratch",
+    "/sbin/docker-init",
+    "/etc/hosts",
+    "/etc/hostname",
+    "/etc/resolv.conf",
+)
 
 
 def covers(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
     """Paths to cover, parents first. `inputs`: where inputs stand. Refused(UNSUPPORTED) names a volume that cannot be covered."""
     if len(volumes) > VOLUMES_MAX:
-        raise Refused(Code.UNSUPPORTED, f"image: Volumes: {len(volumes)} are declared, at most {VOLUMES_MAX}; {_REMEDY}")
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"image: Volumes: {len(volumes)} are declared, at most {VOLUMES_MAX}; {_REMEDY}",
+        )
     found = {_clean(path) for path in volumes}
-    return tuple(sorted(path for path in found if path not in _PLACES and not _is_taken(path, inputs)))
+    return tuple(
+        sorted(path for path in found if path not in _PLACES and not _is_taken(path, inputs))
+    )
 
 
 def _is_taken(path: str, inputs: Sequence[str]) -> bool:
@@ -32,20 +46,35 @@ def _is_taken(path: str, inputs: Sequence[str]) -> bool:
     if path in inputs:
         return True
     if any(_is_below(path, taken) or _is_below(taken, path) for taken in _TAKEN):
-        raise Refused(Code.UNSUPPORTED, f"image: Volumes: {path[:200]!r} would cover what every job needs; {_REMEDY}")
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"image: Volumes: {path[:200]!r} would cover what every job needs; {_REMEDY}",
+        )
     if any(_is_below(path, target) for target in inputs):
-        raise Refused(Code.UNSUPPORTED, f"image: Volumes: {path[:200]!r} lies inside an input; {_REMEDY}")
+        raise Refused(
+            Code.UNSUPPORTED, f"image: Volumes: {path[:200]!r} lies inside an input; {_REMEDY}"
+        )
     return False
 
 
 def _clean(path: str) -> str:
     """As engines write it: they keep `/data/` and `//data` as they are declared and mount both at /data, but a path without a slash."""
-    is_plain = path.startswith("/") and ".." not in path.split("/") and len(path) <= PATH_MAX and path.isprintable()
+    is_plain = (
+        path.startswith("/")
+        and ".." not in path.split("/")
+        and len(path) <= PATH_MAX
+        and path.isprintable()
+    )
     if not is_plain or any(mark in path for mark in ":,\\"):
-        raise Refused(Code.UNSUPPORTED, f"image: Volumes: {path[:200]!r} is not a plain absolute path; {_REMEDY}")
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"image: Volumes: {path[:200]!r} is not a plain absolute path; {_REMEDY}",
+        )
     clean = posixpath.normpath("/" + path.lstrip("/"))
     if clean == "/":
-        raise Refused(Code.UNSUPPORTED, f"image: Volumes: {path[:200]!r} is the whole image; {_REMEDY}")
+        raise Refused(
+            Code.UNSUPPORTED, f"image: Volumes: {path[:200]!r} is the whole image; {_REMEDY}"
+        )
     return clean
 
 

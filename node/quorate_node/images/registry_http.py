@@ -45,7 +45,13 @@ class RegistryHttp:
     """One repository of one registry, for one fetch. Blocking. `may_be_private`: the owner or a devnet vouches for its address."""
 
     def __init__(self, host: str, path: str, may_be_private: bool, stop: Stop, pace: Pace) -> None:
-        self._host, self._path, self._may_be_private, self._stop, self._pace = host, path, may_be_private, stop, pace
+        self._host, self._path, self._may_be_private, self._stop, self._pace = (
+            host,
+            path,
+            may_be_private,
+            stop,
+            pace,
+        )
         self._token = ""
         self._begun, self._received = time.monotonic(), 0
 
@@ -53,11 +59,15 @@ class RegistryHttp:
     def get(self, what: str, accept: str = "*/*") -> Iterator[http.client.HTTPResponse]:
         """The answer to `/v2/<path>/<what>`, its body unread. Refused(UNKNOWN) when nobody may have it, Unavailable."""
         try:
-            with self._found(f"{scheme_of(self._host)}://{self._host}/v2/{self._path}/{what}", accept) as response:
+            with self._found(
+                f"{scheme_of(self._host)}://{self._host}/v2/{self._path}/{what}", accept
+            ) as response:
                 yield response
         except (OSError, http.client.HTTPException, Cut) as error:
             self._stop.check()
-            raise Unavailable(f"the registry {self._host} cannot be reached or broke off ({error})", 10.0) from error
+            raise Unavailable(
+                f"the registry {self._host} cannot be reached or broke off ({error})", 10.0
+            ) from error
 
     def chunks(self, response: http.client.HTTPResponse, bytes_max: int) -> Iterator[bytes]:
         """The body, within a size and at the least pace. Refused(MALFORMED) when it is longer."""
@@ -65,7 +75,10 @@ class RegistryHttp:
         while chunk := response.read1(CHUNK_BYTES):
             total += len(chunk)
             if total > bytes_max:
-                raise Refused(Code.MALFORMED, f"image: the registry {self._host} sends something else: more than {bytes_max} bytes")
+                raise Refused(
+                    Code.MALFORMED,
+                    f"image: the registry {self._host} sends something else: more than {bytes_max} bytes",
+                )
             self._check_pace(len(chunk))
             yield chunk
         self._stop.check()  # a connection that was shut for us ends like any other
@@ -75,16 +88,24 @@ class RegistryHttp:
         self._received += count
         lasted = time.monotonic() - self._begun - self._pace.grace_seconds
         if self._received < lasted * self._pace.bytes_per_second_min:
-            raise Unavailable(f"the registry {self._host} sends less than {self._pace.bytes_per_second_min} bytes a second", 10.0)
+            raise Unavailable(
+                f"the registry {self._host} sends less than {self._pace.bytes_per_second_min} bytes a second",
+                10.0,
+            )
 
     @contextmanager
     def _found(self, url: str, accept: str) -> Iterator[http.client.HTTPResponse]:
-        home, is_renewed = urlsplit(url).netloc, False  # a token may end in the middle of a large image
+        home, is_renewed = (
+            urlsplit(url).netloc,
+            False,
+        )  # a token may end in the middle of a large image
         for _ in range(REDIRECTS_MAX + 1):
             with self._asked(url, accept, is_home=urlsplit(url).netloc == home) as response:
                 if response.status == 401 and not is_renewed:
                     self._token, is_renewed = "", True
-                    self._token = self._anonymous_token(response.headers.get("WWW-Authenticate", ""))
+                    self._token = self._anonymous_token(
+                        response.headers.get("WWW-Authenticate", "")
+                    )
                 elif response.status in (301, 302, 303, 307, 308):
                     url = next_place(url, response.headers.get("Location", ""))
                 else:
@@ -95,7 +116,10 @@ class RegistryHttp:
 
     def _check_status(self, status: int) -> None:
         if status in (401, 403, 404):
-            raise Refused(Code.UNKNOWN, f"image: the registry {self._host} has nothing at {self._path} that anybody may read ({status})")
+            raise Refused(
+                Code.UNKNOWN,
+                f"image: the registry {self._host} has nothing at {self._path} that anybody may read ({status})",
+            )
         if status != 200:
             raise Unavailable(f"the registry {self._host} answers {status}", 10.0)
 
@@ -104,9 +128,14 @@ class RegistryHttp:
         parts = dict(_CHALLENGE.findall(challenge))
         realm = parts.pop("realm", "")
         if not challenge.startswith("Bearer ") or not realm:
-            raise Refused(Code.UNKNOWN, f"image: the registry {self._host} wants a login, which jobs cannot give")
+            raise Refused(
+                Code.UNKNOWN,
+                f"image: the registry {self._host} wants a login, which jobs cannot give",
+            )
         url = next_place(f"{scheme_of(self._host)}://{self._host}/", realm)
-        with self._asked(f"{url}{'&' if '?' in url else '?'}{urlencode(parts)}", "*/*", is_home=False) as response:
+        with self._asked(
+            f"{url}{'&' if '?' in url else '?'}{urlencode(parts)}", "*/*", is_home=False
+        ) as response:
             self._check_status(response.status)
             body = b"".join(self.chunks(response, TOKEN_BYTES_MAX))
         try:
@@ -125,8 +154,12 @@ class RegistryHttp:
         if self._token and is_home:
             headers["Authorization"] = f"Bearer {self._token}"
         target = (place.path or "/") + (f"?{place.query}" if place.query else "")
-        connection = http.client.HTTPConnection(place.hostname or "", place.port)  # only writes and reads: the socket is ours
-        connection.sock = paced = DeadlineSocket(self._connected(place), self._stop, self._pace.silence_seconds, may_drip=False)
+        connection = http.client.HTTPConnection(
+            place.hostname or "", place.port
+        )  # only writes and reads: the socket is ours
+        connection.sock = paced = DeadlineSocket(
+            self._connected(place), self._stop, self._pace.silence_seconds, may_drip=False
+        )
         try:
             connection.request("GET", target, headers={**headers, "Host": place.netloc})
             with connection.getresponse() as response:
@@ -138,11 +171,15 @@ class RegistryHttp:
     def _connected(self, place: SplitResult) -> socket.socket:
         """A connection to an address that was checked: asking for the name again might give another."""
         host, last = place.hostname or "", None
-        for family, address in self._addresses(host, place.port or (443 if place.scheme == "https" else 80)):
+        for family, address in self._addresses(
+            host, place.port or (443 if place.scheme == "https" else 80)
+        ):
             self._stop.check()
             link = socket.socket(family, socket.SOCK_STREAM)
             try:
-                link.settimeout(min(self._pace.silence_seconds, max(0.1, self._stop.left_seconds())))
+                link.settimeout(
+                    min(self._pace.silence_seconds, max(0.1, self._stop.left_seconds()))
+                )
                 link.connect(address)
                 if place.scheme == "https":
                     link = ssl.create_default_context().wrap_socket(link, server_hostname=host)
@@ -158,11 +195,18 @@ class RegistryHttp:
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[:ADDRESSES_MAX]
         except UnicodeError as error:  # a label of a name that is empty or too long
-            raise Refused(Code.MALFORMED, f"image: the registry {self._host} leads to {host[:200]!r}, which is no name") from error
+            raise Refused(
+                Code.MALFORMED,
+                f"image: the registry {self._host} leads to {host[:200]!r}, which is no name",
+            ) from error
         found = [(family, address) for family, _, _, _, address in answers]
         if self._may_be_private:
             return found  # type: ignore[return-value]  # one of three shapes of tuples
-        public = [item for item in found if (address := address_of(str(item[1][0]))) is not None and is_public(address)]
+        public = [
+            item
+            for item in found
+            if (address := address_of(str(item[1][0]))) is not None and is_public(address)
+        ]
         if found and not public:
             raise Refused(
                 Code.UNSUPPORTED,
@@ -176,13 +220,21 @@ def scheme_of(host: str) -> str:
     """Plain HTTP for this machine only, as engines do."""
     name = urlsplit(f"//{host}").hostname or ""
     address = address_of(name if ":" not in name else f"[{name}]")
-    return "http" if name == "localhost" or (address is not None and address.is_loopback) else "https"
+    return (
+        "http" if name == "localhost" or (address is not None and address.is_loopback) else "https"
+    )
 
 
 def next_place(url: str, location: str) -> str:
     """Where a registry sends us. Never from HTTPS to anything less."""
     nowhere = Unavailable("the registry sends us to something that is no place", 60.0)
-    if not location or len(location) > _URL_MAX or not location.isascii() or not location.isprintable() or " " in location:
+    if (
+        not location
+        or len(location) > _URL_MAX
+        or not location.isascii()
+        or not location.isprintable()
+        or " " in location
+    ):
         raise nowhere
     try:
         target = urljoin(url, location)

@@ -28,10 +28,18 @@ CONFIG_BYTES_MAX = 1 << 20
 LAYERS_MAX = 127
 SPARE_BYTES = 512 << 20
 UNFINISHED_MAX = 4  # fetches whose finished blobs are kept for another attempt
-_INDEX_TYPES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
-_IMAGE_TYPES = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
+_INDEX_TYPES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+_IMAGE_TYPES = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
 _HUB, _HUB_HOST = "docker.io", "registry-1.docker.io"
-_PINNED = re.compile(r"(?:([a-z0-9][a-z0-9.-]{0,200}(?::[0-9]{1,5})?)/)?([a-z0-9][a-z0-9._/-]{0,200})@(sha256:[0-9a-f]{64})")
+_PINNED = re.compile(
+    r"(?:([a-z0-9][a-z0-9.-]{0,200}(?::[0-9]{1,5})?)/)?([a-z0-9][a-z0-9._/-]{0,200})@(sha256:[0-9a-f]{64})"
+)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -56,7 +64,9 @@ def parse_pinned(name: str) -> PinnedImage:
     """The parts. Refused(MALFORMED) for what is not pinned. As with engines, a host has a dot or a port, or is localhost."""
     match = _PINNED.fullmatch(name)
     if match is None:
-        raise Refused(Code.MALFORMED, "image: a registry image is named name@sha256:digest; tags move")
+        raise Refused(
+            Code.MALFORMED, "image: a registry image is named name@sha256:digest; tags move"
+        )
     host, path, digest = match[1] or "", match[2], match[3]
     if host and not ("." in host or ":" in host or host == "localhost"):
         host, path = "", f"{host}/{path}"
@@ -74,7 +84,9 @@ def _is_place(host: str) -> bool:
         return False  # a port beyond 65535
 
 
-def fetch_archive(image: PinnedImage, registry: RegistryHttp, folder: Path, bytes_max: int, others: frozenset[str]) -> Path:
+def fetch_archive(
+    image: PinnedImage, registry: RegistryHttp, folder: Path, bytes_max: int, others: frozenset[str]
+) -> Path:
     """The image as a docker archive in the folder `<folder>/<hex of the digest>`, which whoever called deletes. `others` are in use.
 
     Refused(OVERSIZE) before any blob is fetched, (MALFORMED) for what the digest does not name; Unavailable.
@@ -83,13 +95,18 @@ def fetch_archive(image: PinnedImage, registry: RegistryHttp, folder: Path, byte
     blobs = _blobs(image, manifest)
     total = sum(blob.size for blob in blobs)
     if total > bytes_max:
-        raise Refused(Code.OVERSIZE, f"image: {image.name} has {total} bytes, a slot has room for {bytes_max}")
+        raise Refused(
+            Code.OVERSIZE, f"image: {image.name} has {total} bytes, a slot has room for {bytes_max}"
+        )
     work = folder / image.digest.removeprefix("sha256:")
     _prune(folder, others | {work.name})
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     free = shutil.disk_usage(work).free
     if free < total + max(blob.size for blob in blobs) + SPARE_BYTES:
-        raise Unavailable(f"no room to fetch an image of {total} bytes: {free} bytes are free in {folder}; free some disk", 60.0)
+        raise Unavailable(
+            f"no room to fetch an image of {total} bytes: {free} bytes are free in {folder}; free some disk",
+            60.0,
+        )
     for blob in blobs:
         _fetch_blob(image, registry, blob, work)
     return _compose(blobs, work)
@@ -103,7 +120,11 @@ def _manifest(image: PinnedImage, registry: RegistryHttp) -> dict[str, object]:
     architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
     for item in _objects(tree["manifests"]):
         kind = item.get("platform")
-        if isinstance(kind, dict) and kind.get("os") == "linux" and kind.get("architecture") == architecture:
+        if (
+            isinstance(kind, dict)
+            and kind.get("os") == "linux"
+            and kind.get("architecture") == architecture
+        ):
             return _document(image, registry, _digest(image, item.get("digest")))
     raise Refused(Code.UNSUPPORTED, f"image: {image.name} has nothing for linux on {architecture}")
 
@@ -116,7 +137,9 @@ def _document(image: PinnedImage, registry: RegistryHttp, digest: str) -> dict[s
     try:
         tree = canonical.loads(body)
     except ValueError as error:
-        raise Refused(Code.MALFORMED, f"image: the manifest of {image.name} is no JSON: {error}") from error
+        raise Refused(
+            Code.MALFORMED, f"image: the manifest of {image.name} is no JSON: {error}"
+        ) from error
     if not isinstance(tree, dict):
         raise Refused(Code.MALFORMED, f"image: the manifest of {image.name} is no JSON object")
     return dict(tree)
@@ -126,12 +149,21 @@ def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
     """Config first, then the layers, lowest first."""
     layers = _objects(manifest.get("layers"))
     if not 1 <= len(layers) <= LAYERS_MAX:
-        raise Refused(Code.UNSUPPORTED, f"image: {image.name} has {len(layers)} layers in a form known here, 1 to {LAYERS_MAX} are allowed")
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"image: {image.name} has {len(layers)} layers in a form known here, 1 to {LAYERS_MAX} are allowed",
+        )
     if any("zstd" in str(layer.get("mediaType")) for layer in layers):
-        raise Refused(Code.UNSUPPORTED, f"image: {image.name} has zstd layers, which are not supported; push it with gzip")
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"image: {image.name} has zstd layers, which are not supported; push it with gzip",
+        )
     config, *rest = (_blob(image, item) for item in (*_objects([manifest.get("config")]), *layers))
     if config.size > CONFIG_BYTES_MAX:
-        raise Refused(Code.OVERSIZE, f"image: the config of {image.name} has {config.size} bytes, at most {CONFIG_BYTES_MAX}")
+        raise Refused(
+            Code.OVERSIZE,
+            f"image: the config of {image.name} has {config.size} bytes, at most {CONFIG_BYTES_MAX}",
+        )
     return [config, *rest]
 
 
@@ -144,7 +176,9 @@ def _blob(image: PinnedImage, item: dict[str, object]) -> _Blob:
 
 def _digest(image: PinnedImage, value: object) -> str:
     if not isinstance(value, str) or not _DIGEST.fullmatch(value):
-        raise Refused(Code.MALFORMED, f"image: the manifest of {image.name} names a blob by no sha256 digest")
+        raise Refused(
+            Code.MALFORMED, f"image: the manifest of {image.name} names a blob by no sha256 digest"
+        )
     return value
 
 
@@ -164,7 +198,9 @@ def _fetch_blob(image: PinnedImage, registry: RegistryHttp, blob: _Blob, work: P
             digest.update(chunk)
             _write(file, chunk)
     if part.stat().st_size < blob.size:
-        raise Unavailable(f"the registry {image.host} broke off in the middle of {blob.digest}", 2.0)
+        raise Unavailable(
+            f"the registry {image.host} broke off in the middle of {blob.digest}", 2.0
+        )
     if f"sha256:{digest.hexdigest()}" != blob.digest:
         raise _other(image, blob.digest)
     os.replace(part, target)
@@ -174,13 +210,23 @@ def _write(file: BinaryIO, chunk: bytes) -> None:
     try:
         file.write(chunk)
     except OSError as error:  # or it would be taken for the registry's fault
-        raise Unavailable(f"an image cannot be written: {error.strerror}; free some disk", 60.0) from error
+        raise Unavailable(
+            f"an image cannot be written: {error.strerror}; free some disk", 60.0
+        ) from error
 
 
 def _compose(blobs: Sequence[_Blob], work: Path) -> Path:
     """One archive of all; each blob goes once it is in, so that at most one lies there twice."""
     names = [blob.digest.removeprefix("sha256:") for blob in blobs]
-    body = json.dumps([{"Config": f"{names[0]}.json", "Layers": [f"{name}.tar" for name in names[1:]], "RepoTags": None}]).encode()
+    body = json.dumps(
+        [
+            {
+                "Config": f"{names[0]}.json",
+                "Layers": [f"{name}.tar" for name in names[1:]],
+                "RepoTags": None,
+            }
+        ]
+    ).encode()
     part = work / "image.part"
     with tarfile.open(part, "w", format=tarfile.GNU_FORMAT) as archive:
         for name, suffix in {names[0]: ".json", **dict.fromkeys(names[1:], ".tar")}.items():
@@ -193,7 +239,9 @@ def _compose(blobs: Sequence[_Blob], work: Path) -> Path:
 
 def _prune(folder: Path, in_use: frozenset[str]) -> None:
     """Deletes what older attempts left, but for the newest few."""
-    found = [path for path in folder.iterdir() if path.name not in in_use] if folder.is_dir() else []
+    found = (
+        [path for path in folder.iterdir() if path.name not in in_use] if folder.is_dir() else []
+    )
     for path in sorted(found, key=_time, reverse=True)[UNFINISHED_MAX:]:
         delete_tree(path)
 
@@ -206,4 +254,7 @@ def _time(path: Path) -> float:
 
 
 def _other(image: PinnedImage, what: str) -> Refused:
-    return Refused(Code.MALFORMED, f"image: the registry {image.host} sends something else as {what} of {image.name}")
+    return Refused(
+        Code.MALFORMED,
+        f"image: the registry {image.host} sends something else as {what} of {image.name}",
+    )

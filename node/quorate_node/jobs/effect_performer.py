@@ -39,11 +39,28 @@ class EffectPerformer:
     """Carries out effects of the provider's core."""
 
     def __init__(
-        self, core: ProviderCore, job_runner: JobRunner, coordinators: Mapping[Address, Coordinator], peers: Mapping[Address, Peers],
-        ring: OperatorKeys, announcements: Announcements, jury_service: JuryService, clock: Clock,
-    ) -> None:  # fmt: skip
-        self._core, self._bench, self._coordinators, self._peers = core, job_runner, coordinators, peers
-        self._ring, self._announcements, self._jury_service, self._clock = ring, announcements, jury_service, clock
+        self,
+        core: ProviderCore,
+        job_runner: JobRunner,
+        coordinators: Mapping[Address, Coordinator],
+        peers: Mapping[Address, Peers],
+        ring: OperatorKeys,
+        announcements: Announcements,
+        jury_service: JuryService,
+        clock: Clock,
+    ) -> None:
+        self._core, self._bench, self._coordinators, self._peers = (
+            core,
+            job_runner,
+            coordinators,
+            peers,
+        )
+        self._ring, self._announcements, self._jury_service, self._clock = (
+            ring,
+            announcements,
+            jury_service,
+            clock,
+        )
         self._actor: Submits | None = None
 
     def attach(self, actor: Submits) -> None:
@@ -66,8 +83,16 @@ class EffectPerformer:
     async def _perform(self, effect: effects.Effect) -> None:
         match effect:
             case effects.SendOffer():
-                await self._announcements.send_offer(effect.seq, effect.expires, self._core.facts.offer_seq)
-            case effects.SendVote() | effects.SendJuryReveal() | effects.SendClaim() | effects.Reexecute() | effects.WithdrawCredit():
+                await self._announcements.send_offer(
+                    effect.seq, effect.expires, self._core.facts.offer_seq
+                )
+            case (
+                effects.SendVote()
+                | effects.SendJuryReveal()
+                | effects.SendClaim()
+                | effects.Reexecute()
+                | effects.WithdrawCredit()
+            ):
                 await self._jury_service.perform(effect, self.submit)
             case effects.StopTask():
                 await self._bench.executor.stop(effect.lease.hex())
@@ -83,12 +108,23 @@ class EffectPerformer:
     async def refused(self, effect: effects.Effect, refusal: Refused) -> None:
         """What a peer or the executor will never take: its lease has failed. Never a result."""
         match effect:
-            case effects.SendAccept() | effects.Fetch() | effects.StartTask() | effects.Collect() | effects.Seal() | effects.Upload():
-                await self.submit(events.Failed(effect.lease, f"{type(effect).__name__}: {refusal}"))
+            case (
+                effects.SendAccept()
+                | effects.Fetch()
+                | effects.StartTask()
+                | effects.Collect()
+                | effects.Seal()
+                | effects.Upload()
+            ):
+                await self.submit(
+                    events.Failed(effect.lease, f"{type(effect).__name__}: {refusal}")
+                )
             case effects.SendCommit() if refusal.code is not Code.NOT_STORED:
                 await self.submit(events.Failed(effect.lease, f"commit refused: {refusal}"))
             case effects.Reexecute():
-                await self.submit(events.Reexecuted(effect.case_id, effect.index, Hash32(bytes(32))))
+                await self.submit(
+                    events.Reexecuted(effect.case_id, effect.index, Hash32(bytes(32)))
+                )
             case _:
                 _logger.warning("%s: %s", effect.key, refusal)
 
@@ -99,11 +135,15 @@ class EffectPerformer:
     async def _perform_lease(self, effect: effects.LeaseEffect) -> None:
         match effect:
             case effects.SendAccept():
-                await self._send_signed(effect.lease, effect.coordinator, frames.AcceptSent, effect.accept)
+                await self._send_signed(
+                    effect.lease, effect.coordinator, frames.AcceptSent, effect.accept
+                )
                 await self.submit(events.AcceptDelivered(effect.lease))
             case effects.SendDecline():
                 if self._clock.now() <= effect.give_up_at:
-                    await self._send_signed(effect.lease, effect.coordinator, frames.DeclineSent, effect.decline)
+                    await self._send_signed(
+                        effect.lease, effect.coordinator, frames.DeclineSent, effect.decline
+                    )
             case effects.Fetch():
                 await self._fetch(effect)
             case effects.StartTask():
@@ -130,18 +170,25 @@ class EffectPerformer:
 
     # ---------------------------------------------------------------------------------------------------------- messages
 
-    async def _send(self, coordinator: Address, frame: frames.Frame, seconds: Seconds = SEND_SECONDS) -> None:
+    async def _send(
+        self, coordinator: Address, frame: frames.Frame, seconds: Seconds = SEND_SECONDS
+    ) -> None:
         peers = self._peers.get(coordinator)
         if peers is None:
             raise Unavailable(f"coordinator 0x{coordinator.hex()} is not served any more", 60.0)
         answer = frames.decode(await peers.request(coordinator, frames.encode(frame), seconds))
         if not isinstance(answer, frames.Ok):
-            raise Unavailable(f"coordinator 0x{coordinator.hex()} answered {type(answer).__name__}", 5.0)
+            raise Unavailable(
+                f"coordinator 0x{coordinator.hex()} answered {type(answer).__name__}", 5.0
+            )
 
     async def _send_signed(
-        self, lease: Hash32, coordinator: Address, kind: type[frames.AcceptSent] | type[frames.DeclineSent] | type[frames.CommitSent],
+        self,
+        lease: Hash32,
+        coordinator: Address,
+        kind: type[frames.AcceptSent] | type[frames.DeclineSent] | type[frames.CommitSent],
         message: Accept | Decline | Commit,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Under the key that was valid at the Assignment's acceptBy; a coordinator that knows another one by now, or not yet, gets that."""
         accept_by = self._core.executions[lease].assignment.message.accept_by
 
@@ -153,7 +200,9 @@ class EffectPerformer:
 
     async def _send_commit(self, effect: effects.SendCommit) -> None:
         try:
-            await self._send_signed(effect.lease, effect.coordinator, frames.CommitSent, effect.commit)
+            await self._send_signed(
+                effect.lease, effect.coordinator, frames.CommitSent, effect.commit
+            )
         except Refused as refused:
             if refused.code is not Code.NOT_STORED:
                 raise
@@ -201,20 +250,26 @@ class EffectPerformer:
             pump.cancel()
             with suppress(asyncio.CancelledError):  # it was cancelled in the line above
                 await pump
-        await self.submit(events.Exited(effect.lease, ExitStatus(exited.status), exited.usage.wall_ms))
+        await self.submit(
+            events.Exited(effect.lease, ExitStatus(exited.status), exited.usage.wall_ms)
+        )
 
     async def _pump_logs(self, effect: effects.WatchTask) -> None:
         """Log lines are no part of the result: what cannot be delivered is dropped."""
         try:
             async for chunk in self._bench.executor.logs(effect.lease.hex(), follow=True):
                 for start in range(0, len(chunk), LOG_CHUNK_BYTES):
-                    await self._send_log(effect.coordinator, effect.lease, chunk[start : start + LOG_CHUNK_BYTES])
+                    await self._send_log(
+                        effect.coordinator, effect.lease, chunk[start : start + LOG_CHUNK_BYTES]
+                    )
         except (Unavailable, Refused) as error:
             _logger.debug("logs of %s end: %s", effect.lease.hex(), error)
 
     async def _send_log(self, coordinator: Address, lease: Hash32, chunk: bytes) -> None:
         try:
-            await self._send(coordinator, frames.LogsSent(lease, chunk.decode(errors="replace")), LOG_SECONDS)
+            await self._send(
+                coordinator, frames.LogsSent(lease, chunk.decode(errors="replace")), LOG_SECONDS
+            )
         except (Unavailable, Refused) as error:
             # Not re-raised: logs may be dropped, and the job goes on.
             _logger.debug("log lines of %s were dropped: %s", lease.hex(), error)
@@ -230,5 +285,7 @@ class EffectPerformer:
             return
         if output.note:
             _logger.warning("%s: %s", effect.lease.hex(), output.note)
-            await self._send_log(effect.coordinator, effect.lease, (output.note[:1000] + "\n").encode())
+            await self._send_log(
+                effect.coordinator, effect.lease, (output.note[:1000] + "\n").encode()
+            )
         await self.submit(events.Collected(effect.lease, output.digest, output.note))

@@ -40,19 +40,35 @@ class JobRunner:
     """One machine's hands. `classes`: the host classes offered, for their determinism environments."""
 
     def __init__(
-        self, executor: Executor, store: ContentStore, home: Path, clock: Clock, classes: Mapping[Hash32, HostClass],
+        self,
+        executor: Executor,
+        store: ContentStore,
+        home: Path,
+        clock: Clock,
+        classes: Mapping[Hash32, HostClass],
         gpus: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.executor, self.store = executor, store
-        self._outputs, self._clock, self._classes, self._gpus = home / "outputs", clock, classes, gpus
+        self._outputs, self._clock, self._classes, self._gpus = (
+            home / "outputs",
+            clock,
+            classes,
+            gpus,
+        )
         self._outputs.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    async def spec(self, digest: Hash32, sources: Sequence[Source], deadline_seconds: float, owner: str) -> JobSpec:
+    async def spec(
+        self, digest: Hash32, sources: Sequence[Source], deadline_seconds: float, owner: str
+    ) -> JobSpec:
         """A job spec by its digest, for a juror."""
-        async with await self.store.get(from_digest(digest), sources, SPEC_BYTES_MAX, deadline_seconds, owner) as lease:
+        async with await self.store.get(
+            from_digest(digest), sources, SPEC_BYTES_MAX, deadline_seconds, owner
+        ) as lease:
             return decode(await asyncio.to_thread(lease.path.read_bytes))
 
-    async def fetch(self, lease_id: str, spec: JobSpec, sources: Sequence[Source], deadline_seconds: float) -> None:
+    async def fetch(
+        self, lease_id: str, spec: JobSpec, sources: Sequence[Source], deadline_seconds: float
+    ) -> None:
         """Image and inputs, verified and pinned for the lease. Unavailable when no source has them in time; Refused when the registry's
         image cannot be had here.
         """
@@ -62,7 +78,9 @@ class JobRunner:
             async with await self.store.get(cid, sources, size, left, _owner(lease_id)):
                 await self.store.pin(cid, _owner(lease_id))
         if not is_image_cid(spec.image):
-            await self.executor.fetch_image(lease_id, spec.image, max(0.1, limit - self._clock.now()))
+            await self.executor.fetch_image(
+                lease_id, spec.image, max(0.1, limit - self._clock.now())
+            )
 
     async def start(self, lease_id: str, spec: JobSpec, host_class: Hash32) -> None:
         """Starts the container unless it was started. Refused(UNSUPPORTED | UNKNOWN) when this image can never run here."""
@@ -89,7 +107,10 @@ class JobRunner:
         crash_point("output.before-seal")
         digest, cid, _ = await asyncio.to_thread(seal_directory, target, salt, sealed)
         if digest != output_digest:
-            raise Refused(Code.DOES_NOT_OPEN, f"the output of {lease_id} changed on disk after it was collected")
+            raise Refused(
+                Code.DOES_NOT_OPEN,
+                f"the output of {lease_id} changed on disk after it was collected",
+            )
         until = self._clock.now() + CIPHERTEXT_KEEP_SECONDS
         crash_point("output.before-store")
         stat = await self.store.put(sealed, _kept(lease_id), until)
@@ -101,13 +122,21 @@ class JobRunner:
     async def remove(self, lease_id: str) -> None:
         """Forgets container, plain output and the pins of inputs; the ciphertext stays until its pin's own date."""
         await self.executor.remove(lease_id)
-        for name in (lease_id, f"{lease_id}.part", f"{lease_id}.sealed"):  # the last two are what a crash leaves
+        for name in (
+            lease_id,
+            f"{lease_id}.part",
+            f"{lease_id}.sealed",
+        ):  # the last two are what a crash leaves
             await asyncio.to_thread(delete_tree, self._outputs / name)
         await self.store.unpin_all(_owner(lease_id))
 
     async def pinned(self) -> tuple[str, ...]:
         """Leases for which inputs are kept. Their pins have no date: whoever comes back has to end those that nothing wants any more."""
-        return tuple(name.removeprefix(_LEASE) for name in await self.store.owned() if name.startswith(_LEASE))
+        return tuple(
+            name.removeprefix(_LEASE)
+            for name in await self.store.owned()
+            if name.startswith(_LEASE)
+        )
 
     async def _collect_into(self, target: Path, lease_id: str, status: ExitStatus) -> str:
         part, note = target.with_name(target.name + ".part"), ""
@@ -128,16 +157,29 @@ class JobRunner:
 
     async def _task(self, lease_id: str, spec: JobSpec, host_class: Hash32) -> Task:
         host, asked = self._classes[host_class], spec.resources
-        image: Path | str = await self._path(parse(spec.image)) if is_image_cid(spec.image) else spec.image
+        image: Path | str = (
+            await self._path(parse(spec.image)) if is_image_cid(spec.image) else spec.image
+        )
         mounts = [Mount(await self._path(parse(item.cid)), item.mount) for item in spec.inputs]
         # The determinism environment wins: it is part of the class that the commit names.
         env = {**{item.name: item.value for item in spec.env}, **dict(host.environment())}
         return Task(
-            lease_id=lease_id, image=image, argv=spec.command(), env=env, working_dir=spec.working_dir, mounts=tuple(mounts),
-            cpu_millis=asked.cpu_millis, memory_bytes=asked.memory_bytes, shm_bytes=asked.shm_bytes,
-            scratch_bytes=asked.scratch_bytes, output_bytes=asked.output_bytes, output_inodes=asked.output_inodes,
-            pids=asked.pids, max_duration=spec.max_duration, gpus=self._gpus[: asked.gpu.count] if asked.gpu else (),
-        )  # fmt: skip
+            lease_id=lease_id,
+            image=image,
+            argv=spec.command(),
+            env=env,
+            working_dir=spec.working_dir,
+            mounts=tuple(mounts),
+            cpu_millis=asked.cpu_millis,
+            memory_bytes=asked.memory_bytes,
+            shm_bytes=asked.shm_bytes,
+            scratch_bytes=asked.scratch_bytes,
+            output_bytes=asked.output_bytes,
+            output_inodes=asked.output_inodes,
+            pids=asked.pids,
+            max_duration=spec.max_duration,
+            gpus=self._gpus[: asked.gpu.count] if asked.gpu else (),
+        )
 
     async def _path(self, cid: Cid) -> Path:
         # The lease's pin keeps it in place; this only finds it.
@@ -156,5 +198,3 @@ def _owner(lease_id: str) -> str:
 
 def _kept(lease_id: str) -> str:
     return f"sealed:{lease_id}"
-
-

@@ -19,7 +19,10 @@ from quorate_protocol.units import Address, Signature, UnixSeconds
 
 FILE = "operator-keys.json"
 FILE_BYTES_MAX = 64 * 1024
-OTHER_KEY = (Code.WRONG_SIGNER, Code.EQUIVOCATION)  # the second: it has the same message, under the other key
+OTHER_KEY = (
+    Code.WRONG_SIGNER,
+    Code.EQUIVOCATION,
+)  # the second: it has the same message, under the other key
 
 T = TypeVar("T")
 
@@ -62,7 +65,11 @@ class OperatorKeys:
     @property
     def current(self) -> Signer:
         """The key of today: the newest that the chain is known to know, else the oldest there is."""
-        return self._signers[self._known[-1].key] if self._known else next(iter(self._signers.values()))
+        return (
+            self._signers[self._known[-1].key]
+            if self._known
+            else next(iter(self._signers.values()))
+        )
 
     @property
     def is_changing(self) -> bool:
@@ -115,7 +122,12 @@ class OperatorKeys:
         self._greetings[coordinator] = 0
 
     def _of_mine(self, validities: Sequence[Validity]) -> tuple[Validity, ...]:
-        return tuple(sorted((item for item in validities if item.since and item.key in self._signers), key=lambda item: item.since))
+        return tuple(
+            sorted(
+                (item for item in validities if item.since and item.key in self._signers),
+                key=lambda item: item.since,
+            )
+        )
 
     # ------------------------------------------------------------------------------------------------------------- signing
 
@@ -172,7 +184,11 @@ async def under_any(signers: Sequence[Signer], send: Callable[[Signer], Awaitabl
 
 def read_validities(file: Path) -> Validities:
     """What was kept; nothing before the first rotation was looked for."""
-    return canonical.decode(Validities, file.read_bytes(), FILE_BYTES_MAX) if file.exists() else Validities()
+    return (
+        canonical.decode(Validities, file.read_bytes(), FILE_BYTES_MAX)
+        if file.exists()
+        else Validities()
+    )
 
 
 def write_validities(file: Path, validities: Validities) -> None:

@@ -57,14 +57,22 @@ def load(keystore: Keystore, owner: Address | None, payout: Address | None) -> P
     signer = keystore.account("owner") if owner is None or keystore.has("owner") else None
     account = owner if owner is not None else signer.address if signer else None
     assert account is not None
-    *past, operator = [keystore.account(name) for name in operator_names(keystore.folder) or ("operator",)]
+    *past, operator = [
+        keystore.account(name) for name in operator_names(keystore.folder) or ("operator",)
+    ]
     peer, box = keystore.peer(), keystore.box()
-    return ProviderKeys(account, payout or account, operator, peer.public, box.public, signer, tuple(past))
+    return ProviderKeys(
+        account, payout or account, operator, peer.public, box.public, signer, tuple(past)
+    )
 
 
 def operator_names(folder: Path) -> tuple[str, ...]:
     """Names of the operator keys in a keystore's folder, oldest first."""
-    found = {int(match[1] or 1): path.stem for path in folder.glob("operator*.json") if (match := _OPERATOR_FILE.fullmatch(path.name))}
+    found = {
+        int(match[1] or 1): path.stem
+        for path in folder.glob("operator*.json")
+        if (match := _OPERATOR_FILE.fullmatch(path.name))
+    }
     return tuple(found[number] for number in sorted(found))
 
 
@@ -72,7 +80,10 @@ def add_operator(keystore: Keystore) -> Signer:
     """The next operator key, beside those that are there. Refused when there are too many."""
     names = operator_names(keystore.folder)
     if len(names) >= OPERATORS_MAX:
-        raise Refused(Code.BUSY, f"{keystore.folder} holds {len(names)} operator keys: `quorate node up` puts away what nothing needs")
+        raise Refused(
+            Code.BUSY,
+            f"{keystore.folder} holds {len(names)} operator keys: `quorate node up` puts away what nothing needs",
+        )
     match = _OPERATOR_FILE.fullmatch(f"{names[-1]}.json") if names else None
     return keystore.create_account(f"operator-{int(match[1] or 1) + 1}" if match else "operator")
 

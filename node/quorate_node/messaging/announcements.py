@@ -34,18 +34,40 @@ class Advert:
 class Announcements:
     """Signs and sends offers and heartbeats."""
 
-    def __init__(self, terms: Terms, advert: Callable[[], Advert], peers: Mapping[Address, Peers], ring: OperatorKeys, clock: Clock) -> None:
-        self._terms, self._advert, self._peers, self._ring, self._clock = terms, advert, peers, ring, clock
+    def __init__(
+        self,
+        terms: Terms,
+        advert: Callable[[], Advert],
+        peers: Mapping[Address, Peers],
+        ring: OperatorKeys,
+        clock: Clock,
+    ) -> None:
+        self._terms, self._advert, self._peers, self._ring, self._clock = (
+            terms,
+            advert,
+            peers,
+            ring,
+            clock,
+        )
         self._beat = 0
 
     def offer(self, seq: Sequence, expires: UnixSeconds, signer: Signer) -> OfferEnvelope:
         """The offer with a sequence number, under one of the operator keys."""
         terms, advert = self._terms, self._advert()
         offer = Offer(
-            provider=terms.provider, seq=seq, expires=expires, slots=terms.slots, hardware=advert.hardware,
-            sandbox=terms.sandbox.value, attestation_level=Small(0), kinds=terms.policy.kinds, region=advert.region,
-            peer_key=advert.peer_key, box_key=advert.box_key, addresses=advert.addresses,
-        )  # fmt: skip
+            provider=terms.provider,
+            seq=seq,
+            expires=expires,
+            slots=terms.slots,
+            hardware=advert.hardware,
+            sandbox=terms.sandbox.value,
+            attestation_level=Small(0),
+            kinds=terms.policy.kinds,
+            region=advert.region,
+            peer_key=advert.peer_key,
+            box_key=advert.box_key,
+            addresses=advert.addresses,
+        )
         return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
 
     async def send_offer(self, seq: Sequence, expires: UnixSeconds, newest: int) -> None:
@@ -55,7 +77,9 @@ class Announcements:
         failed = ""
         for address in self._peers:
             try:
-                await self._send(address, lambda signer: frames.OfferSent(self.offer(seq, expires, signer)))
+                await self._send(
+                    address, lambda signer: frames.OfferSent(self.offer(seq, expires, signer))
+                )
             except Unavailable as error:
                 failed = str(error)
             except Refused as refused:
@@ -71,11 +95,18 @@ class Announcements:
         """To every coordinator that is connected; how many took it. One that did not will get the next."""
         # Milliseconds grow over restarts without being stored, which is all that a heartbeat's number is for.
         self._beat = max(self._beat + 1, int(self._clock.now() * 1000))
-        message = Heartbeat(self._terms.provider, Sequence(self._beat), free, UnixSeconds(int(self._clock.now())))
+        message = Heartbeat(
+            self._terms.provider, Sequence(self._beat), free, UnixSeconds(int(self._clock.now()))
+        )
         taken = 0
         for address in self._peers:
             try:
-                await self._send(address, lambda signer: frames.HeartbeatSent(seal(self._terms.domain, message, signer.sign)))
+                await self._send(
+                    address,
+                    lambda signer: frames.HeartbeatSent(
+                        seal(self._terms.domain, message, signer.sign)
+                    ),
+                )
                 taken += 1
             except (Unavailable, Refused) as error:
                 # Not re-raised: the next one is due in a few seconds anyway.
@@ -86,7 +117,9 @@ class Announcements:
         """Under the key of today; under the one before it for a coordinator that has not heard of that yet."""
 
         async def send(signer: Signer) -> None:
-            await self._peers[coordinator].request(coordinator, frames.encode(frame(signer)), SEND_SECONDS)
+            await self._peers[coordinator].request(
+                coordinator, frames.encode(frame(signer)), SEND_SECONDS
+            )
             self._ring.heard(coordinator, signer.address)
 
         await under_any(self._ring.to_announce(coordinator), send)

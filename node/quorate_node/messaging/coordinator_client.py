@@ -45,13 +45,30 @@ def deployment_of(info: InfoView) -> Deployment:
     """The deployment that a coordinator works on. `Refused(MALFORMED)` for one that cannot be."""
     named = info.contracts
     absent = {"TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court"} - named.keys()
-    if absent or info.limits not in BY_NAME or not 0 < info.chain_id < 2**63 or not 0 < info.beacon.period < 2**31:
-        raise Refused(Code.MALFORMED, f"coordinator 0x{info.coordinator.hex()}: what it says of itself is no deployment")
+    if (
+        absent
+        or info.limits not in BY_NAME
+        or not 0 < info.chain_id < 2**63
+        or not 0 < info.beacon.period < 2**31
+    ):
+        raise Refused(
+            Code.MALFORMED,
+            f"coordinator 0x{info.coordinator.hex()}: what it says of itself is no deployment",
+        )
     return Deployment(
-        chain_id=info.chain_id, start_block=BlockNumber(0), limits=info.limits, token=named["TestToken"], stakes=named["Stakes"],
-        escrow=named["Escrow"], epochs=named["Epochs"], beacon=named["Beacon"], court=named["Court"],
-        beacon_key=info.beacon.public_key, beacon_period=Seconds(info.beacon.period), beacon_genesis=info.beacon.genesis_time,
-    )  # fmt: skip
+        chain_id=info.chain_id,
+        start_block=BlockNumber(0),
+        limits=info.limits,
+        token=named["TestToken"],
+        stakes=named["Stakes"],
+        escrow=named["Escrow"],
+        epochs=named["Epochs"],
+        beacon=named["Beacon"],
+        court=named["Court"],
+        beacon_key=info.beacon.public_key,
+        beacon_period=Seconds(info.beacon.period),
+        beacon_genesis=info.beacon.genesis_time,
+    )
 
 
 def kept_path(folder: Path, url: str) -> Path:
@@ -60,7 +77,9 @@ def kept_path(folder: Path, url: str) -> Path:
     return folder / f"{place.hostname}-{place.port or place.scheme}.json"
 
 
-async def discover(session: aiohttp.ClientSession, url: str, kept: Path, home: Path | None = None) -> InfoView:
+async def discover(
+    session: aiohttp.ClientSession, url: str, kept: Path, home: Path | None = None
+) -> InfoView:
     """What the coordinator at `url` says of itself; what it said last when it is away, so that a provider starts without it.
 
     Which contracts it works on is taken at first contact and never again, or from the file in `home` if `init` was given one: the owner's
@@ -86,12 +105,18 @@ async def discover(session: aiohttp.ClientSession, url: str, kept: Path, home: P
 
 def _check_same(url: str, kept: Path, earlier: InfoView, info: InfoView) -> None:
     known, fresh = deployment_of(earlier), deployment_of(info)
-    changed = [item.name for item in fields(Deployment) if getattr(known, item.name) != getattr(fresh, item.name)]
+    changed = [
+        item.name
+        for item in fields(Deployment)
+        if getattr(known, item.name) != getattr(fresh, item.name)
+    ]
     if earlier.coordinator != info.coordinator:
         changed.insert(0, "coordinator")
     if changed:
         why = f"{url} is not the coordinator that this provider knows: {', '.join(changed)} changed; nothing is staked or signed for it"
-        raise Refused(Code.UNSUPPORTED, f"{why}. If you know that the market was made anew, remove {kept}")
+        raise Refused(
+            Code.UNSUPPORTED, f"{why}. If you know that the market was made anew, remove {kept}"
+        )
 
 
 def _read_kept(path: Path) -> InfoView | None:
@@ -112,13 +137,19 @@ def _keep(path: Path, info: InfoView) -> None:
     os.replace(part, path)
 
 
-async def get_json(session: aiohttp.ClientSession, url: str, headers: dict[str, str] | None = None) -> canonical.Json:
+async def get_json(
+    session: aiohttp.ClientSession, url: str, headers: dict[str, str] | None = None
+) -> canonical.Json:
     """A JSON answer of at most 1 MiB. Refused as the server answered; Unavailable when it is away."""
     try:
-        async with session.get(url, headers=headers, timeout=TIMEOUT, allow_redirects=False) as response:
+        async with session.get(
+            url, headers=headers, timeout=TIMEOUT, allow_redirects=False
+        ) as response:
             data, status = await read_bounded(response, ANSWER_BYTES_MAX), response.status
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise Unavailable(f"{url} does not answer ({str(error) or type(error).__name__})", 2.0) from error
+        raise Unavailable(
+            f"{url} does not answer ({str(error) or type(error).__name__})", 2.0
+        ) from error
     if 300 <= status < 400 or status in (408, 429, 500, 502, 503, 504):
         raise Unavailable(f"{url}: status {status}", 2.0)
     tree = canonical.parse(data, ANSWER_BYTES_MAX)
@@ -131,7 +162,15 @@ async def get_json(session: aiohttp.ClientSession, url: str, headers: dict[str, 
 class Coordinator:
     """HTTP to one coordinator, as one provider."""
 
-    def __init__(self, url: str, info: InfoView, session: aiohttp.ClientSession, provider: Address, ring: OperatorKeys, clock: Clock) -> None:
+    def __init__(
+        self,
+        url: str,
+        info: InfoView,
+        session: aiohttp.ClientSession,
+        provider: Address,
+        ring: OperatorKeys,
+        clock: Clock,
+    ) -> None:
         self.url, self.info = url.rstrip("/"), info
         self._session, self._provider, self._ring, self._clock = session, provider, ring, clock
 
@@ -148,21 +187,29 @@ class Coordinator:
 
     def source(self) -> Source:
         """Its staging store as a gateway."""
-        return Source(f"{self.url}/v1/content", tuple(self.headers(self._ring.for_today(self.address)[0]).items()))
+        return Source(
+            f"{self.url}/v1/content",
+            tuple(self.headers(self._ring.for_today(self.address)[0]).items()),
+        )
 
     def sources(self, named: tuple[str, ...]) -> tuple[Source, ...]:
         """The gateways an assignment names, and its own store; only the latter gets the token, and may stand in the owner's own network,
         but for a devnet, all of which stands there.
         """
         own, is_devnet = self.source(), self.info.limits == DEVNET.name
-        return (own, *(Source(url, may_be_private=is_devnet) for url in named if url.rstrip("/") != own.url))
+        return (
+            own,
+            *(Source(url, may_be_private=is_devnet) for url in named if url.rstrip("/") != own.url),
+        )
 
     async def upload(self, store: ContentStore, cid: Cid) -> None:
         """Puts one stored file into its staging store."""
         async with await store.lease(cid) as lease:
 
             async def put(signer: Signer) -> None:
-                await upload_file(self._session, f"{self.url}/v1/content", lease.path, cid, self.headers(signer))
+                await upload_file(
+                    self._session, f"{self.url}/v1/content", lease.path, cid, self.headers(signer)
+                )
 
             await under_any(self._ring.for_today(self.address), put)
 
@@ -173,5 +220,7 @@ class Coordinator:
         async def get(signer: Signer) -> canonical.Json:
             return await get_json(self._session, url, self.headers(signer))
 
-        view: ProofView = canonical.from_json(ProofView, await under_any(self._ring.for_today(self.address), get))
+        view: ProofView = canonical.from_json(
+            ProofView, await under_any(self._ring.for_today(self.address), get)
+        )
         return view

@@ -31,14 +31,24 @@ class FrameHandler:
     """Handler of one coordinator's frames. Every answer means: taken note of durably."""
 
     def __init__(
-        self, actor: Submits, coordinator: Address, domain: Domain, recover: Recover, may_take_work: Callable[[], bool] = lambda: True,
+        self,
+        actor: Submits,
+        coordinator: Address,
+        domain: Domain,
+        recover: Recover,
+        may_take_work: Callable[[], bool] = lambda: True,
         store_room: Callable[[], Awaitable[int]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`may_take_work`: no while this coordinator and this provider may differ over the operator key (`Keyring.may_take_work`).
 
         `store_room`: bytes that the content store can take; None = not asked.
         """
-        self._actor, self._coordinator, self._domain, self._recover = actor, coordinator, domain, recover
+        self._actor, self._coordinator, self._domain, self._recover = (
+            actor,
+            coordinator,
+            domain,
+            recover,
+        )
         self._may_take_work, self._store_room = may_take_work, store_room
 
     async def handle(self, sender: str, data: bytes) -> bytes:
@@ -50,12 +60,27 @@ class FrameHandler:
             await self._actor.submit(event)
         except Refused as refused:
             if refused.code in CONTRADICTIONS:
-                who, signed = f"coordinator 0x{self._coordinator.hex()}", data[:TOLD_BYTES].decode(errors="backslashreplace")
-                _logger.error("%s has signed otherwise before: %s. Keep this line, it is evidence: %s", who, refused.detail, signed)
+                who, signed = (
+                    f"coordinator 0x{self._coordinator.hex()}",
+                    data[:TOLD_BYTES].decode(errors="backslashreplace"),
+                )
+                _logger.error(
+                    "%s has signed otherwise before: %s. Keep this line, it is evidence: %s",
+                    who,
+                    refused.detail,
+                    signed,
+                )
             raise
-        if isinstance(event, events.VerdictReceived) and event.lease in event.verdict.message.faulted:
+        if (
+            isinstance(event, events.VerdictReceived)
+            and event.lease in event.verdict.message.faulted
+        ):
             # Said here, because a held job may be found wrong long after its lease was forgotten.
-            _logger.warning("lease %s: %s; look at `quorate node check`, and at this machine's memory", event.lease.hex(), FAULTED)
+            _logger.warning(
+                "lease %s: %s; look at `quorate node check`, and at this machine's memory",
+                event.lease.hex(),
+                FAULTED,
+            )
         return frames.encode(frames.Ok())
 
     def event(self, frame: frames.Frame) -> events.Event:
@@ -63,15 +88,23 @@ class FrameHandler:
         match frame:
             case frames.AssignmentSent():
                 signer, is_rotating = self._signer(frame.assignment), not self._may_take_work()
-                return events.AssignmentReceived(frame.assignment, frame.spec, frame.sources, signer, is_rotating)
+                return events.AssignmentReceived(
+                    frame.assignment, frame.spec, frame.sources, signer, is_rotating
+                )
             case frames.ReceiptSent():
                 return events.CommitReceiptReceived(frame.receipt, self._signer(frame.receipt))
             case frames.CommitSetSent():
-                return events.CommitSetReceived(frame.assignment_hash, frame.commit_set, self._signer(frame.commit_set))
+                return events.CommitSetReceived(
+                    frame.assignment_hash, frame.commit_set, self._signer(frame.commit_set)
+                )
             case frames.VerdictSent():
-                return events.VerdictReceived(frame.assignment_hash, frame.verdict, self._signer(frame.verdict))
+                return events.VerdictReceived(
+                    frame.assignment_hash, frame.verdict, self._signer(frame.verdict)
+                )
             case frames.StatementSent():
-                return events.StatementReceived(self._coordinator, frame.statement, self._signer(frame.statement))
+                return events.StatementReceived(
+                    self._coordinator, frame.statement, self._signer(frame.statement)
+                )
             case frames.StopSent():
                 return events.StopReceived(frame.assignment_hash, frame.stop, self._coordinator)
             case _:

@@ -43,10 +43,16 @@ class StatementEcho:
         connection, newest = dialer.connections, self.newest(coordinator)
         if newest is not None:
             try:
-                await dialer.request(coordinator, frames.encode(frames.StatementSent(newest)), SEND_SECONDS)
+                await dialer.request(
+                    coordinator, frames.encode(frames.StatementSent(newest)), SEND_SECONDS
+                )
             except Unavailable as error:
-                _logger.debug("0x%s was not shown its statement: %s", coordinator.hex(), error)  # not re-raised: the next look tries again
+                _logger.debug(
+                    "0x%s was not shown its statement: %s", coordinator.hex(), error
+                )  # not re-raised: the next look tries again
                 return
             except Refused as refused:
-                _logger.info("0x%s does not hear its statement: %s", coordinator.hex(), refused)  # not re-raised: a program of before
+                _logger.info(
+                    "0x%s does not hear its statement: %s", coordinator.hex(), refused
+                )  # not re-raised: a program of before
         self._shown[coordinator] = connection

@@ -46,7 +46,12 @@ async def check_up(config: Config, keys: ProviderKeys | None, clock: Clock) -> l
     host = detect_cpu_class()
     found = [*_machine(config.home, host), await _engine(config, keys, clock)]
     if not config.coordinators:
-        return [*found, Finding("coordinator", False, "none is configured", "quorate node init --coordinator URL")]
+        return [
+            *found,
+            Finding(
+                "coordinator", False, "none is configured", "quorate node init --coordinator URL"
+            ),
+        ]
     async with plain_session() as session:
         for url in config.coordinators:
             found.extend(await _coordinator(session, url, config, keys, host, clock))
@@ -57,12 +62,19 @@ def _machine(home: Path, host: HostClass) -> list[Finding]:
     hardware = detect_hardware(home)
     gib = 1 << 30
     size = f"{hardware.cores} cores, {hardware.memory_bytes // gib} GiB memory, {hardware.disk_bytes // gib} GiB disk free"
-    gpus = "; ".join(f"{gpu.model} {gpu.vram_bytes // gib} GiB, driver {gpu.driver}" for gpu in hardware.gpus)
+    gpus = "; ".join(
+        f"{gpu.model} {gpu.vram_bytes // gib} GiB, driver {gpu.driver}" for gpu in hardware.gpus
+    )
     is_modern = host.level in ("v2", "v3", "v4", "armv8")
     return [
         Finding("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
         Finding("gpu", True, gpus or "none; CPU slots are offered"),
-        Finding("host class", is_modern, f"{host.architecture} {host.level} {host.vendor} ({host.id().hex()[:16]})", NEWER_CPU),
+        Finding(
+            "host class",
+            is_modern,
+            f"{host.architecture} {host.level} {host.vendor} ({host.id().hex()[:16]})",
+            NEWER_CPU,
+        ),
     ]
 
 
@@ -71,29 +83,57 @@ async def _engine(config: Config, keys: ProviderKeys | None, clock: Clock) -> Fi
         executor = await choose(config, keys.account.hex() if keys else "check", clock)
     except (Unavailable, Refused) as error:
         # Not re-raised: this is the finding.
-        return Finding("engine", False, str(error), "systemctl start docker; or apt-get install docker.io, or bubblewrap")
+        return Finding(
+            "engine",
+            False,
+            str(error),
+            "systemctl start docker; or apt-get install docker.io, or bubblewrap",
+        )
     await executor.close()
     limits = f" ({executor.limits})" if isinstance(executor, BwrapExecutor) else ""
     return Finding("engine", True, f"jobs run in the sandbox {executor.sandbox.value}{limits}")
 
 
 async def _coordinator(
-    session: aiohttp.ClientSession, url: str, config: Config, keys: ProviderKeys | None, host: HostClass, clock: Clock
+    session: aiohttp.ClientSession,
+    url: str,
+    config: Config,
+    keys: ProviderKeys | None,
+    host: HostClass,
+    clock: Clock,
 ) -> list[Finding]:
     try:
-        info = await discover(session, url, kept_path(config.path("coordinators"), url), config.home)
+        info = await discover(
+            session, url, kept_path(config.path("coordinators"), url), config.home
+        )
         contracts = Contracts.of(deployment_of(info))
         client = ChainClient(Rpc(config.chain_url or info.chain_url, session))
         await check_coordinator(client, contracts, info)
         owners = await ask(client, contracts.stakes.owner_count(host.id()))
-        found = [Finding("coordinator", True, f"{url} (0x{info.coordinator.hex()}), fee {info.fee_bps / 100:.2f} %")]
-        found += [await clock_finding(session, url, clock), await _market(session, url, info, host, owners)]
+        found = [
+            Finding(
+                "coordinator",
+                True,
+                f"{url} (0x{info.coordinator.hex()}), fee {info.fee_bps / 100:.2f} %",
+            )
+        ]
+        found += [
+            await clock_finding(session, url, clock),
+            await _market(session, url, info, host, owners),
+        ]
         return found + (await _money(client, contracts, config, keys, host) if keys else [])
     except (Unavailable, Refused) as error:
         # Not re-raised: this is the finding.
         words = (error.detail if isinstance(error, Refused) else "") or str(error)
         told = words if url in words else f"{url}: {words}"
-        return [Finding("coordinator", False, told, "start it, or name another with quorate node init --coordinator URL")]
+        return [
+            Finding(
+                "coordinator",
+                False,
+                told,
+                "start it, or name another with quorate node init --coordinator URL",
+            )
+        ]
 
 
 async def clock_finding(session: aiohttp.ClientSession, url: str, clock: Clock) -> Finding:
@@ -102,27 +142,46 @@ async def clock_finding(session: aiohttp.ClientSession, url: str, clock: Clock) 
         async with session.get(f"{url}/v1/health") as response:
             theirs = parsedate_to_datetime(response.headers["Date"]).timestamp()
     except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
-        raise Unavailable(f"{url} does not tell the time ({str(error) or type(error).__name__})") from error
+        raise Unavailable(
+            f"{url} does not tell the time ({str(error) or type(error).__name__})"
+        ) from error
     ahead = round(clock.now() - theirs)
     words = f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the coordinator's"
     return Finding("clock", abs(ahead) <= CLOCK_SECONDS_MAX, words, "timedatectl set-ntp true")
 
 
-async def _market(session: aiohttp.ClientSession, url: str, info: InfoView, host: HostClass, owners: int) -> Finding:
+async def _market(
+    session: aiohttp.ClientSession, url: str, info: InfoView, host: HostClass, owners: int
+) -> Finding:
     tree = await get_json(session, f"{url}/v1/offers")
     rows = tree.get("offers", []) if isinstance(tree, dict) else []
     offers = [canonical.from_json(OfferView, row) for row in rows]
-    prices = [slot.on_demand for item in offers for slot in item.offer.slots if slot.host.id() == host.id() and slot.on_demand]
-    median = f"median price {usd(int(statistics.median(prices)))} USD/h" if prices else "no offer yet"
-    return Finding("class", True, f"{owners} staked owners in this host class on {info.limits}, {median}")
+    prices = [
+        slot.on_demand
+        for item in offers
+        for slot in item.offer.slots
+        if slot.host.id() == host.id() and slot.on_demand
+    ]
+    median = (
+        f"median price {usd(int(statistics.median(prices)))} USD/h" if prices else "no offer yet"
+    )
+    return Finding(
+        "class", True, f"{owners} staked owners in this host class on {info.limits}, {median}"
+    )
 
 
-async def _money(client: ChainClient, contracts: Contracts, config: Config, keys: ProviderKeys, host: HostClass) -> list[Finding]:
+async def _money(
+    client: ChainClient, contracts: Contracts, config: Config, keys: ProviderKeys, host: HostClass
+) -> list[Finding]:
     fees = await client.fees()
     found = await standing(client, contracts, keys, host.id(), config.slots)
     lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
     stake = f"{found.open_slots} of {config.slots} stake slots open, {usd(found.stake_missing)} USD to add, {usd(found.tokens)} USD held"
-    faucet = f"; on a devnet: quorate devnet fund {shlex.quote(str(config.home))}" if config.is_devnet else ""
+    faucet = (
+        f"; on a devnet: quorate devnet fund {shlex.quote(str(config.home))}"
+        if config.is_devnet
+        else ""
+    )
     registered = f"provider 0x{keys.account.hex()} is {'registered' if found.index else 'not registered yet (up does it)'}"
     lacking = (Finding("missing", False, item.what, item.remedy + faucet) for item in lacks)
     return [Finding("money", not lacks, f"{registered}; {stake}"), *lacking]

@@ -24,8 +24,21 @@ _logger = logging.getLogger(__name__)
 class Leaving:
     """Drains, and remembers on disk that it was not the owner who asked for it: the next start takes work again."""
 
-    def __init__(self, core: ProviderCore, actor: Submits, announcements: Announcements, clock: Clock, marker: Path) -> None:
-        self._core, self._actor, self._announcements, self._clock, self._marker = core, actor, announcements, clock, marker
+    def __init__(
+        self,
+        core: ProviderCore,
+        actor: Submits,
+        announcements: Announcements,
+        clock: Clock,
+        marker: Path,
+    ) -> None:
+        self._core, self._actor, self._announcements, self._clock, self._marker = (
+            core,
+            actor,
+            announcements,
+            clock,
+            marker,
+        )
         self._has_begun = False  # before, the journal is replayed: nobody was told anything, and what the owner asked for is unknown
 
     async def announce(self) -> None:

@@ -18,10 +18,22 @@ class HealthMonitor:
     """One task of the daemon. `chain_url` is for the sentence only."""
 
     def __init__(
-        self, board: Board, executor: Executor, client: ChainClient, chain_url: str, coordinators: Mapping[Address, Coordinator],
-        peers: Mapping[Address, Peers], home: Path, clock: Clock,
-    ) -> None:  # fmt: skip
-        self._board, self._executor, self._client, self._chain_url = board, executor, client, chain_url
+        self,
+        board: Board,
+        executor: Executor,
+        client: ChainClient,
+        chain_url: str,
+        coordinators: Mapping[Address, Coordinator],
+        peers: Mapping[Address, Peers],
+        home: Path,
+        clock: Clock,
+    ) -> None:
+        self._board, self._executor, self._client, self._chain_url = (
+            board,
+            executor,
+            client,
+            chain_url,
+        )
         self._coordinators, self._peers, self._home, self._clock = coordinators, peers, home, clock
 
     async def run(self) -> None:
@@ -35,7 +47,11 @@ class HealthMonitor:
         self._board.put("engine", await self._engine())
         self._board.put("chain", await self._chain())
         self._board.put("disk", await asyncio.to_thread(disk_problem, self._home))
-        away = [item.url for address, item in self._coordinators.items() if not self._peers[address].connected()]
+        away = [
+            item.url
+            for address, item in self._coordinators.items()
+            if not self._peers[address].connected()
+        ]
         self._board.put("coordinator", f"not connected to {', '.join(away)}" if away else "")
 
     async def _engine(self) -> str:

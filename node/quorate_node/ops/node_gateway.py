@@ -27,7 +27,13 @@ DOOR = ListenerLimits(connections_max=1_024, address_connections_max=128)
 class Gateway:
     """Serves until closed. `url` is known once it listens."""
 
-    def __init__(self, store: ContentStore, home: Path, status: Callable[[], Status], drain: Callable[[bool], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        store: ContentStore,
+        home: Path,
+        status: Callable[[], Status],
+        drain: Callable[[bool], Awaitable[None]],
+    ) -> None:
         self._status, self._drain, self._token = status, drain, control_token(home)
         self._app = web.Application(middlewares=[failures], client_max_size=64 * 1024)
         self._app.on_response_prepare.append(mark_started)
@@ -35,7 +41,9 @@ class Gateway:
         self._app.router.add_get("/v1/status", self._get_status)
         self._app.router.add_post("/v1/drain", self._post_drain)
         add_gateway_routes(self._app, store)
-        self._runner = web.AppRunner(self._app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
+        self._runner = web.AppRunner(
+            self._app, handle_signals=False, shutdown_timeout=2.0, access_log=None
+        )
         self.url = ""
 
     async def listen(self, host: str, port: int) -> str:
@@ -55,7 +63,9 @@ class Gateway:
     async def _get_ready(self, request: web.Request) -> web.Response:
         """For whoever watches from outside: 200, or 503 with the names of what is wrong. The sentences are for the owner."""
         names = [problem.name for problem in self._status().problems]
-        return web.json_response({"ready": not names, "problems": names}, status=503 if names else 200)
+        return web.json_response(
+            {"ready": not names, "problems": names}, status=503 if names else 200
+        )
 
     async def _get_status(self, request: web.Request) -> web.Response:
         self._check(request)
@@ -69,13 +79,17 @@ class Gateway:
     def _check(self, request: web.Request) -> None:
         shown = request.headers.get(TOKEN_HEADER, "").encode(errors="replace")
         if not hmac.compare_digest(shown, self._token.encode()):
-            raise Refused(Code.NOT_YOURS, f"the token in {TOKEN_FILE} of this provider's home is needed")
+            raise Refused(
+                Code.NOT_YOURS, f"the token in {TOKEN_FILE} of this provider's home is needed"
+            )
 
 
 def control_token(home: Path) -> str:
     """The token that lets its owner's commands in; made once, mode 0600. Never an empty one, which anybody would have."""
     path, part = home / TOKEN_FILE, home / f"{TOKEN_FILE}.part"
-    if not path.exists() or len(path.read_text()) < TOKEN_CHARACTERS:  # cut by a full disk or a power cut
+    if (
+        not path.exists() or len(path.read_text()) < TOKEN_CHARACTERS
+    ):  # cut by a full disk or a power cut
         part.unlink(missing_ok=True)
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w") as file:

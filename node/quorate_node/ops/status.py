@@ -72,11 +72,19 @@ class Status:
 
 
 def status_of(
-    core: ProviderCore, operator: Address, gateway: str, connected: tuple[Address, ...], problems: tuple[Problem, ...] = ()
+    core: ProviderCore,
+    operator: Address,
+    gateway: str,
+    connected: tuple[Address, ...],
+    problems: tuple[Problem, ...] = (),
 ) -> Status:
     """The status of a core. Pure, but for the process id."""
     terms, live = core.terms, core.live()[:SHOWN_MAX]
-    over = [core.executions[lease] for table in (core.ended, core.done) for lease in list(table)[-SHOWN_MAX:]]
+    over = [
+        core.executions[lease]
+        for table in (core.ended, core.done)
+        for lease in list(table)[-SHOWN_MAX:]
+    ]
     declined = [core.executions[lease].phase for lease in list(core.declined)[-SHOWN_MAX:]]
     return Status(
         provider=terms.provider,
@@ -86,17 +94,34 @@ def status_of(
         pid=os.getpid(),
         is_draining=core.facts.is_draining,
         host_classes=tuple(slot.host.id() for slot in terms.slots),
-        free_slots=tuple(int(item.free) for item in core.offered(has_room=all(problem.name != "disk" for problem in problems))),
+        free_slots=tuple(
+            int(item.free)
+            for item in core.offered(has_room=all(problem.name != "disk" for problem in problems))
+        ),
         connected=connected,
-        leases=tuple(LeaseStatus(item.hash, item.coordinator, type(item.phase).__name__, item.commit_by) for item in live),
-        declined=tuple(DeclineStatus(item.decline.reason.name.lower(), item.text) for item in declined if isinstance(item, Declined)),
+        leases=tuple(
+            LeaseStatus(item.hash, item.coordinator, type(item.phase).__name__, item.commit_by)
+            for item in live
+        ),
+        declined=tuple(
+            DeclineStatus(item.decline.reason.name.lower(), item.text)
+            for item in declined
+            if isinstance(item, Declined)
+        ),
         jury=tuple(int(case) for case in core.jury),
         earnings=tuple(
-            EarningStatus(address, item.message.final, item.message.held, core.claimed.get(address) or Amount(0))
+            EarningStatus(
+                address,
+                item.message.final,
+                item.message.held,
+                core.claimed.get(address) or Amount(0),
+            )
             for address, item in core.statements.items()
         ),
         problems=problems,
-        unpaid=tuple(UnpaidStatus(item.hash, why) for item in over if (why := item.unpaid()))[-SHOWN_MAX:],
+        unpaid=tuple(UnpaidStatus(item.hash, why) for item in over if (why := item.unpaid()))[
+            -SHOWN_MAX:
+        ],
     )
 
 
@@ -112,4 +137,7 @@ def read_status(path: Path) -> Status | None:
     try:
         return canonical.decode(Status, path.read_bytes()) if path.exists() else None
     except Refused as refused:
-        raise Refused(Code.MALFORMED, f"{path} is damaged ({refused.detail}); the daemon writes it anew while it runs") from refused
+        raise Refused(
+            Code.MALFORMED,
+            f"{path} is damaged ({refused.detail}); the daemon writes it anew while it runs",
+        ) from refused

@@ -13,18 +13,33 @@ from quorate.errors import QuorateError, RefusedError, UsageError
 from quorate.exit_codes import ExitCode
 
 app = typer.Typer(
-    cls=PluginGroup, help="Decentralised GPU compute: verified results, receipts that anyone can recheck.", no_args_is_help=True,
-    add_completion=False, pretty_exceptions_enable=False,
-)  # fmt: skip
+    cls=PluginGroup,
+    help="Decentralised GPU compute: verified results, receipts that anyone can recheck.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 
 
 @app.callback()
 def options(
     ctx: typer.Context,
-    home: Annotated[Path | None, typer.Option(help="Folder of the client profile.", rich_help_panel="Profile")] = None,
-    devnet: Annotated[Path | None, typer.Option(help="devnet.json of a running devnet.", rich_help_panel="Profile")] = None,
-    client: Annotated[str, typer.Option(help="Which client of the devnet; default the first.", rich_help_panel="Profile")] = "",
-    password_file: Annotated[Path | None, typer.Option(help="Passphrase on its first line.", rich_help_panel="Profile")] = None,
+    home: Annotated[
+        Path | None, typer.Option(help="Folder of the client profile.", rich_help_panel="Profile")
+    ] = None,
+    devnet: Annotated[
+        Path | None,
+        typer.Option(help="devnet.json of a running devnet.", rich_help_panel="Profile"),
+    ] = None,
+    client: Annotated[
+        str,
+        typer.Option(
+            help="Which client of the devnet; default the first.", rich_help_panel="Profile"
+        ),
+    ] = "",
+    password_file: Annotated[
+        Path | None, typer.Option(help="Passphrase on its first line.", rich_help_panel="Profile")
+    ] = None,
     version: Version = False,
 ) -> None:
     """Global options."""
@@ -32,16 +47,30 @@ def options(
         raise UsageError("--home names a profile and --devnet another one; give one of the two")
     ctx.obj = from_environment(home, devnet, client, password_file)
     if client and ctx.obj.devnet is None:
-        raise UsageError("--client names a client of a devnet; give --devnet devnet/devnet.json too")
+        raise UsageError(
+            "--client names a client of a devnet; give --devnet devnet/devnet.json too"
+        )
 
 
 for _name, _command in (
-    ("init", setup.init), ("deposit", setup.deposit), ("apply", jobs.apply), ("run", jobs.run), ("plan", jobs.plan),
-    ("validate", jobs.validate), ("ps", runs.ps), ("logs", runs.logs), ("events", runs.events), ("describe", runs.describe),
-    ("get", runs.get), ("stop", runs.stop), ("spend", runs.spend), ("offers", setup.offers), ("classes", setup.classes),
+    ("init", setup.init),
+    ("deposit", setup.deposit),
+    ("apply", jobs.apply),
+    ("run", jobs.run),
+    ("plan", jobs.plan),
+    ("validate", jobs.validate),
+    ("ps", runs.ps),
+    ("logs", runs.logs),
+    ("events", runs.events),
+    ("describe", runs.describe),
+    ("get", runs.get),
+    ("stop", runs.stop),
+    ("spend", runs.spend),
+    ("offers", setup.offers),
+    ("classes", setup.classes),
     ("verify", setup.verify),
     ("exit-codes", setup.exit_codes),
-):  # fmt: skip
+):
     app.command(_name)(_command)
 app.command("offer", hidden=True)(setup.offers)
 app.add_typer(setup.image_app, name="image")
@@ -63,7 +92,11 @@ def answer(words: list[str]) -> int:
 
 def _report(error: QuorateError, is_json: bool) -> int:
     if is_json:
-        code = error.code if isinstance(error, RefusedError) else error.exit_code.name.lower().replace("_", "-")
+        code = (
+            error.code
+            if isinstance(error, RefusedError)
+            else error.exit_code.name.lower().replace("_", "-")
+        )
         emit({"error": {"code": code, "message": str(error)}, "exitCode": int(error.exit_code)})
     note(f"quorate: {error}")
     return error.exit_code

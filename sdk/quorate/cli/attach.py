@@ -25,7 +25,9 @@ def check_plan(job: Job, plan: Plan) -> None:
     """RefusedError with the limit to relax when nothing fits."""
     if plan.view.nearest:
         code = _lack(plan)
-        raise RefusedError(code.value, MEANINGS[code].sentence, _nearest(job, plan), _remedy(job, code))
+        raise RefusedError(
+            code.value, MEANINGS[code].sentence, _nearest(job, plan), _remedy(job, code)
+        )
 
 
 def _nearest(job: Job, plan: Plan) -> str:
@@ -40,7 +42,9 @@ def _nearest(job: Job, plan: Plan) -> str:
 
 
 def _remedy(job: Job, code: Code) -> str:
-    classes = "`quorate classes` lists the classes on offer, `quorate offers` what their machines have"
+    classes = (
+        "`quorate classes` lists the classes on offer, `quorate offers` what their machines have"
+    )
     return classes if job.host_class and code is Code.NO_OFFER else NEXT[code.value]
 
 
@@ -53,17 +57,34 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
     """The plan as a table on standard output, or as JSON."""
     view = plan.view
     if is_json:
-        emit({
-            "spec": rendering.spec_json(plan.packed.spec), "specCid": plan.packed.spec.cid(), "uploadBytes": plan.upload_bytes,
-            "notStored": [{"field": item.field, "cid": item.cid} for item in plan.packed.not_stored],
-            "offers": view.offers, "owners": view.owners, "rule": rendering.rule_name(view.rule), "executionsPriced": view.executions_priced,
-            "feeBps": view.fee_bps, "cheapestMicroUsd": view.cheapest, "worstChargeMicroUsd": plan.worst_charge,
-            "budgetMicroUsd": plan.budget, "nearest": view.nearest, "hostClass": f"0x{view.host_class.hex()}",
-            "classOwners": None if plan.host_class is None else [f"0x{owner.hex()}" for owner in plan.host_class.owners],
-        })  # fmt: skip
+        emit(
+            {
+                "spec": rendering.spec_json(plan.packed.spec),
+                "specCid": plan.packed.spec.cid(),
+                "uploadBytes": plan.upload_bytes,
+                "notStored": [
+                    {"field": item.field, "cid": item.cid} for item in plan.packed.not_stored
+                ],
+                "offers": view.offers,
+                "owners": view.owners,
+                "rule": rendering.rule_name(view.rule),
+                "executionsPriced": view.executions_priced,
+                "feeBps": view.fee_bps,
+                "cheapestMicroUsd": view.cheapest,
+                "worstChargeMicroUsd": plan.worst_charge,
+                "budgetMicroUsd": plan.budget,
+                "nearest": view.nearest,
+                "hostClass": f"0x{view.host_class.hex()}",
+                "classOwners": None
+                if plan.host_class is None
+                else [f"0x{owner.hex()}" for owner in plan.host_class.owners],
+            }
+        )
         return
     sums = plan.upload_bytes, plan.worst_charge, plan.budget
-    rendering.table(["PLAN", ""], rendering.plan_rows(plan.packed, view, *sums, job.accept_unwitnessed))
+    rendering.table(
+        ["PLAN", ""], rendering.plan_rows(plan.packed, view, *sums, job.accept_unwitnessed)
+    )
     show_owners(job, plan)
     if view.nearest:
         note(f"nothing fits: {_nearest(job, plan)}. Next: {_remedy(job, _lack(plan))}")
@@ -90,7 +111,12 @@ def progress(is_json: bool) -> Iterator[Progress]:
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks = {}
 

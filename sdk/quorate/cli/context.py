@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from quorate.client.profile import Profile
 
 T = TypeVar("T")
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else on standard output.")]
+JsonFlag = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON document and nothing else on standard output."),
+]
 CREDENTIAL = "quorate-client"
 
 
@@ -39,10 +42,16 @@ class Context:
         """`quorate WORDS` as this person has to type it: with the profile that was named by flags, not by the environment."""
         known = self.environment.get
         named = (
-            ("--home", self.home, None), ("--devnet", self.devnet, known("QUORATE_DEVNET")), ("--client", self.client, None),
+            ("--home", self.home, None),
+            ("--devnet", self.devnet, known("QUORATE_DEVNET")),
+            ("--client", self.client, None),
             ("--password-file", self.password_file, known("QUORATE_PASSWORD_FILE")),
-        )  # fmt: skip
-        flags = [f"{flag} {shlex.quote(str(value))} " for flag, value, environment in named if value and str(value) != environment]
+        )
+        flags = [
+            f"{flag} {shlex.quote(str(value))} "
+            for flag, value, environment in named
+            if value and str(value) != environment
+        ]
         return f"quorate {''.join(flags)}{words}"
 
     def profile_home(self) -> Path:
@@ -75,7 +84,9 @@ class Context:
             except KeystoreError as error:
                 raise ProfileError(str(error)) from error
         if not sys.stdin.isatty():
-            raise ProfileError("no passphrase: use a terminal, quorate --password-file FILE (mode 0600), or QUORATE_PASSWORD_FILE")
+            raise ProfileError(
+                "no passphrase: use a terminal, quorate --password-file FILE (mode 0600), or QUORATE_PASSWORD_FILE"
+            )
         return str(typer.prompt(prompt, hide_input=True, confirmation_prompt=is_new))
 
     def market(self) -> "Market":
@@ -88,9 +99,15 @@ class Context:
         from quorate.client.devnet_file import read_devnet
 
         clients = read_devnet(path)
-        chosen = [item for item in clients if item.name == self.client] if self.client else list(clients[:1])
+        chosen = (
+            [item for item in clients if item.name == self.client]
+            if self.client
+            else list(clients[:1])
+        )
         if not chosen:
-            raise ProfileError(f"{path}: no client {self.client!r}; there are {', '.join(item.name for item in clients)}")
+            raise ProfileError(
+                f"{path}: no client {self.client!r}; there are {', '.join(item.name for item in clients)}"
+            )
         return chosen[0].open()
 
 
@@ -116,7 +133,9 @@ def emit(tree: Any) -> None:
     typer.echo(json.dumps(tree, sort_keys=True))
 
 
-def from_environment(home: Path | None, devnet: Path | None, client: str, password_file: Path | None) -> Context:
+def from_environment(
+    home: Path | None, devnet: Path | None, client: str, password_file: Path | None
+) -> Context:
     """Flags over environment over defaults."""
     environment = dict(os.environ)
     if devnet is None and home is None and environment.get("QUORATE_DEVNET"):

@@ -15,10 +15,14 @@ from quorate.job.job import Job
 
 File = Annotated[Path, typer.Option("--file", "-f", help="The job file (YAML).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as the order is taken.")]
+Detach = Annotated[
+    bool, typer.Option("--detach", "-d", help="Return as soon as the order is taken.")
+]
 
 
-def apply(ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = False, json: JsonFlag = False) -> None:
+def apply(
+    ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = False, json: JsonFlag = False
+) -> None:
     """Shows what a job file would cost, asks, submits, and stays until the checked result is here."""
     from quorate.job.jobfile import load_job
 
@@ -29,37 +33,67 @@ def apply(ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = Fal
 
 def run(
     ctx: typer.Context,
-    image: Annotated[str, typer.Argument(help="CID, name@sha256:..., or the path of a docker archive.")],
+    image: Annotated[
+        str, typer.Argument(help="CID, name@sha256:..., or the path of a docker archive.")
+    ],
     command: Annotated[list[str] | None, typer.Argument(help="What runs, after `--`.")] = None,
     max_price: Annotated[str, typer.Option(help="USD per hour, such as 0.50.")] = "",
-    budget: Annotated[str | None, typer.Option(help="USD for everything; default the worst case.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="USD for everything; default the worst case.")
+    ] = None,
     gpu: Annotated[str | None, typer.Option(help='Such as "H100:2" or "24GB..:1".')] = None,
     cpu: Annotated[str | None, typer.Option(help="Cores.")] = None,
     memory: Annotated[str | None, typer.Option(help='Such as "8GB".')] = None,
     disk: Annotated[str | None, typer.Option(help='Room for outputs, such as "1GB".')] = None,
-    max_duration: Annotated[str, typer.Option("--max-duration", "--ttl", help='Longest run time, such as "15m".')] = "15m",
-    inputs: Annotated[list[str] | None, typer.Option("--input", "-i", help="NAME=PATH or NAME=CID; mounted at /inputs/NAME.")] = None,
+    max_duration: Annotated[
+        str, typer.Option("--max-duration", "--ttl", help='Longest run time, such as "15m".')
+    ] = "15m",
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", "-i", help="NAME=PATH or NAME=CID; mounted at /inputs/NAME."),
+    ] = None,
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value.")] = None,
     name: Annotated[str, typer.Option(help="Name of the run.")] = "job",
     verify: Annotated[str, typer.Option(help="lean, standard, strict or critical.")] = "standard",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="New directory for the output.")] = None,
-    host_class: Annotated[str, typer.Option(help="Only on this class of machines: a name or id of `quorate classes`.")] = "",
-    accept_unverified: Annotated[bool, typer.Option(help="Accept one execution when there are too few owners.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="New directory for the output.")
+    ] = None,
+    host_class: Annotated[
+        str, typer.Option(help="Only on this class of machines: a name or id of `quorate classes`.")
+    ] = "",
+    accept_unverified: Annotated[
+        bool, typer.Option(help="Accept one execution when there are too few owners.")
+    ] = False,
     yes: Yes = False,
     detach: Detach = False,
     json: JsonFlag = False,
 ) -> None:
     """Runs a command in an image: quorate run IMAGE --max-price 0.50 -- python -c 'print(1)'."""
     if not max_price:
-        raise UsageError("--max-price: say what an hour may cost at most, such as --max-price 0.50 (`quorate offers` shows prices)")
-    resources = {key: value for key, value in (("gpu", gpu), ("cpu", cpu), ("memory", memory), ("disk", disk)) if value is not None}
+        raise UsageError(
+            "--max-price: say what an hour may cost at most, such as --max-price 0.50 (`quorate offers` shows prices)"
+        )
+    resources = {
+        key: value
+        for key, value in (("gpu", gpu), ("cpu", cpu), ("memory", memory), ("disk", disk))
+        if value is not None
+    }
     local = Path(image)
     job = Job(
-        image=local if local.is_file() else image, command=tuple(command or ()), name=name, inputs=_inputs(inputs or []),
-        env=dict(_pair(item, "--env") for item in env or []), resources=resources, max_duration=max_duration, max_price=max_price,
-        budget=budget, verify=verify, accept_unverified=accept_unverified, outputs=output,
+        image=local if local.is_file() else image,
+        command=tuple(command or ()),
+        name=name,
+        inputs=_inputs(inputs or []),
+        env=dict(_pair(item, "--env") for item in env or []),
+        resources=resources,
+        max_duration=max_duration,
+        max_price=max_price,
+        budget=budget,
+        verify=verify,
+        accept_unverified=accept_unverified,
+        outputs=output,
         host_class=host_class,
-    )  # fmt: skip
+    )
     run_async(_submit(context_of(ctx), job, yes or json or not sys.stdin.isatty(), detach, json))
 
 
@@ -84,12 +118,16 @@ def validate(file: File, json: JsonFlag = False) -> None:
 
     job = load_job(file)
     tagged = None if is_path(job.image) else parse_tagged(str(job.image))
-    if tagged is not None:  # its digest is the registry's to say, at submit; everything else is checked now
+    if (
+        tagged is not None
+    ):  # its digest is the registry's to say, at submit; everything else is checked now
         job = replace(job, image=f"{tagged.name}@sha256:{'0' * 64}")
     packed = pack(job, {})
     spec, cid = (None, None) if tagged else (spec_json(packed.spec), packed.spec.cid())
     if tagged is not None:
-        note(f"image: {tagged.name}:{tagged.tag} is a tag; it becomes a digest when you submit, and only then the spec has a CID")
+        note(
+            f"image: {tagged.name}:{tagged.tag} is a tag; it becomes a digest when you submit, and only then the spec has a CID"
+        )
     if json:
         emit({"valid": True, "spec": spec, "specCid": cid, "uploadBytes": packed.upload_bytes})
     else:
@@ -116,7 +154,9 @@ async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: 
             else:
                 typer.echo(handle.id)
             return
-        note(f"run {handle.id[:14]} ({handle.name}); it goes on if you leave: {context.command(f'get {handle.id[:14]}')}")
+        note(
+            f"run {handle.id[:14]} ({handle.name}); it goes on if you leave: {context.command(f'get {handle.id[:14]}')}"
+        )
         await attach.follow(context, handle, job.outputs, is_json)
 
 

@@ -19,7 +19,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run_main(words: list[str]) -> int:
     """Exit code of one command line."""
-    if sys.stdout is None or sys.stderr is None:  # closed by whoever started us (`>&-`): what is said goes nowhere
+    if (
+        sys.stdout is None or sys.stderr is None
+    ):  # closed by whoever started us (`>&-`): what is said goes nowhere
         nowhere = open(os.devnull, "w")  # noqa: SIM115 - until the program ends
         sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     try:

@@ -21,7 +21,12 @@ def show_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")]
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", callback=show_version, is_eager=True, help="Print the version and exit."
+    ),
+]
 """For the callback of every program: all come in one distribution, so all answer the same."""
 
 
@@ -69,6 +74,8 @@ def _placeholder(name: str, cause: str) -> typer.Typer:
     # One command that takes whatever follows it: `quorate node init ...` must tell the cause, not that `init` is unknown.
     @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def missing() -> None:
-        raise UsageError(f"quorate {name} is not installed here ({cause}): pip install 'quorate[{name}]'")
+        raise UsageError(
+            f"quorate {name} is not installed here ({cause}): pip install 'quorate[{name}]'"
+        )
 
     return app

@@ -29,7 +29,9 @@ def table(columns: list[str], rows: list[list[str]]) -> None:
         shown.add_column(column, overflow="fold")
     for row in rows:
         shown.add_row(*(one_line(cell) for cell in row))
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    console = Console(
+        highlight=False, markup=False, width=None if sys.stdout.isatty() else PIPE_WIDTH
+    )
     with console.capture() as captured:
         console.print(shown)
     for line in captured.get().splitlines():
@@ -50,7 +52,14 @@ def run_row(view: RunView) -> list[str]:
     """One line of `quorate ps`."""
     outcome = view.verdict.message.outcome.name.lower() if view.verdict else view.phase
     state = f"{outcome}{'' if view.is_final or not view.verdict else ' (provisional)'}"
-    return [short(view.job_id), view.name, state, rule_name(view.rule), str(len(view.executions)), format_amount(view.charged)]
+    return [
+        short(view.job_id),
+        view.name,
+        state,
+        rule_name(view.rule),
+        str(len(view.executions)),
+        format_amount(view.charged),
+    ]
 
 
 RUN_COLUMNS = ["RUN", "NAME", "STATE", "RULE", "EXECUTIONS", "CHARGED"]
@@ -63,7 +72,13 @@ def event_line(event: JobEvent) -> str:
 
 def event_json(event: JobEvent) -> dict[str, Any]:
     """An event as JSON, without its commit."""
-    return {"seq": event.seq, "at": event.at, "jobId": f"0x{event.job_id.hex()}", "name": event.name, "text": event.text}
+    return {
+        "seq": event.seq,
+        "at": event.at,
+        "jobId": f"0x{event.job_id.hex()}",
+        "name": event.name,
+        "text": event.text,
+    }
 
 
 def offer_rows(views: tuple[OfferView, ...]) -> list[list[str]]:
@@ -72,32 +87,63 @@ def offer_rows(views: tuple[OfferView, ...]) -> list[list[str]]:
     for view in views:
         offer = view.offer
         for slot in offer.slots:
-            model = ", ".join(sorted({gpu.model for gpu in offer.hardware.gpus})) or f"CPU {slot.host.architecture} {slot.host.level}"
+            model = (
+                ", ".join(sorted({gpu.model for gpu in offer.hardware.gpus}))
+                or f"CPU {slot.host.architecture} {slot.host.level}"
+            )
             tiers = (("", slot.on_demand), ("spot ", slot.spot), ("reserved ", slot.reserved))
-            prices = " ".join(f"{name}{format_amount(price).removesuffix(' USD')}" for name, price in tiers if price)
-            rows.append([
-                short(offer.provider), model, f"{view.free_slots}/{slot.count}", prices, offer.region, offer.sandbox,
-                str(view.audits_passed), str(view.strikes), "yes" if view.is_alive else "no",
-            ])  # fmt: skip
+            prices = " ".join(
+                f"{name}{format_amount(price).removesuffix(' USD')}"
+                for name, price in tiers
+                if price
+            )
+            rows.append(
+                [
+                    short(offer.provider),
+                    model,
+                    f"{view.free_slots}/{slot.count}",
+                    prices,
+                    offer.region,
+                    offer.sandbox,
+                    str(view.audits_passed),
+                    str(view.strikes),
+                    "yes" if view.is_alive else "no",
+                ]
+            )
     return rows
 
 
-OFFER_COLUMNS = ["PROVIDER", "HARDWARE", "FREE", "USD/H", "REGION", "SANDBOX", "AUDITS", "STRIKES", "ALIVE"]
+OFFER_COLUMNS = [
+    "PROVIDER",
+    "HARDWARE",
+    "FREE",
+    "USD/H",
+    "REGION",
+    "SANDBOX",
+    "AUDITS",
+    "STRIKES",
+    "ALIVE",
+]
 
 
 def class_row(row: ClassRow) -> list[str]:
     """One line of `quorate classes`."""
     price = "" if row.cheapest is None else format_amount(row.cheapest).removesuffix(" USD")
-    owners = ", ".join(short(owner) for owner in row.owners[:OWNERS_SHOWN]) + (", ..." if len(row.owners) > OWNERS_SHOWN else "")
+    owners = ", ".join(short(owner) for owner in row.owners[:OWNERS_SHOWN]) + (
+        ", ..." if len(row.owners) > OWNERS_SHOWN else ""
+    )
     return [row.name, str(len(row.owners)), str(row.slots), price, owners]
 
 
 def class_json(row: ClassRow) -> dict[str, Any]:
     """A host class as JSON, with all of its owners."""
     return {
-        "id": f"0x{row.id.hex()}", "name": row.name, "owners": [f"0x{owner.hex()}" for owner in row.owners], "slots": row.slots,
+        "id": f"0x{row.id.hex()}",
+        "name": row.name,
+        "owners": [f"0x{owner.hex()}" for owner in row.owners],
+        "slots": row.slots,
         "cheapestMicroUsd": row.cheapest,
-    }  # fmt: skip
+    }
 
 
 CLASS_COLUMNS = ["HOST CLASS", "OWNERS", "SLOTS", "USD/H", "WHO"]
@@ -117,14 +163,30 @@ def _priced(view: PlanView, accepts_unwitnessed: bool) -> str:
 
 
 def plan_rows(
-    packed: Packed, view: PlanView, upload_bytes: int, worst: int, budget: int, accepts_unwitnessed: bool
+    packed: Packed,
+    view: PlanView,
+    upload_bytes: int,
+    worst: int,
+    budget: int,
+    accepts_unwitnessed: bool,
 ) -> list[list[str]]:
     """The plan table of `quorate apply`."""
     spec = packed.spec
-    fits = f"{view.offers}, cheapest {format_amount(view.cheapest)} an hour" if view.cheapest is not None else "none"
-    final = "at the verdict" if view.rule is not Label.ADAPTIVE else "after the audit window; provisional until then"
+    fits = (
+        f"{view.offers}, cheapest {format_amount(view.cheapest)} an hour"
+        if view.cheapest is not None
+        else "none"
+    )
+    final = (
+        "at the verdict"
+        if view.rule is not Label.ADAPTIVE
+        else "after the audit window; provisional until then"
+    )
     return [
-        ["job", f"{spec.name} ({JobKind(spec.kind).name.lower()}), at most {format_duration(spec.max_duration)}"],
+        [
+            "job",
+            f"{spec.name} ({JobKind(spec.kind).name.lower()}), at most {format_duration(spec.max_duration)}",
+        ],
         ["image", spec.image],
         ["upload", f"{format_size(upload_bytes)} of {format_size(packed.upload_bytes)}"],
         ["offers that fit", fits],

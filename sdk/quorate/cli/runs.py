@@ -12,7 +12,9 @@ NO_TEXT = (
     "no text is there: the program printed nothing, or it was lost, as what is printed while its provider's daemon is down, and all text of"
     " runs before the coordinator's last start"
 )
-Name = Annotated[str, typer.Argument(metavar="RUN", help="Job id, at least 4 digits of it, or a name.")]
+Name = Annotated[
+    str, typer.Argument(metavar="RUN", help="Job id, at least 4 digits of it, or a name.")
+]
 
 
 def ps(ctx: typer.Context, json: JsonFlag = False) -> None:
@@ -54,7 +56,11 @@ def logs(
                 emit({"jobId": run.id, "text": "".join(texts)})
             if is_empty:
                 is_ended = is_over(await run.status())
-                note(NO_TEXT if is_ended else f"no text yet; to wait for it: {context_of(ctx).command(f'logs -f {run.id[:14]}')}")
+                note(
+                    NO_TEXT
+                    if is_ended
+                    else f"no text yet; to wait for it: {context_of(ctx).command(f'logs -f {run.id[:14]}')}"
+                )
 
     run_async(work())
 
@@ -62,8 +68,13 @@ def logs(
 def events(
     ctx: typer.Context,
     name: Name,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the run is decided.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print each event as one JSON document on a line of its own.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Until the run is decided.")
+    ] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print each event as one JSON document on a line of its own."),
+    ] = False,
 ) -> None:
     """Prints a run's history, one event a line."""
     from quorate.cli import rendering
@@ -97,17 +108,22 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
         rendering.table(rendering.RUN_COLUMNS, [rendering.run_row(view)])
         typer.echo(f"job      {run.id}")
         seen = "not yet" if checked is None else format_amount(checked)
-        typer.echo(f"budget   {format_amount(view.budget)}; charge as checked by this client: {seen}")
+        typer.echo(
+            f"budget   {format_amount(view.budget)}; charge as checked by this client: {seen}"
+        )
         typer.echo(f"receipt  {plain(view.receipt_cid or 'none yet')}")
         rows = [
             [
-                rendering.short(item.provider), item.role, str(item.batch), item.phase,
+                rendering.short(item.provider),
+                item.role,
+                str(item.batch),
+                item.phase,
                 "" if item.agreed is None else "yes" if item.agreed else "NO",
                 "" if item.usage_ms is None else f"{item.usage_ms} ms",
                 "" if item.pay is None else format_amount(item.pay),
             ]
             for item in view.executions
-        ]  # fmt: skip
+        ]
         rendering.table(["PROVIDER", "ROLE", "BATCH", "PHASE", "AGREED", "USAGE", "PAY"], rows)
 
     run_async(work())
@@ -130,7 +146,9 @@ def get(
         async with context_of(ctx).market() as market:
             run = await market.run(name)
             wanted = directory or market.entry(run.job_id).outputs
-            await attach.follow(context_of(ctx), run, None if wanted is None or wanted.exists() else wanted, json)
+            await attach.follow(
+                context_of(ctx), run, None if wanted is None or wanted.exists() else wanted, json
+            )
 
     run_async(work())
 
@@ -148,7 +166,9 @@ def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
         if json:
             emit({"jobId": run.id, "stopped": not ended})
         elif ended:
-            note(f"run {run.id[:14]} has ended already: {context_of(ctx).command(f'get {run.id[:14]}')}")
+            note(
+                f"run {run.id[:14]} has ended already: {context_of(ctx).command(f'get {run.id[:14]}')}"
+            )
         else:
             note(f"run {run.id[:14]} is being stopped")
 
@@ -165,14 +185,24 @@ def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
         checked, promised = debt.charged, debt.open_budgets
         free = max(0, account.allocation - account.charged - account.reserved)
         if json:
-            emit({
-                "checkedMicroUsd": checked, "openBudgetsMicroUsd": promised, "allocatedMicroUsd": account.allocation,
-                "chargedMicroUsd": account.charged, "vouchedMicroUsd": account.vouched, "freeMicroUsd": free,
-            })  # fmt: skip
+            emit(
+                {
+                    "checkedMicroUsd": checked,
+                    "openBudgetsMicroUsd": promised,
+                    "allocatedMicroUsd": account.allocation,
+                    "chargedMicroUsd": account.charged,
+                    "vouchedMicroUsd": account.vouched,
+                    "freeMicroUsd": free,
+                }
+            )
             return
-        typer.echo(f"spent      {format_amount(checked)} (checked by this client; the coordinator says {format_amount(account.charged)})")
+        typer.echo(
+            f"spent      {format_amount(checked)} (checked by this client; the coordinator says {format_amount(account.charged)})"
+        )
         typer.echo(f"promised   {format_amount(promised)} in open orders")
         typer.echo(f"vouched    {format_amount(account.vouched)}")
-        typer.echo(f"free       {format_amount(free)} of {format_amount(account.allocation)} allocated")
+        typer.echo(
+            f"free       {format_amount(free)} of {format_amount(account.allocation)} allocated"
+        )
 
     run_async(work())

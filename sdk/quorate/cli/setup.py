@@ -13,20 +13,31 @@ from quorate.exit_codes import MEANING, ExitCode
 if TYPE_CHECKING:
     from quorate_protocol.messages.offer import Offer
 
-image_app = typer.Typer(help="Images without a registry.", no_args_is_help=True, add_completion=False)
+image_app = typer.Typer(
+    help="Images without a registry.", no_args_is_help=True, add_completion=False
+)
 
 
 def init(
     ctx: typer.Context,
-    coordinator: Annotated[str, typer.Option(help="URL of the coordinator.")] = "http://127.0.0.1:7700",
-    limits: Annotated[str, typer.Option(help="mainnet, or devnet (cheap keys, worthless elsewhere).")] = "mainnet",
-    deployment: Annotated[Path | None, typer.Option(help="deployment.json that you trust: no coordinator is believed another.")] = None,
+    coordinator: Annotated[
+        str, typer.Option(help="URL of the coordinator.")
+    ] = "http://127.0.0.1:7700",
+    limits: Annotated[
+        str, typer.Option(help="mainnet, or devnet (cheap keys, worthless elsewhere).")
+    ] = "mainnet",
+    deployment: Annotated[
+        Path | None,
+        typer.Option(help="deployment.json that you trust: no coordinator is believed another."),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Makes a client profile: an account key, a session key and the coordinator to use."""
     from quorate.client.profile import check_new, create_profile
     from quorate.errors import UsageError
-    from quorate_contracts import trusted_deployment  # here, because it loads the contracts, which most commands need not wait for
+    from quorate_contracts import (
+        trusted_deployment,
+    )  # here, because it loads the contracts, which most commands need not wait for
     from quorate_protocol.refusals import Refused
 
     context = context_of(ctx)
@@ -35,9 +46,13 @@ def init(
         known = trusted_deployment.read(deployment) if deployment else None
     except Refused as refused:
         raise UsageError(f"--deployment: {refused.detail}") from refused
-    check_new(home, coordinator, limits)  # nobody types a new passphrase twice to hear then that the URL is none
+    check_new(
+        home, coordinator, limits
+    )  # nobody types a new passphrase twice to hear then that the URL is none
     passphrase = context.passphrase("New passphrase", is_new=True)
-    trusted_deployment.keep(home, known)  # first: a profile without it would believe whoever answers
+    trusted_deployment.keep(
+        home, known
+    )  # first: a profile without it would believe whoever answers
     profile = create_profile(home, coordinator, passphrase, limits)
     address = f"0x{profile.account.address.hex()}"
     if json:
@@ -45,13 +60,17 @@ def init(
         return
     typer.echo(f"account  {address}\nprofile  {home}")
     then = context.command("deposit AMOUNT")
-    note(f"Next: send stablecoin and coins for gas to the account, then `{then}`. Back the profile up: its keys are your money.")
+    note(
+        f"Next: send stablecoin and coins for gas to the account, then `{then}`. Back the profile up: its keys are your money."
+    )
 
 
 def deposit(
     ctx: typer.Context,
     amount: Annotated[str, typer.Argument(help="USD, such as 25.")],
-    again: Annotated[str, typer.Option(help="Go on with a deposit that was interrupted: the id it printed.")] = "",
+    again: Annotated[
+        str, typer.Option(help="Go on with a deposit that was interrupted: the id it printed.")
+    ] = "",
     json: JsonFlag = False,
 ) -> None:
     """Deposits stablecoin and allocates it to the coordinator: three transactions, once for many jobs."""
@@ -92,8 +111,15 @@ def offers(
     most = None if max_price is None else parse_price(max_price, "--max-price")
 
     def fits(offer: "Offer") -> bool:
-        has_model = gpu is None or any(gpu.lower() in item.model.lower() for item in offer.hardware.gpus)
-        prices = [price for slot in offer.slots for price in (slot.spot, slot.on_demand, slot.reserved) if price]
+        has_model = gpu is None or any(
+            gpu.lower() in item.model.lower() for item in offer.hardware.gpus
+        )
+        prices = [
+            price
+            for slot in offer.slots
+            for price in (slot.spot, slot.on_demand, slot.reserved)
+            if price
+        ]
         return has_model and (most is None or any(price <= most for price in prices))
 
     async def work() -> None:
@@ -105,7 +131,11 @@ def offers(
         else:
             rendering.table(rendering.OFFER_COLUMNS, rendering.offer_rows(wanted))
             if not wanted:
-                note(f"none of {len(views)} offers fits these filters" if views else "no provider is on offer here now; try again later")
+                note(
+                    f"none of {len(views)} offers fits these filters"
+                    if views
+                    else "no provider is on offer here now; try again later"
+                )
 
     run_async(work())
 
@@ -127,20 +157,28 @@ def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
     run_async(work())
 
 
-def verify(receipt: Annotated[Path, typer.Argument(help="A receipt file.")], json: JsonFlag = False) -> None:
+def verify(
+    receipt: Annotated[Path, typer.Argument(help="A receipt file.")], json: JsonFlag = False
+) -> None:
     """Rechecks a receipt: signatures, hashes, draw and verdict. Asks nobody, so the chain is not checked."""
     from quorate.trust.receipt_verification import verify as recheck
 
     report = recheck(receipt)
     if json:
-        emit({
-            "valid": report.valid,
-            "chain_checked": report.chain_checked,
-            "checks": len(report.checks),
-            "failed": [{"name": check.name, "detail": check.detail} for check in report.failures],
-        })  # fmt: skip
+        emit(
+            {
+                "valid": report.valid,
+                "chain_checked": report.chain_checked,
+                "checks": len(report.checks),
+                "failed": [
+                    {"name": check.name, "detail": check.detail} for check in report.failures
+                ],
+            }
+        )
     elif report.valid:
-        typer.echo(f"valid: {len(report.checks)} signatures, hashes and rules hold (chain_checked: {str(report.chain_checked).lower()})")
+        typer.echo(
+            f"valid: {len(report.checks)} signatures, hashes and rules hold (chain_checked: {str(report.chain_checked).lower()})"
+        )
     else:
         for check in report.failures:
             typer.echo(one_line(f"INVALID  {check.name}: {check.detail}"))
@@ -151,7 +189,9 @@ def verify(receipt: Annotated[Path, typer.Argument(help="A receipt file.")], jso
 def exit_codes(json: JsonFlag = False) -> None:
     """Lists what every exit code means."""
     if json:
-        emit({code.name.lower(): {"code": int(code), "meaning": MEANING[code]} for code in ExitCode})
+        emit(
+            {code.name.lower(): {"code": int(code), "meaning": MEANING[code]} for code in ExitCode}
+        )
     else:
         for code in ExitCode:
             typer.echo(f"{int(code):>3}  {MEANING[code]}")
@@ -159,9 +199,15 @@ def exit_codes(json: JsonFlag = False) -> None:
 
 @image_app.command("build")
 def image_build(
-    output: Annotated[Path, typer.Option("--output", "-o", help="The docker archive to write (.tar).")],
-    python: Annotated[bool, typer.Option("--python", help="This interpreter with its standard library.")] = False,
-    packages: Annotated[list[str] | None, typer.Option("--with", help="Installed packages to copy in.")] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The docker archive to write (.tar).")
+    ],
+    python: Annotated[
+        bool, typer.Option("--python", help="This interpreter with its standard library.")
+    ] = False,
+    packages: Annotated[
+        list[str] | None, typer.Option("--with", help="Installed packages to copy in.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Makes a deterministic image out of this Python; it has no shell, so its commands are lists of words."""
@@ -172,15 +218,26 @@ def image_build(
     from quorate_protocol.refusals import Refused
 
     if not python:
-        raise UsageError("image build: --python is the only kind there is; quorate image build --python -o hello.tar")
+        raise UsageError(
+            "image build: --python is the only kind there is; quorate image build --python -o hello.tar"
+        )
     if output.is_dir():
-        raise UsageError(f"{output} is a folder; name the archive to write, such as {output / 'hello.tar'}")
+        raise UsageError(
+            f"{output} is a folder; name the archive to write, such as {output / 'hello.tar'}"
+        )
     try:
         built = build_python_image(output, packages or ())
     except Refused as refused:
         raise UsageError(f"image build: {refused.detail}") from refused
     cid = str(cid_of_path(built.path))
     if json:
-        emit({"path": str(built.path), "cid": cid, "imageId": f"sha256:{built.config_digest}", "bytes": built.archive_bytes})
+        emit(
+            {
+                "path": str(built.path),
+                "cid": cid,
+                "imageId": f"sha256:{built.config_digest}",
+                "bytes": built.archive_bytes,
+            }
+        )
     else:
         typer.echo(f"{built.path}  {format_size(built.archive_bytes)}\ncid      {cid}")

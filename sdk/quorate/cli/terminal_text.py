@@ -3,9 +3,19 @@
 import codecs
 from collections.abc import AsyncIterator
 
-DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))  # hidden: text then reads otherwise than it is
-CONTROL: dict[int, str | None] = {code: None for code in (*range(32), *range(127, 160), *DIRECTIONS) if code not in (9, 10)}
-CONTROL |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # halves of letters, which JSON allows and no terminal's encoding has
+DIRECTIONS = (
+    0x061C,
+    0x200E,
+    0x200F,
+    *range(0x2028, 0x202F),
+    *range(0x2066, 0x206A),
+)  # hidden: text then reads otherwise than it is
+CONTROL: dict[int, str | None] = {
+    code: None for code in (*range(32), *range(127, 160), *DIRECTIONS) if code not in (9, 10)
+}
+CONTROL |= dict.fromkeys(
+    range(0xD800, 0xE000), "\ufffd"
+)  # halves of letters, which JSON allows and no terminal's encoding has
 
 
 def plain(text: str) -> str:

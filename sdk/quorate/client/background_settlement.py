@@ -50,7 +50,9 @@ class BackgroundSettlement:
 
     async def run(self) -> None:
         """Works for ever, until cancelled: follows events, and settles what has ended beside it, so that a witness is never late."""
-        for job_id in self._client_session.ledger.open_jobs(self._client_session.pins.coordinator)[:ENDED_MAX]:
+        for job_id in self._client_session.ledger.open_jobs(self._client_session.pins.coordinator)[
+            :ENDED_MAX
+        ]:
             self._ended.put_nowait(job_id)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
@@ -75,7 +77,9 @@ class BackgroundSettlement:
                 # Not re-raised: refused, or evidence that does not verify. The person is told; other runs still need attending.
                 self._client_session.notice(str(error))
                 failures += 1
-            await self._client_session.clock.sleep(RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)])
+            await self._client_session.clock.sleep(
+                RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)]
+            )
 
     def news(self, job_id: Hash32) -> asyncio.Event:
         """Set whenever something that may end the run happened; whoever waits clears it."""
@@ -96,11 +100,15 @@ class BackgroundSettlement:
                 return agreement
             if view.charged > agreement.charged:
                 told, allowed = view.charged, agreement.charged
-                self._client_session.notice(f"charge: {told} was charged, the evidence allows {allowed}; only that is vouched for")
+                self._client_session.notice(
+                    f"charge: {told} was charged, the evidence allows {allowed}; only that is vouched for"
+                )
             if len(self._agreements) >= SETTLED_MAX:
                 self._agreements.pop(next(iter(self._agreements)))
             crash_point("client.before-settle")
-            self._client_session.ledger.settle(view.job_id, Amount(min(view.charged, agreement.charged)))
+            self._client_session.ledger.settle(
+                view.job_id, Amount(min(view.charged, agreement.charged))
+            )
             crash_point("client.after-settle")
             self._agreements[view.job_id] = agreement
             await self._vouch()
@@ -111,7 +119,9 @@ class BackgroundSettlement:
         if view.charged == 0:
             self._client_session.ledger.settle(view.job_id, Amount(0))
         else:
-            self._client_session.notice(f"charge: {view.charged} for a run without a verdict; it is not vouched for")
+            self._client_session.notice(
+                f"charge: {view.charged} for a run without a verdict; it is not vouched for"
+            )
 
     async def _take(self, event: JobEvent) -> None:
         if event.name == "committed" and event.commit is not None:
@@ -155,22 +165,39 @@ class BackgroundSettlement:
         if commit is None or entry is None or entry.charged is not None:
             return
         try:
-            ack = await self._ask_ack(entry) if entry.ack is None else envelope.decode(entry.ack, Ack).message
+            ack = (
+                await self._ask_ack(entry)
+                if entry.ack is None
+                else envelope.decode(entry.ack, Ack).message
+            )
         except (EvidenceError, RefusedError) as error:
             # Not re-raised: other runs still need attending, and this one is audited at worst.
             client_session.notice(f"run 0x{event.job_id.hex()[:12]}: commit not witnessed: {error}")
             return
         pins = client_session.pins
         spec = job_spec.decode(entry.spec)
-        answer = consider(commit, ack, spec, pins.beacon, client_session.clock.now(), pins.domain, recover, client_session.ledger.witnessing)
+        answer = consider(
+            commit,
+            ack,
+            spec,
+            pins.beacon,
+            client_session.clock.now(),
+            pins.domain,
+            recover,
+            client_session.ledger.witnessing,
+        )
         if isinstance(answer, str):
             # Old commits of a replayed history are no news.
             if client_session.clock.now() - event.at < 60:
-                client_session.notice(f"run 0x{event.job_id.hex()[:12]}: commit not witnessed: {answer}")
+                client_session.notice(
+                    f"run 0x{event.job_id.hex()[:12]}: commit not witnessed: {answer}"
+                )
             return
         try:
             crash_point("client.before-witness")
-            await client_session.api.witness(seal(pins.domain, answer, client_session.profile.session.sign))
+            await client_session.api.witness(
+                seal(pins.domain, answer, client_session.profile.session.sign)
+            )
             crash_point("client.after-witness")
             client_session.ledger.witness_taken(commit.message.assignment_hash)
         except RefusedError as error:
@@ -183,7 +210,9 @@ class BackgroundSettlement:
         """
         client_session = self._client_session
         session = envelope.decode(entry.session, Session)
-        answer = await client_session.api.submit(Submission(client_session.seal_order(entry.order), session, job_spec.decode(entry.spec)))
+        answer = await client_session.api.submit(
+            Submission(client_session.seal_order(entry.order), session, job_spec.decode(entry.spec))
+        )
         client_session.check_ack(entry.job_id, entry.order, answer)
         client_session.ledger.acknowledge(entry.job_id, envelope.encode(answer.ack))
         return answer.ack.message
@@ -205,7 +234,9 @@ class BackgroundSettlement:
         if session is None:
             return
         crash_point("client.before-draft")
-        voucher = client_session.ledger.draft_voucher(client_session.client, client_session.pins.coordinator, session.message.up_to)
+        voucher = client_session.ledger.draft_voucher(
+            client_session.client, client_session.pins.coordinator, session.message.up_to
+        )
         if voucher is None:
             return
         crash_point("client.after-draft")
@@ -217,17 +248,26 @@ class BackgroundSettlement:
             # Not re-raised: another program of this profile sent a newer one, or the coordinator disagrees; the latter is told, not hidden.
             if error.code != Code.STALE.value:
                 client_session.notice(f"voucher refused: {error}")
-            elif client_session.ledger.last_voucher(client_session.client, client_session.pins.coordinator) == voucher:
+            elif (
+                client_session.ledger.last_voucher(
+                    client_session.client, client_session.pins.coordinator
+                )
+                == voucher
+            ):
                 client_session.notice(f"voucher refused: {error}: {COPIED}")
 
     async def _resend_voucher(self) -> None:
         client_session = self._client_session
         try:
-            await self._vouch()  # for what was checked and not signed for when this program was killed
+            await (
+                self._vouch()
+            )  # for what was checked and not signed for when this program was killed
         except EvidenceError as error:
             # Not re-raised: it is told, and runs go on being attended.
             client_session.notice(str(error))
-        last = client_session.ledger.last_voucher(client_session.client, client_session.pins.coordinator)
+        last = client_session.ledger.last_voucher(
+            client_session.client, client_session.pins.coordinator
+        )
         if last is None:
             return
         account = await client_session.api.account(client_session.client)

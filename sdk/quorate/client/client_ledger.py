@@ -62,7 +62,9 @@ class Ledger:
         self._path = path
         try:
             make_whole(path, _SCHEMA + _WITNESSED)
-            self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(
+                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
             check_whole(path, self._db)
             self._db.execute("PRAGMA synchronous=FULL")
             self._db.execute(_WITNESSED)
@@ -78,10 +80,18 @@ class Ledger:
     def record(self, entry: Entry) -> None:
         """Writes an order down before it is sent: an order that nobody remembers could be charged unseen."""
         row = (
-            entry.job_id, entry.order.coordinator, str(entry.order.nonce), entry.name, canonical.encode(entry.order), entry.spec, entry.session,
-            entry.submitted_at, None, str(entry.outputs.absolute()) if entry.outputs else None,
+            entry.job_id,
+            entry.order.coordinator,
+            str(entry.order.nonce),
+            entry.name,
+            canonical.encode(entry.order),
+            entry.spec,
+            entry.session,
+            entry.submitted_at,
             None,
-        )  # fmt: skip
+            str(entry.outputs.absolute()) if entry.outputs else None,
+            None,
+        )
         with self._transaction() as db:
             db.execute("INSERT OR IGNORE INTO orders VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
@@ -98,7 +108,10 @@ class Ledger:
     def settle(self, job_id: Hash32, charged: Amount) -> None:
         """Notes the checked charge of a job, once."""
         with self._transaction() as db:
-            db.execute("UPDATE orders SET charged = ? WHERE job_id = ? AND charged IS NULL", (str(charged), job_id))
+            db.execute(
+                "UPDATE orders SET charged = ? WHERE job_id = ? AND charged IS NULL",
+                (str(charged), job_id),
+            )
 
     def entry(self, job_id: Hash32) -> Entry | None:
         """One order, None when this profile never signed it."""
@@ -107,23 +120,33 @@ class Ledger:
 
     def named(self, coordinator: Address, name: str) -> Entry | None:
         """The newest order with a name."""
-        row = self._db.execute(f"{_SELECT} WHERE coordinator = ? AND name = ? ORDER BY rowid DESC LIMIT 1", (coordinator, name)).fetchone()
+        row = self._db.execute(
+            f"{_SELECT} WHERE coordinator = ? AND name = ? ORDER BY rowid DESC LIMIT 1",
+            (coordinator, name),
+        ).fetchone()
         return None if row is None else _entry(row)
 
     def beginning(self, coordinator: Address, digits: str) -> list[Entry]:
         """Orders whose job id begins with these hex digits, at most two: enough to know that they name one."""
-        rows = self._db.execute(f"{_SELECT} WHERE coordinator = ? AND hex(job_id) GLOB ? LIMIT 2", (coordinator, f"{digits.upper()}*"))
+        rows = self._db.execute(
+            f"{_SELECT} WHERE coordinator = ? AND hex(job_id) GLOB ? LIMIT 2",
+            (coordinator, f"{digits.upper()}*"),
+        )
         return [_entry(row) for row in rows]
 
     def entries(self, coordinator: Address, limit: int = 1000) -> list[Entry]:
         """Newest first."""
-        rows = self._db.execute(f"{_SELECT} WHERE coordinator = ? ORDER BY submitted_at DESC, rowid DESC LIMIT ?", (coordinator, limit))
+        rows = self._db.execute(
+            f"{_SELECT} WHERE coordinator = ? ORDER BY submitted_at DESC, rowid DESC LIMIT ?",
+            (coordinator, limit),
+        )
         return [_entry(row) for row in rows]
 
     def open_jobs(self, coordinator: Address) -> list[Hash32]:
         """Jobs whose charge is not known yet, oldest first, at most 10,000."""
         rows = self._db.execute(
-            "SELECT job_id FROM orders WHERE coordinator = ? AND charged IS NULL ORDER BY submitted_at LIMIT 10000", (coordinator,)
+            "SELECT job_id FROM orders WHERE coordinator = ? AND charged IS NULL ORDER BY submitted_at LIMIT 10000",
+            (coordinator,),
         )
         return [Hash32(row[0]) for row in rows]
 
@@ -131,10 +154,14 @@ class Ledger:
         """Sums over all orders with a coordinator."""
         charged, open_budgets, nonce_max = 0, 0, 0
         # Only open orders are looked into: there may be ten thousands of others, and every order asks this twice.
-        for nonce, paid in self._db.execute("SELECT nonce, charged FROM orders WHERE coordinator = ?", (coordinator,)):
+        for nonce, paid in self._db.execute(
+            "SELECT nonce, charged FROM orders WHERE coordinator = ?", (coordinator,)
+        ):
             nonce_max = max(nonce_max, int(nonce))
             charged += int(paid or 0)
-        for (order,) in self._db.execute('SELECT "order" FROM orders WHERE coordinator = ? AND charged IS NULL', (coordinator,)):
+        for (order,) in self._db.execute(
+            'SELECT "order" FROM orders WHERE coordinator = ? AND charged IS NULL', (coordinator,)
+        ):
             open_budgets += canonical.decode(Order, order).budget
         return Debt(Amount(charged), Amount(open_budgets), Nonce(nonce_max))
 
@@ -144,23 +171,40 @@ class Ledger:
         It is written down before it can be signed, and never falls. EvidenceError when the session does not reach so far.
         """
         with self._transaction() as db:
-            rows = db.execute("SELECT nonce, charged FROM orders WHERE coordinator = ?", (coordinator,)).fetchall()
+            rows = db.execute(
+                "SELECT nonce, charged FROM orders WHERE coordinator = ?", (coordinator,)
+            ).fetchall()
             cumulative = sum(int(charged) for _, charged in rows if charged is not None)
             still_open = [int(nonce) for nonce, charged in rows if charged is None]
-            floor = min(still_open) if still_open else max((int(nonce) for nonce, _ in rows), default=-1) + 1
-            last = db.execute("SELECT cumulative, nonce_floor FROM vouchers WHERE coordinator = ?", (coordinator,)).fetchone()
+            floor = (
+                min(still_open)
+                if still_open
+                else max((int(nonce) for nonce, _ in rows), default=-1) + 1
+            )
+            last = db.execute(
+                "SELECT cumulative, nonce_floor FROM vouchers WHERE coordinator = ?", (coordinator,)
+            ).fetchone()
             if cumulative <= (int(last[0]) if last else 0):
                 return None
             if cumulative > up_to:
-                raise EvidenceError(f"voucher: {cumulative} is above what the session may sign ({up_to})")
-            db.execute("INSERT OR REPLACE INTO vouchers VALUES (?, ?, ?)", (coordinator, str(cumulative), str(floor)))
+                raise EvidenceError(
+                    f"voucher: {cumulative} is above what the session may sign ({up_to})"
+                )
+            db.execute(
+                "INSERT OR REPLACE INTO vouchers VALUES (?, ?, ?)",
+                (coordinator, str(cumulative), str(floor)),
+            )
         return Voucher(client, coordinator, Amount(cumulative), Nonce(floor))
 
     def witnessing(self, assignment: Hash32, commit_hash: Hash32) -> Hash32:
         """Which commit of an assignment is witnessed: noted before it is signed, and the first stands for all programs of the profile."""
         with self._transaction() as db:
-            db.execute("INSERT OR IGNORE INTO witnessed VALUES (?, ?, 0)", (assignment, commit_hash))
-            row = db.execute("SELECT commit_hash FROM witnessed WHERE assignment = ?", (assignment,)).fetchone()
+            db.execute(
+                "INSERT OR IGNORE INTO witnessed VALUES (?, ?, 0)", (assignment, commit_hash)
+            )
+            row = db.execute(
+                "SELECT commit_hash FROM witnessed WHERE assignment = ?", (assignment,)
+            ).fetchone()
         return Hash32(row[0])
 
     def witness_taken(self, assignment: Hash32) -> None:
@@ -170,17 +214,28 @@ class Ledger:
 
     def has_witnessed(self, assignment: Hash32, commit_hash: Hash32) -> bool:
         """Whether the coordinator took our witness of this commit."""
-        row = self._db.execute("SELECT commit_hash, is_taken FROM witnessed WHERE assignment = ?", (assignment,)).fetchone()
+        row = self._db.execute(
+            "SELECT commit_hash, is_taken FROM witnessed WHERE assignment = ?", (assignment,)
+        ).fetchone()
         return row is not None and (bytes(row[0]), bool(row[1])) == (commit_hash, True)
 
     def last_voucher(self, client: Address, coordinator: Address) -> Voucher | None:
         """The newest one, to send again."""
-        row = self._db.execute("SELECT cumulative, nonce_floor FROM vouchers WHERE coordinator = ?", (coordinator,)).fetchone()
-        return None if row is None else Voucher(client, coordinator, Amount(int(row[0])), Nonce(int(row[1])))
+        row = self._db.execute(
+            "SELECT cumulative, nonce_floor FROM vouchers WHERE coordinator = ?", (coordinator,)
+        ).fetchone()
+        return (
+            None
+            if row is None
+            else Voucher(client, coordinator, Amount(int(row[0])), Nonce(int(row[1])))
+        )
 
     def newest_session(self, coordinator: Address) -> bytes | None:
         """Canonical Session envelope of the newest order: by its row, because a clock that was put back makes older ones look newer."""
-        row = self._db.execute("SELECT session FROM orders WHERE coordinator = ? ORDER BY rowid DESC LIMIT 1", (coordinator,)).fetchone()
+        row = self._db.execute(
+            "SELECT session FROM orders WHERE coordinator = ? ORDER BY rowid DESC LIMIT 1",
+            (coordinator,),
+        ).fetchone()
         return None if row is None else bytes(row[0])
 
     @contextmanager
@@ -196,14 +251,30 @@ class Ledger:
                 raise
         except sqlite3.OperationalError as error:
             remedy = f"see `df -h {self._path.parent}`, then `quorate ps` for what was ordered before you order again"
-            raise UnavailableError(f"{self._path}: the ledger cannot be written ({error}); {remedy}") from error
+            raise UnavailableError(
+                f"{self._path}: the ledger cannot be written ({error}); {remedy}"
+            ) from error
 
 
-_SELECT = 'SELECT job_id, name, "order", spec, session, submitted_at, charged, outputs, ack FROM orders'
+_SELECT = (
+    'SELECT job_id, name, "order", spec, session, submitted_at, charged, outputs, ack FROM orders'
+)
 
 
-def _entry(row: tuple[bytes, str, bytes, bytes, bytes, int, str | None, str | None, bytes | None]) -> Entry:
+def _entry(
+    row: tuple[bytes, str, bytes, bytes, bytes, int, str | None, str | None, bytes | None],
+) -> Entry:
     job_id, name, order, spec, session, submitted_at, charged, outputs, ack = row
     paid = None if charged is None else Amount(int(charged))
     message = canonical.decode(Order, order)
-    return Entry(Hash32(job_id), name, message, spec, session, submitted_at, paid, Path(outputs) if outputs else None, ack)
+    return Entry(
+        Hash32(job_id),
+        name,
+        message,
+        spec,
+        session,
+        submitted_at,
+        paid,
+        Path(outputs) if outputs else None,
+        ack,
+    )

@@ -15,7 +15,15 @@ from typing import TypeVar
 import aiohttp
 
 from quorate.client.sse import server_events
-from quorate.client.timeouts import ANSWER_SECONDS, STALL_SECONDS, STORED_SECONDS, STREAM_SECONDS, Pace, Timeouts, Waiting
+from quorate.client.timeouts import (
+    ANSWER_SECONDS,
+    STALL_SECONDS,
+    STORED_SECONDS,
+    STREAM_SECONDS,
+    Pace,
+    Timeouts,
+    Waiting,
+)
 from quorate.errors import EvidenceError, QuorateError, UnavailableError, UsageError, from_answer
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import envelope
@@ -75,7 +83,11 @@ class Api:
     """One coordinator at a URL. The session is the caller's; `token` gives the Authorization value, "" for none."""
 
     def __init__(
-        self, url: str, session: aiohttp.ClientSession, token: Callable[[], str], notice: Callable[[str], None] = lambda sentence: None
+        self,
+        url: str,
+        session: aiohttp.ClientSession,
+        token: Callable[[], str],
+        notice: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self.url = url.rstrip("/")
         self._session = session
@@ -117,7 +129,9 @@ class Api:
         """GET /v1/runs/{jobId}. EvidenceError for another run than was asked for: all that is checked later is of the run that is told."""
         view = _view(RunView, await self._get(f"/v1/runs/0x{job_id.hex()}"))
         if view.job_id != job_id:
-            raise EvidenceError(f"run 0x{job_id.hex()[:12]}: the coordinator answers with another run, 0x{view.job_id.hex()[:12]}")
+            raise EvidenceError(
+                f"run 0x{job_id.hex()[:12]}: the coordinator answers with another run, 0x{view.job_id.hex()[:12]}"
+            )
         return view
 
     async def witness(self, witness: Envelope[Witness]) -> None:
@@ -134,7 +148,9 @@ class Api:
 
     async def stop(self, stop: Envelope[Stop]) -> None:
         """POST /v1/runs/{jobId}/stop"""
-        await self._repeat("POST", f"/v1/runs/0x{stop.message.job_id.hex()}/stop", envelope.encode(stop))
+        await self._repeat(
+            "POST", f"/v1/runs/0x{stop.message.job_id.hex()}/stop", envelope.encode(stop)
+        )
 
     async def receipt(self, job_id: Hash32) -> bytes:
         """GET /v1/receipts/{jobId}: the bytes as sent; `evidence` and `verify` judge them."""
@@ -159,13 +175,17 @@ class Api:
             async for event in server_events(self._chunks(response)):
                 told = _view(JobEvent, event.data.encode())
                 if job_id not in (None, told.job_id):
-                    raise EvidenceError(f"run 0x{job_id.hex()[:12]}: an event of another run came, 0x{told.job_id.hex()[:12]}")
+                    raise EvidenceError(
+                        f"run 0x{job_id.hex()[:12]}: an event of another run came, 0x{told.job_id.hex()[:12]}"
+                    )
                 yield told
 
     async def logs(self, job_id: Hash32, follow: bool) -> AsyncGenerator[bytes, None]:
         """Log text in pieces; with `follow` until the run ends, and then a piece may take as long as the program is silent."""
         silence = None if follow else STREAM_SECONDS
-        async with self._stream(f"/v1/runs/0x{job_id.hex()}/logs?follow={int(follow)}", silence) as response:
+        async with self._stream(
+            f"/v1/runs/0x{job_id.hex()}/logs?follow={int(follow)}", silence
+        ) as response:
             async for chunk in self._chunks(response):
                 yield chunk
 
@@ -175,7 +195,9 @@ class Api:
         try:
             async with (
                 self._timeouts.limited(ANSWER_SECONDS),
-                self._session.head(url, headers=headers, timeout=TIMEOUT, allow_redirects=False) as response,
+                self._session.head(
+                    url, headers=headers, timeout=TIMEOUT, allow_redirects=False
+                ) as response,
             ):
                 if response.status == 200:
                     return ContentStat(True, response.content_length)
@@ -185,16 +207,25 @@ class Api:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _away(self.url, error) from error
 
-    async def put_content(self, cid: str, body: Callable[[], AsyncIterator[bytes]], is_car: bool) -> None:
+    async def put_content(
+        self, cid: str, body: Callable[[], AsyncIterator[bytes]], is_car: bool
+    ) -> None:
         """Uploads a file's bytes or a CAR; `body` is called anew for each try. EvidenceError when the store names another CID."""
         url = f"{self.url}/v1/content{'?root=' + cid if is_car else ''}"
-        headers = {**self._headers(), "Content-Type": CAR_TYPE if is_car else "application/octet-stream"}
+        headers = {
+            **self._headers(),
+            "Content-Type": CAR_TYPE if is_car else "application/octet-stream",
+        }
         for attempt in range(TRIES):
             try:
                 async with (
                     self._timeouts.limited(STALL_SECONDS) as waiting,
                     self._session.put(
-                        url, data=_watched(body(), waiting), headers=headers, timeout=TIMEOUT, allow_redirects=False
+                        url,
+                        data=_watched(body(), waiting),
+                        headers=headers,
+                        timeout=TIMEOUT,
+                        allow_redirects=False,
                     ) as response,
                 ):
                     raw = await _bounded(response, ANSWER_BYTES_MAX)
@@ -202,14 +233,18 @@ class Api:
                         raise _answered(response.status, raw)
                     stored = _tree(raw)
                     if not isinstance(stored, dict) or stored.get("cid") != cid:
-                        raise EvidenceError(f"{self.url}: the store named the upload otherwise than {cid}; did the file change?")
+                        raise EvidenceError(
+                            f"{self.url}: the store named the upload otherwise than {cid}; did the file change?"
+                        )
                     return
             except (aiohttp.ClientError, TimeoutError) as error:
                 if attempt == TRIES - 1 or isinstance(error, TimeoutError):
                     raise _away(self.url, error) from error
                 await asyncio.sleep(RETRY_SECONDS * 2**attempt)
 
-    async def get_content(self, cid: str, destination: Path, bytes_max: int, progress: Callable[[int], None]) -> None:
+    async def get_content(
+        self, cid: str, destination: Path, bytes_max: int, progress: Callable[[int], None]
+    ) -> None:
         """Downloads the bytes of a file CID to a new file. They are unverified: whoever opens them has to look."""
         done, pace = 0, Pace(f"{self.url}: {cid}")
         async with self._stream(f"/v1/content/{cid}", STALL_SECONDS) as response:
@@ -218,20 +253,26 @@ class Api:
                     pace.received(len(chunk))
                     done += len(chunk)
                     if done > bytes_max:
-                        raise UnavailableError(f"{self.url}: {cid} is larger than {bytes_max} bytes")
+                        raise UnavailableError(
+                            f"{self.url}: {cid} is larger than {bytes_max} bytes"
+                        )
                     await asyncio.to_thread(file.write, chunk)
                     progress(done)
 
     def _headers(self) -> dict[str, str]:
         if self._session.closed:
-            raise UsageError("this Market is closed; ask it and its runs inside of `async with Market(profile) as market:`")
+            raise UsageError(
+                "this Market is closed; ask it and its runs inside of `async with Market(profile) as market:`"
+            )
         token = self._token()
         return {"Authorization": token} if token else {}
 
     async def _get(self, path: str, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
         return await self._repeat("GET", path, None, bytes_max)
 
-    async def _repeat(self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
+    async def _repeat(
+        self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX
+    ) -> bytes:
         for attempt in range(TRIES - 1):
             try:
                 return await self._once(method, path, body, bytes_max)
@@ -242,13 +283,22 @@ class Api:
                 await asyncio.sleep(RETRY_SECONDS * 2**attempt)
         return await self._once(method, path, body, bytes_max)
 
-    async def _once(self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
-        headers = self._headers() | ({"Content-Type": "application/json"} if body is not None else {})
+    async def _once(
+        self, method: str, path: str, body: bytes | None, bytes_max: int = ANSWER_BYTES_MAX
+    ) -> bytes:
+        headers = self._headers() | (
+            {"Content-Type": "application/json"} if body is not None else {}
+        )
         try:
             async with (
                 self._timeouts.limited(ANSWER_SECONDS),
                 self._session.request(
-                    method, self.url + path, data=body, headers=headers, timeout=TIMEOUT, allow_redirects=False
+                    method,
+                    self.url + path,
+                    data=body,
+                    headers=headers,
+                    timeout=TIMEOUT,
+                    allow_redirects=False,
                 ) as response,
             ):
                 raw = await _bounded(response, bytes_max)
@@ -259,14 +309,23 @@ class Api:
             raise _away(self.url, error) from error
 
     @asynccontextmanager
-    async def _stream(self, path: str, silence: float | None = STREAM_SECONDS) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _stream(
+        self, path: str, silence: float | None = STREAM_SECONDS
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         """`silence`: the longest between two bytes of the answer, None for any time."""
-        headers, timeout = self._headers(), aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=silence)
+        headers, timeout = (
+            self._headers(),
+            aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=silence),
+        )
         response: aiohttp.ClientResponse | None = None
         try:
             async with self._timeouts.limited(ANSWER_SECONDS):
-                response = await self._session.get(self.url + path, headers=headers, timeout=timeout, allow_redirects=False)
-                refusal = await _bounded(response, ANSWER_BYTES_MAX) if response.status >= 300 else None
+                response = await self._session.get(
+                    self.url + path, headers=headers, timeout=timeout, allow_redirects=False
+                )
+                refusal = (
+                    await _bounded(response, ANSWER_BYTES_MAX) if response.status >= 300 else None
+                )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             if response is not None:
                 response.close()
@@ -309,7 +368,9 @@ async def _bounded(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
 
 def _answered(status: int, raw: bytes) -> QuorateError:
     if status < 400:
-        return UnavailableError(f"the coordinator answered with a redirect ({status}); give the URL that it serves at itself")
+        return UnavailableError(
+            f"the coordinator answered with a redirect ({status}); give the URL that it serves at itself"
+        )
     return from_answer(status, _tree(raw))
 
 
@@ -322,13 +383,15 @@ def _tree(raw: bytes) -> object:
 
 def _away(url: str, error: BaseException) -> UnavailableError:
     remedy = "start it (quorate coordinator up), or make a profile for another: quorate --home FOLDER init --coordinator URL"
-    return UnavailableError(f"the coordinator {url} does not answer ({str(error) or type(error).__name__}); {remedy}")
+    return UnavailableError(
+        f"the coordinator {url} does not answer ({str(error) or type(error).__name__}); {remedy}"
+    )
 
 
 def _view(kind: type[T], raw: bytes) -> T:
     try:
         return canonical.from_json(kind, canonical.parse(raw, ANSWER_BYTES_MAX))
     except Refused as refused:
-        raise UnavailableError(f"the coordinator's answer cannot be read as {kind.__name__.strip('_')}: {refused.detail}") from refused
-
-
+        raise UnavailableError(
+            f"the coordinator's answer cannot be read as {kind.__name__.strip('_')}: {refused.detail}"
+        ) from refused

@@ -32,14 +32,28 @@ def read_devnet(path: Path) -> tuple[DevnetClient, ...]:
     try:
         tree = json.loads(path.read_bytes()[:FILE_BYTES_MAX])
         clients = tuple(
-            DevnetClient(str(item["name"]), path.parent / str(item["home"]), path.parent / str(item["passwordFile"]))
+            DevnetClient(
+                str(item["name"]),
+                path.parent / str(item["home"]),
+                path.parent / str(item["passwordFile"]),
+            )
             for item in tree["clients"]
         )
     except FileNotFoundError as error:
-        raise ProfileError(f"{path} is not there; start a devnet with `quorate devnet up`") from error
+        raise ProfileError(
+            f"{path} is not there; start a devnet with `quorate devnet up`"
+        ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        cause = error.strerror if isinstance(error, OSError) else "not JSON" if isinstance(error, ValueError) else "it names no clients"
-        raise ProfileError(f"{path} is no devnet.json ({cause}); `quorate devnet up` writes one, such as devnet/devnet.json") from error
+        cause = (
+            error.strerror
+            if isinstance(error, OSError)
+            else "not JSON"
+            if isinstance(error, ValueError)
+            else "it names no clients"
+        )
+        raise ProfileError(
+            f"{path} is no devnet.json ({cause}); `quorate devnet up` writes one, such as devnet/devnet.json"
+        ) from error
     if not clients:
         raise ProfileError(f"{path}: it names no clients")
     return clients

@@ -19,7 +19,16 @@ DEADLINE_SECONDS = 300.0
 GAS_MIN = 300_000  # of the three transactions together, somewhat more than they take
 
 
-async def fund(profile: Profile, pins: CoordinatorIdentity, chain_url: str, amount: Amount, purpose: str, clock: Clock, *, mint: bool = False) -> int:
+async def fund(
+    profile: Profile,
+    pins: CoordinatorIdentity,
+    chain_url: str,
+    amount: Amount,
+    purpose: str,
+    clock: Clock,
+    *,
+    mint: bool = False,
+) -> int:
     """Deposits and allocates to the pinned coordinator; the gas used. The same `purpose` again is only waited for, never done twice.
 
     RefusedError with the contract's reason (too few tokens), UnavailableError when the chain does not answer in time. `mint` asks
@@ -38,7 +47,9 @@ async def fund(profile: Profile, pins: CoordinatorIdentity, chain_url: str, amou
                 detail = f"the chain node {chain_url} serves chain {found}, this market is on chain {pins.chain_id}: nothing was signed"
                 raise Refused(Code.CHAIN, detail)
         sender = Sender(client, profile.account, profile.home / "transactions.sqlite", clock)
-        outgoing = [Outgoing(f"{purpose}/{name}", call.to, call.data, gas=call.gas) for name, call in calls]
+        outgoing = [
+            Outgoing(f"{purpose}/{name}", call.to, call.data, gas=call.gas) for name, call in calls
+        ]
         with translated():
             try:
                 receipts = await sender.send_in_order(outgoing, deadline_seconds=DEADLINE_SECONDS)
@@ -48,7 +59,9 @@ async def fund(profile: Profile, pins: CoordinatorIdentity, chain_url: str, amou
     return sum(receipt.gas_used for receipt in receipts)
 
 
-async def _lack(client: ChainClient, token: Token, profile: Profile, amount: Amount, needed: int) -> str:
+async def _lack(
+    client: ChainClient, token: Token, profile: Profile, amount: Amount, needed: int
+) -> str:
     """What the account has too little of, and what to do about it; "" when it is neither gas nor tokens."""
     account = f"0x{profile.account.address.hex()}"
     faucet = f"on a devnet: quorate devnet fund {shlex.quote(str(profile.home))}"

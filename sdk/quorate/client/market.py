@@ -25,7 +25,14 @@ from quorate.job.job import Job
 from quorate.job.packing import Named, Packed, cids_named, is_path, pack
 from quorate.trust.coordinator_identity import check_pins
 from quorate_protocol.messages import envelope
-from quorate_protocol.messages.views import AccountView, InfoView, OfferView, PlanRequest, PlanView, RunView
+from quorate_protocol.messages.views import (
+    AccountView,
+    InfoView,
+    OfferView,
+    PlanRequest,
+    PlanView,
+    RunView,
+)
 from quorate_protocol.ports import Clock
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Amount, Bps, Hash32, Nonce
@@ -68,7 +75,14 @@ class Market:
         result = await run.result()
     """
 
-    def __init__(self, profile: Profile, *, url: str | None = None, clock: Clock | None = None, notice: Notice = ignore_notice) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        *,
+        url: str | None = None,
+        clock: Clock | None = None,
+        notice: Notice = ignore_notice,
+    ) -> None:
         self._profile = profile
         self._url = url or profile.coordinator_url
         self._clock = clock or SystemClock()
@@ -106,7 +120,12 @@ class Market:
             await self._stack.aclose()
             raise
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Detaches; runs go on."""
         if self._attending is not None:
             self._attending.cancel()
@@ -141,13 +160,17 @@ class Market:
         self._tell_missing(packed)
         return await self._plan(job, packed)
 
-    async def submit(self, job: Job, plan: Plan | None = None, progress: Progress = no_progress) -> Run:
+    async def submit(
+        self, job: Job, plan: Plan | None = None, progress: Progress = no_progress
+    ) -> Run:
         """Uploads what is missing, signs the order and hands it in. The run goes on when this program ends. `notice` is told the owners of
         a host class that the job names, and of CIDs that no store has, unless a plan showed them. With a plan no higher fee is signed than
         the plan's.
         """
         if plan is not None:
-            return await self._submit(replace(job, max_fee_bps=plan.view.fee_bps), plan.packed, progress)
+            return await self._submit(
+                replace(job, max_fee_bps=plan.view.fee_bps), plan.packed, progress
+            )
         await self._tell_owners(job)
         packed = await self._pack(job)
         self._tell_missing(packed)
@@ -159,17 +182,34 @@ class Market:
         crash_point("client.after-upload")
         client_session, coordinator = self._client_session, self._client_session.pins.coordinator
         nonce = Nonce(client_session.next_nonce(await self._known_nonce()))
-        order = make_order(job, packed.spec, client_session.client, coordinator, nonce, self._clock.now(), self.info.fee_bps)
+        order = make_order(
+            job,
+            packed.spec,
+            client_session.client,
+            coordinator,
+            nonce,
+            self._clock.now(),
+            self.info.fee_bps,
+        )
         session = client_session.session_for(order.budget)
         job_id = job_id_of(client_session.pins.domain, order)
         crash_point("client.before-record")
         client_session.ledger.record(
             Entry(
-                job_id, job.name, order, packed.spec.encode(), envelope.encode(session), int(self._clock.now()), None, job.outputs
+                job_id,
+                job.name,
+                order,
+                packed.spec.encode(),
+                envelope.encode(session),
+                int(self._clock.now()),
+                None,
+                job.outputs,
             )
-        )  # fmt: skip
+        )
         crash_point("client.after-record")
-        await self._hand_in(job_id, Submission(client_session.seal_order(order), session, packed.spec))
+        await self._hand_in(
+            job_id, Submission(client_session.seal_order(order), session, packed.spec)
+        )
         await self.attach()
         return Run(client_session, self._background_settlement, job_id, job.name)
 
@@ -212,11 +252,17 @@ class Market:
     @property
     def _client_session(self) -> ClientSession:
         if self._opened is None:
-            raise UsageError("this Market is not open; use it inside of `async with Market(profile) as market:`")
+            raise UsageError(
+                "this Market is not open; use it inside of `async with Market(profile) as market:`"
+            )
         return self._opened
 
     async def _pack(self, job: Job) -> Packed:
-        tagged = parse_tagged(job.image) if isinstance(job.image, str) and not is_path(job.image) else None
+        tagged = (
+            parse_tagged(job.image)
+            if isinstance(job.image, str) and not is_path(job.image)
+            else None
+        )
         if tagged is not None:
             job = replace(job, image=await resolve(self._session, tagged))
             self._notice(f"image {tagged.name}:{tagged.tag} is {job.image}")
@@ -233,20 +279,36 @@ class Market:
         return replace(packed, not_stored=tuple(item for item in absent if item.cid not in sent))
 
     async def _plan(self, job: Job, packed: Packed) -> Plan:
-        view = await self._client_session.api.plan(PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified, job.host()))
+        view = await self._client_session.api.plan(
+            PlanRequest(packed.spec, job.price(), job.tier(), job.accept_unverified, job.host())
+        )
         if view.fee_bps != self.info.fee_bps:
             await self._meet()  # it may have been changed since
-        if view.fee_bps != self.info.fee_bps:  # the sums that a person is asked about are made with the one, and shown beside the other
+        if (
+            view.fee_bps != self.info.fee_bps
+        ):  # the sums that a person is asked about are made with the one, and shown beside the other
             said = f"{view.fee_bps} bps, and {self.info.fee_bps} when it is asked for that alone"
-            raise EvidenceError(f"plan: the coordinator says that its fee is {said}; ask again, or change the coordinator")
+            raise EvidenceError(
+                f"plan: the coordinator says that its fee is {said}; ask again, or change the coordinator"
+            )
         coordinator = self._client_session.pins.coordinator
-        order = make_order(job, packed.spec, self._client_session.client, coordinator, Nonce(0), self._clock.now(), self.info.fee_bps)
+        order = make_order(
+            job,
+            packed.spec,
+            self._client_session.client,
+            coordinator,
+            Nonce(0),
+            self._clock.now(),
+            self.info.fee_bps,
+        )
         missing = 0
         for item in packed.uploads:
             if not (await self._client_session.api.stat_content(item.cid)).is_stored:
                 missing += item.size_bytes
         sums = terms(job, order, packed.spec, Bps(self.info.fee_bps))
-        return Plan(packed, view, missing, sums.worst_charge, sums.budget, await self._class_of(job))
+        return Plan(
+            packed, view, missing, sums.worst_charge, sums.budget, await self._class_of(job)
+        )
 
     async def _meet(self) -> None:
         """What the coordinator says of itself. EvidenceError when it is not the one that is pinned."""
@@ -286,7 +348,9 @@ class Market:
                     raise
                 await self._clock.sleep(SUBMIT_RETRY_SECONDS * 2**attempt)
             except RefusedError:
-                if attempt == 0:  # afterwards an earlier try may have been taken, and only its answer was lost
+                if (
+                    attempt == 0
+                ):  # afterwards an earlier try may have been taken, and only its answer was lost
                     self._client_session.ledger.forget(job_id)
                 else:
                     self._notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
@@ -301,15 +365,16 @@ class Market:
     def _find(self, name: str | bytes) -> Entry:
         coordinator, ledger = self._client_session.pins.coordinator, self._client_session.ledger
         digits = name.hex() if isinstance(name, bytes) else name.removeprefix("0x").lower()
-        is_id = isinstance(name, bytes) or (len(digits) >= PREFIX_MIN and _DIGITS.issuperset(digits))
+        is_id = isinstance(name, bytes) or (
+            len(digits) >= PREFIX_MIN and _DIGITS.issuperset(digits)
+        )
         found = ledger.beginning(coordinator, digits) if is_id else []
         if not found and isinstance(name, str):
             newest = ledger.named(coordinator, name)
             found = [newest] if newest is not None else []
         if len(found) != 1:
             shown = name.hex() if isinstance(name, bytes) else name
-            raise UsageError(f"run: {shown[:80]!r} names {'no run' if not found else 'several runs'} of this profile; see `quorate ps`")
+            raise UsageError(
+                f"run: {shown[:80]!r} names {'no run' if not found else 'several runs'} of this profile; see `quorate ps`"
+            )
         return found[0]
-
-
-

@@ -1,9 +1,9 @@
 """A client's profile: one folder with its keys, the coordinator it uses, what it pinned of it, and its books.
 
-    client.json    coordinator URL, deployment constants
-    keys/          account.json (signs sessions), session.json (signs orders, witnesses, vouchers)
-    pins.json      the coordinator's identity, from first contact
-    ledger.sqlite  every order, checked charge and voucher
+client.json    coordinator URL, deployment constants
+keys/          account.json (signs sessions), session.json (signs orders, witnesses, vouchers)
+pins.json      the coordinator's identity, from first contact
+ledger.sqlite  every order, checked charge and voucher
 """
 
 import json
@@ -57,11 +57,15 @@ def default_home(environment: Mapping[str, str]) -> Path:
     """`$QUORATE_HOME/client`, else the XDG data folder."""
     if environment.get("QUORATE_HOME"):
         return Path(environment["QUORATE_HOME"]) / "client"
-    data = environment.get("XDG_DATA_HOME") or str(Path(environment.get("HOME", "~")).expanduser() / ".local" / "share")
+    data = environment.get("XDG_DATA_HOME") or str(
+        Path(environment.get("HOME", "~")).expanduser() / ".local" / "share"
+    )
     return Path(data) / "quorate" / "client"
 
 
-def create_profile(home: Path, coordinator_url: str, passphrase: str, limits: str = MAINNET.name) -> Profile:
+def create_profile(
+    home: Path, coordinator_url: str, passphrase: str, limits: str = MAINNET.name
+) -> Profile:
     """A new profile with fresh keys; errors as `check_new`."""
     url = check_new(home, coordinator_url, limits)
     try:
@@ -69,7 +73,9 @@ def create_profile(home: Path, coordinator_url: str, passphrase: str, limits: st
         account, session = keys.create_account(ACCOUNT), keys.create_account(SESSION)
         _write(home / "client.json", {"coordinator": url, "limits": limits, "version": 1})
     except (OSError, KeystoreError) as error:
-        raise ProfileError(f"{home}: {error}; name a folder that you may write: quorate --home FOLDER init") from error
+        raise ProfileError(
+            f"{home}: {error}; name a folder that you may write: quorate --home FOLDER init"
+        ) from error
     return Profile(home, url, account, session)
 
 
@@ -81,7 +87,9 @@ def check_new(home: Path, coordinator_url: str, limits: str) -> str:
         raise UsageError(f"limits: {limits[:40]!r} is not one of {', '.join(BY_NAME)}")
     url = _url("--coordinator", coordinator_url)
     if (home / "client.json").exists():
-        raise ProfileError(f"{home} holds a profile already; name another folder with --home, or move that one away")
+        raise ProfileError(
+            f"{home} holds a profile already; name another folder with --home, or move that one away"
+        )
     return url
 
 
@@ -103,10 +111,18 @@ def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") ->
     except FileNotFoundError as error:
         raise ProfileError(f"no profile in {home}; make one with `{remedy}`") from error
     except (OSError, ValueError) as error:
-        raise ProfileError(f"{path} cannot be read: {error}; see `ls -ld {home}`, or name another folder with --home") from error
-    settings = {key: str(tree.get(key, "")) for key in ("coordinator", "limits")} if isinstance(tree, dict) else {}
+        raise ProfileError(
+            f"{path} cannot be read: {error}; see `ls -ld {home}`, or name another folder with --home"
+        ) from error
+    settings = (
+        {key: str(tree.get(key, "")) for key in ("coordinator", "limits")}
+        if isinstance(tree, dict)
+        else {}
+    )
     if not settings.get("coordinator") or settings.get("limits") not in BY_NAME:
-        raise ProfileError(f"{path}: coordinator (a URL) and limits ({', '.join(BY_NAME)}) are needed")
+        raise ProfileError(
+            f"{path}: coordinator (a URL) and limits ({', '.join(BY_NAME)}) are needed"
+        )
     try:
         return settings | {"coordinator": _url("coordinator", settings["coordinator"])}
     except UsageError as error:

@@ -4,7 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_protocol.messages.signed import Verdict
-from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Address, Amount, ExitStatus, Hash32, Label
+from quorate_protocol.units import (
+    EXIT_MEMORY_KILL,
+    EXIT_SIGNAL_BASE,
+    EXIT_TIMEOUT,
+    Address,
+    Amount,
+    ExitStatus,
+    Hash32,
+    Label,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,14 @@ from quorate.client.result import Result
 from quorate.client.session import ClientSession, Notice, ignore_notice
 from quorate.client.timeouts import TELL_SECONDS
 from quorate.client.transfer import Progress, fetch_output, no_progress
-from quorate.errors import CancelledError, EvidenceError, NotVerifiedError, QuorateError, RefusedError, UnavailableError
+from quorate.errors import (
+    CancelledError,
+    EvidenceError,
+    NotVerifiedError,
+    QuorateError,
+    RefusedError,
+    UnavailableError,
+)
 from quorate.job.quantities import format_amount, format_duration
 from quorate.trust.charge_verification import Agreement
 from quorate_protocol.messages import job_spec
@@ -26,7 +33,9 @@ from quorate_protocol.units import ExitStatus, Hash32, Outcome, UnixSeconds
 from quorate_runtime.process.crash_points import crash_point
 
 POLL_SECONDS = 5.0
-FIRST_EVENT_SECONDS = 10.0  # every run has one, and a busy coordinator needs a while for the first byte
+FIRST_EVENT_SECONDS = (
+    10.0  # every run has one, and a busy coordinator needs a while for the first byte
+)
 HISTORY_SECONDS = 1.0
 HISTORY_MAX = 4_096  # a coordinator keeps 256 lines; one that goes on and on is not read for ever
 AWAY_SECONDS = 60.0  # longer than a coordinator takes to start again
@@ -37,7 +46,13 @@ T = TypeVar("T")
 class Run:
     """One run of this client. Made by `Market.submit` and `Market.run`."""
 
-    def __init__(self, client_session: ClientSession, background_settlement: BackgroundSettlement, job_id: Hash32, name: str) -> None:
+    def __init__(
+        self,
+        client_session: ClientSession,
+        background_settlement: BackgroundSettlement,
+        job_id: Hash32,
+        name: str,
+    ) -> None:
         self._client_session = client_session
         self._background_settlement = background_settlement
         self.job_id = job_id
@@ -57,7 +72,9 @@ class Run:
         failures, heard_at = 0, self._client_session.clock.now()
         while True:
             try:
-                async with aclosing(self._until_over(self._client_session.api.events(self.job_id, after))) as events:
+                async with aclosing(
+                    self._until_over(self._client_session.api.events(self.job_id, after))
+                ) as events:
                     async for event in events:
                         failures, after, heard_at = 0, event.seq, self._client_session.clock.now()
                         yield event
@@ -68,10 +85,14 @@ class Run:
                 heard_at = self._client_session.clock.now()
             except UnavailableError:
                 failures += 1
-                is_long = self._client_session.clock.now() - heard_at > AWAY_SECONDS  # one that accepts and says nothing fails slowly
+                is_long = (
+                    self._client_session.clock.now() - heard_at > AWAY_SECONDS
+                )  # one that accepts and says nothing fails slowly
                 if failures > 2 * len(RECONNECT_SECONDS) or (is_long and failures > 1):
                     raise
-            await self._client_session.clock.sleep(RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)])
+            await self._client_session.clock.sleep(
+                RECONNECT_SECONDS[min(failures, len(RECONNECT_SECONDS) - 1)]
+            )
 
     async def _until_over(self, source: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
         """A stream's items; when none comes for a while the run's status is asked, so that a stream that fell silent ends with the run."""
@@ -87,7 +108,9 @@ class Run:
                 elif is_last:
                     return
                 else:
-                    is_last = is_over(await self.status())  # what was said at its end may still be on its way
+                    is_last = is_over(
+                        await self.status()
+                    )  # what was said at its end may still be on its way
         except StopAsyncIteration:  # not re-raised: the stream's ordinary end
             return
         finally:
@@ -118,7 +141,9 @@ class Run:
     async def stop(self) -> None:
         """Ends the run now; its elapsed time is paid, and what it wrote so far may still become its result."""
         stop = Stop(self.job_id, UnixSeconds(int(self._client_session.clock.now())))
-        await self._client_session.api.stop(seal(self._client_session.pins.domain, stop, self._client_session.profile.session.sign))
+        await self._client_session.api.stop(
+            seal(self._client_session.pins.domain, stop, self._client_session.profile.session.sign)
+        )
 
     async def wait(self, waiting: Notice = ignore_notice) -> RunView:
         """The run once it is over. `waiting` is told once what it waits for, when it is not over within seconds."""
@@ -145,7 +170,9 @@ class Run:
         """State and bounds. Beyond these the client knows none: what a provider quoted for fetching is between it and the coordinator."""
         entry = self._client_session.entry(self.job_id)
         states = Counter(_word(item.phase) for item in view.executions)
-        shown = ", ".join(f"{count} {phase}" for phase, count in states.items()) or "no execution yet"
+        shown = (
+            ", ".join(f"{count} {phase}" for phase, count in states.items()) or "no execution yet"
+        )
         expiry = datetime.fromtimestamp(entry.order.expiry, UTC)
         longest = format_duration(job_spec.decode(entry.spec).max_duration)
         return (
@@ -163,13 +190,20 @@ class Run:
                 now = self._client_session.clock.now()
                 if away_since is None:
                     away_since = now
-                    self._client_session.notice(f"run {self.id[:14]} goes on: {error}. Asking again for {AWAY_SECONDS:g} s")
+                    self._client_session.notice(
+                        f"run {self.id[:14]} goes on: {error}. Asking again for {AWAY_SECONDS:g} s"
+                    )
                 if now - away_since > AWAY_SECONDS:
                     raise
                 await self._client_session.clock.sleep(pause)
         raise AssertionError("the pauses do not end")
 
-    async def result(self, destination: Path | None = None, progress: Progress = no_progress, waiting: Notice = ignore_notice) -> Result:
+    async def result(
+        self,
+        destination: Path | None = None,
+        progress: Progress = no_progress,
+        waiting: Notice = ignore_notice,
+    ) -> Result:
         """Waits, checks every claim, downloads and opens the output.
 
         NotVerifiedError when the run ended without an accepted result, CancelledError when this client's own stop ended it,
@@ -179,7 +213,9 @@ class Run:
         view = await self.wait(waiting)
         if view.verdict is None:
             await self._background_settlement.note_uncharged(view)
-            raise NotVerifiedError(f"run {self.id[:14]} ended without a result; see `quorate events {self.id[:14]}`")
+            raise NotVerifiedError(
+                f"run {self.id[:14]} ended without a result; see `quorate events {self.id[:14]}`"
+            )
         agreement = await self._background_settlement.settle(view)
         receipt = await asyncio.to_thread(self._keep_receipt, agreement)
         if agreement.verdict.outcome is not Outcome.ACCEPTED:
@@ -188,18 +224,31 @@ class Run:
         status, folder = await self._output(agreement, output, destination is None, progress)
         providers = tuple(item.assignment.message.provider for item in agreement.group)
         return Result(
-            job_id=self.job_id, exit_status=status, output=folder, verdict=agreement.verdict, rule=agreement.rule, providers=providers,
-            charged=agreement.charged, receipt=receipt, receipt_cid=agreement.cid,
-        )  # fmt: skip
+            job_id=self.job_id,
+            exit_status=status,
+            output=folder,
+            verdict=agreement.verdict,
+            rule=agreement.rule,
+            providers=providers,
+            charged=agreement.charged,
+            receipt=receipt,
+            receipt_cid=agreement.cid,
+        )
 
     def _without_result(self, agreement: Agreement, receipt: Path) -> QuorateError:
         run = self.id[:14]
         if agreement.is_stopped:
-            return CancelledError(f"run {run}: you stopped it; its time cost {format_amount(agreement.charged)} (receipt: {receipt})")
+            return CancelledError(
+                f"run {run}: you stopped it; its time cost {format_amount(agreement.charged)} (receipt: {receipt})"
+            )
         outcome = agreement.verdict.outcome.name.lower().replace("_", "-")
-        return NotVerifiedError(f"run {run}: {outcome}: no result was accepted; see `quorate events {run}` (receipt: {receipt})")
+        return NotVerifiedError(
+            f"run {run}: {outcome}: no result was accepted; see `quorate events {run}` (receipt: {receipt})"
+        )
 
-    async def _output(self, agreement: Agreement, folder: Path, is_ours: bool, progress: Progress) -> tuple[ExitStatus, Path]:
+    async def _output(
+        self, agreement: Agreement, folder: Path, is_ours: bool, progress: Progress
+    ) -> tuple[ExitStatus, Path]:
         reveal = agreement.group[0].reveal
         if reveal is None:
             raise EvidenceError("verdict: the accepted execution was not revealed")
@@ -212,15 +261,24 @@ class Run:
         crash_point("client.after-fetch")
         return reveal.exit_status, folder
 
-    async def _fetch_any(self, group: tuple[ExecutionEvidence, ...], folder: Path, bytes_max: int, progress: Progress) -> None:
+    async def _fetch_any(
+        self, group: tuple[ExecutionEvidence, ...], folder: Path, bytes_max: int, progress: Progress
+    ) -> None:
         """Every execution of the group opens to the same output: the first that the store still has will do."""
         failure: Exception | None = None
         for item in group:
             reveal = item.reveal
             assert reveal is not None, "members of the group are revealed"
-            sealed = SealedOutput(item.commit.message.encrypted_output, reveal.salt, reveal.output_digest, reveal.exit_status)
+            sealed = SealedOutput(
+                item.commit.message.encrypted_output,
+                reveal.salt,
+                reveal.output_digest,
+                reveal.exit_status,
+            )
             try:
-                return await fetch_output(self._client_session.api, sealed, folder, bytes_max, progress)
+                return await fetch_output(
+                    self._client_session.api, sealed, folder, bytes_max, progress
+                )
             except (EvidenceError, RefusedError, UnavailableError) as error:
                 # The next one is tried; the last failure is raised below.
                 failure = error

@@ -65,24 +65,40 @@ class ClientSession:
         if now > self._token[1] - 60:
             expires = UnixSeconds(int(now) + TOKEN_SECONDS)
             bearer = Bearer(self.client, self.client, expires)
-            text = make_token(bearer, self.pins.chain_id, self.pins.coordinator, self.profile.account.sign)
+            text = make_token(
+                bearer, self.pins.chain_id, self.pins.coordinator, self.profile.account.sign
+            )
             self._token = (text, float(expires))
         return self._token[0]
 
     def next_nonce(self, known_max: int) -> int:
         """A nonce above everything known."""
         debt = self.ledger.debt(self.pins.coordinator)
-        return signed_requests.next_nonce(max(known_max, debt.nonce_max), self.clock.now(), secrets.randbits(64))
+        return signed_requests.next_nonce(
+            max(known_max, debt.nonce_max), self.clock.now(), secrets.randbits(64)
+        )
 
     def session_for(self, budget: Amount) -> Envelope[Session]:
         """The newest session if it reaches far enough, else a new one."""
         coordinator, now, limits = self.pins.coordinator, self.clock.now(), self.pins.constants
         debt, key = self.ledger.debt(coordinator), self.profile.session.address
         known = self.newest_session()
-        if known is not None and signed_requests.covers(known, key, coordinator, debt, budget, now, limits):
+        if known is not None and signed_requests.covers(
+            known, key, coordinator, debt, budget, now, limits
+        ):
             return known
         account = self.profile.account
-        return signed_requests.make_session(self.pins.domain, account.address, key, coordinator, debt, budget, now, limits, account.sign)
+        return signed_requests.make_session(
+            self.pins.domain,
+            account.address,
+            key,
+            coordinator,
+            debt,
+            budget,
+            now,
+            limits,
+            account.sign,
+        )
 
     def newest_session(self) -> Envelope[Session] | None:
         """The session of the newest order."""
@@ -129,7 +145,11 @@ class ClientSession:
         """Our own record of a job. RefusedError when this profile never ordered it."""
         entry = self.ledger.entry(job_id)
         if entry is None:
-            raise RefusedError("not-yours", "It belongs to somebody else.", "this profile never signed that order, so it cannot check it")
+            raise RefusedError(
+                "not-yours",
+                "It belongs to somebody else.",
+                "this profile never signed that order, so it cannot check it",
+            )
         return entry
 
     async def agreement(self, view: RunView) -> Agreement:

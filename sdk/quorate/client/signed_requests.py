@@ -13,10 +13,24 @@ from quorate_protocol.messages.job_spec import JobSpec, input_root
 from quorate_protocol.messages.signed import Order, Session
 from quorate_protocol.refusals import MEANINGS, Code
 from quorate_protocol.rules import settlement
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Bps, Hash32, Label, Nonce, Small, UnixSeconds, VerifyTier
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    Address,
+    Amount,
+    Bps,
+    Hash32,
+    Label,
+    Nonce,
+    Small,
+    UnixSeconds,
+    VerifyTier,
+)
 
 ORDER_SECONDS = 3600  # how long it may wait for a provider
-SESSION_STEP = Amount(100 * USD)  # a session reaches up to the next full step, so that many orders share one
+SESSION_STEP = Amount(
+    100 * USD
+)  # a session reaches up to the next full step, so that many orders share one
 NONCE_AHEAD_MS = 30 * 86_400_000
 PREMIUM_BPS: dict[VerifyTier, Bps] = {
     VerifyTier.LEAN: Bps(500),
@@ -34,7 +48,15 @@ class Terms:
     budget: Amount
 
 
-def make_order(job: Job, spec: JobSpec, client: Address, coordinator: Address, nonce: Nonce, now: float, fee_bps: Bps) -> Order:
+def make_order(
+    job: Job,
+    spec: JobSpec,
+    client: Address,
+    coordinator: Address,
+    nonce: Nonce,
+    now: float,
+    fee_bps: Bps,
+) -> Order:
     """The order for a packed job. UsageError when its budget cannot cover the worst case."""
     if fee_bps > job.max_fee_bps:
         refused = Code.PRICE_TOO_HIGH
@@ -68,7 +90,9 @@ def make_order(job: Job, spec: JobSpec, client: Address, coordinator: Address, n
 def terms(job: Job, order: Order, spec: JobSpec, fee_bps: Bps) -> Terms:
     """Worst charge over the rules that a coordinator may choose, and the budget: the job's own, or just that."""
     rules = [Label.QUORUM_2, Label.ADAPTIVE] if job.max_executions > 1 else [Label.ADAPTIVE]
-    worst = Amount(max(settlement.worst_charge(order, rule, spec.max_duration, fee_bps) for rule in rules))
+    worst = Amount(
+        max(settlement.worst_charge(order, rule, spec.max_duration, fee_bps) for rule in rules)
+    )
     budget = job.budget_amount()
     if budget is not None and budget < worst:
         raise UsageError(
@@ -83,20 +107,43 @@ def next_nonce(known_max: int, now: float, random64: int) -> Nonce:
     wall = int(now * 1000)
     high = max(wall, (known_max >> 64) + 1)
     if high > wall + NONCE_AHEAD_MS:
-        raise UsageError("nonce: one from far in the future was used before; this machine's clock must be wrong now, or was then")
+        raise UsageError(
+            "nonce: one from far in the future was used before; this machine's clock must be wrong now, or was then"
+        )
     return Nonce((high << 64) | random64)
 
 
-def covers(session: Envelope[Session], key: Address, coordinator: Address, debt: Debt, budget: Amount, now: float, limits: Limits) -> bool:
+def covers(
+    session: Envelope[Session],
+    key: Address,
+    coordinator: Address,
+    debt: Debt,
+    budget: Amount,
+    now: float,
+    limits: Limits,
+) -> bool:
     """Whether a session that exists still reaches far enough: in time by half its life, in money by the new budget."""
     message = session.message
     reach = debt.charged + debt.open_budgets + budget
     in_time = now + limits.session_max // 2 < message.expires
-    return in_time and message.session_key == key and message.coordinator == coordinator and reach <= message.up_to
+    return (
+        in_time
+        and message.session_key == key
+        and message.coordinator == coordinator
+        and reach <= message.up_to
+    )
 
 
 def make_session(
-    domain: Domain, client: Address, key: Address, coordinator: Address, debt: Debt, budget: Amount, now: float, limits: Limits, sign: Sign
+    domain: Domain,
+    client: Address,
+    key: Address,
+    coordinator: Address,
+    debt: Debt,
+    budget: Amount,
+    now: float,
+    limits: Limits,
+    sign: Sign,
 ) -> Envelope[Session]:
     """A new session of the account: up to everything owed and promised, rounded up to the next step."""
     reach = debt.charged + debt.open_budgets + budget

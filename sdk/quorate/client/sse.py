@@ -19,7 +19,9 @@ class ServerEvent:
     data: str
 
 
-async def server_events(chunks: AsyncIterator[bytes], bytes_max: int = EVENT_BYTES_MAX) -> AsyncIterator[ServerEvent]:
+async def server_events(
+    chunks: AsyncIterator[bytes], bytes_max: int = EVENT_BYTES_MAX
+) -> AsyncIterator[ServerEvent]:
     """Events of a byte stream. UnavailableError when a line or an event outgrows `bytes_max`."""
     identity, size = "", 0
     data: list[str] = []
@@ -34,7 +36,9 @@ async def server_events(chunks: AsyncIterator[bytes], bytes_max: int = EVENT_BYT
         if name == "id":
             identity = value
         elif name == "data":
-            size += len(value) + 1  # a line without a word is kept too, and an event may have any number of them
+            size += (
+                len(value) + 1
+            )  # a line without a word is kept too, and an event may have any number of them
             if size > bytes_max:
                 raise _too_long("an event", bytes_max)
             data.append(value)

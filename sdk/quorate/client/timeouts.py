@@ -14,14 +14,18 @@ from quorate_content.transfer.deadline_socket import BYTES_PER_SECOND_MIN
 TELL_SECONDS = 4.0
 ANSWER_SECONDS = 30.0  # for a whole answer; the largest are 16 MiB
 STALL_SECONDS = 30.0  # for the next piece of an upload or a download
-STORED_SECONDS = 120.0  # for the answer to an upload that has been sent whole: it is hashed and written
+STORED_SECONDS = (
+    120.0  # for the answer to an upload that has been sent whole: it is hashed and written
+)
 STREAM_SECONDS = 35.0  # for the next byte of an event stream, in which a coordinator says every 10 s that it is alive
 
 
 class Waiting:
     """One wait, until its bound or until `heard` begins it anew."""
 
-    def __init__(self, limit: asyncio.Timeout, tell: Callable[[float], None], seconds: float) -> None:
+    def __init__(
+        self, limit: asyncio.Timeout, tell: Callable[[float], None], seconds: float
+    ) -> None:
         self._limit, self._tell, self.seconds = limit, tell, seconds
         self._loop = asyncio.get_running_loop()
         self._teller = self._loop.call_later(TELL_SECONDS, tell, seconds)
@@ -68,7 +72,9 @@ class Timeouts:
     def _tell(self, seconds: float) -> None:
         if not self._has_told:
             self._has_told = True
-            self._notice(f"waiting for the coordinator {self._url}: no answer for {TELL_SECONDS:g} s (at most {seconds:g} s)")
+            self._notice(
+                f"waiting for the coordinator {self._url}: no answer for {TELL_SECONDS:g} s (at most {seconds:g} s)"
+            )
 
 
 class Pace:
@@ -85,5 +91,7 @@ class Pace:
         if lasted < STALL_SECONDS:
             return
         if self._received < lasted * BYTES_PER_SECOND_MIN:
-            raise UnavailableError(f"{self._what} comes with less than {BYTES_PER_SECOND_MIN} bytes a second; try again later")
+            raise UnavailableError(
+                f"{self._what} comes with less than {BYTES_PER_SECOND_MIN} bytes a second; try again later"
+            )
         self._since, self._received = self._loop.time(), 0

@@ -38,12 +38,18 @@ async def upload_missing(api: Api, uploads: tuple[Upload, ...], progress: Progre
         if (await api.stat_content(item.cid)).is_stored:
             continue
         pieces = _directory_pieces if item.is_directory else _file_pieces
-        await api.put_content(item.cid, lambda item=item, pieces=pieces: _counted(pieces(item), item, progress), item.is_directory)  # type: ignore[misc]
+        await api.put_content(
+            item.cid,
+            lambda item=item, pieces=pieces: _counted(pieces(item), item, progress),
+            item.is_directory,
+        )  # type: ignore[misc]
         sent += item.size_bytes
     return sent
 
 
-async def _counted(pieces: Iterator[bytes], item: Upload, progress: Progress) -> AsyncIterator[bytes]:
+async def _counted(
+    pieces: Iterator[bytes], item: Upload, progress: Progress
+) -> AsyncIterator[bytes]:
     done = 0
     while piece := await asyncio.to_thread(next, pieces, b""):
         done += len(piece)
@@ -74,7 +80,9 @@ def _directory_pieces(item: Upload) -> Iterator[bytes]:
         yield bytes(pending)
 
 
-async def fetch_output(api: Api, output: SealedOutput, destination: Path, bytes_max: int, progress: Progress) -> None:
+async def fetch_output(
+    api: Api, output: SealedOutput, destination: Path, bytes_max: int, progress: Progress
+) -> None:
     """Downloads, checks and opens a sealed output as the new directory `destination`."""
     destination.parent.mkdir(parents=True, exist_ok=True)
     # The ciphertext is as long as the CAR of the output: its files, and a little for each block and chunk.
@@ -82,7 +90,9 @@ async def fetch_output(api: Api, output: SealedOutput, destination: Path, bytes_
     with TemporaryDirectory(prefix=".quorate-", dir=destination.parent) as folder:
         sealed = Path(folder) / "sealed"
         cid = await _locate(api, output.ciphertext)
-        await api.get_content(str(cid), sealed, sealed_max, lambda done: progress("download output", done, 0))
+        await api.get_content(
+            str(cid), sealed, sealed_max, lambda done: progress("download output", done, 0)
+        )
         await asyncio.to_thread(_open, sealed, cid, output, destination, bytes_max)
 
 
@@ -92,7 +102,9 @@ async def _locate(api: Api, digest: Hash32) -> Cid:
         cid = from_digest(digest, codec)
         if (await api.stat_content(str(cid))).is_stored:
             return cid
-    raise UnavailableError(f"the store does not hold the ciphertext 0x{digest.hex()}; it is kept until 7 days past finality")
+    raise UnavailableError(
+        f"the store does not hold the ciphertext 0x{digest.hex()}; it is kept until 7 days past finality"
+    )
 
 
 def _open(sealed: Path, cid: Cid, output: SealedOutput, destination: Path, bytes_max: int) -> None:
@@ -109,4 +121,10 @@ def _open(sealed: Path, cid: Cid, output: SealedOutput, destination: Path, bytes
 
 def _bad_output(error: RefusedError) -> QuorateError:
     opens_to_other = error.code == Code.DOES_NOT_OPEN.value
-    return EvidenceError(f"output: the ciphertext does not open to the accepted result: {error.detail}") if opens_to_other else error
+    return (
+        EvidenceError(
+            f"output: the ciphertext does not open to the accepted result: {error.detail}"
+        )
+        if opens_to_other
+        else error
+    )

@@ -4,11 +4,13 @@ Needs the standard library only: a laptop that submits jobs has no container eng
 """
 
 from quorate.images.builder import BuiltImage, build_python_image
-from quorate_content.image_archive import (
-    ImageInfo,
-    ImageLimits,
-    read_archive,
-    refuse_shell_command,
-)
+from quorate_content.image_archive import ImageInfo, ImageLimits, read_archive, refuse_shell_command
 
-__all__ = ["BuiltImage", "ImageInfo", "ImageLimits", "build_python_image", "read_archive", "refuse_shell_command"]
+__all__ = [
+    "BuiltImage",
+    "ImageInfo",
+    "ImageLimits",
+    "build_python_image",
+    "read_archive",
+    "refuse_shell_command",
+]

@@ -52,7 +52,9 @@ def build_python_image(destination: Path, packages: Sequence[str] = ("numpy",)) 
         size = archive.stat().st_size
         archive.replace(destination)
     digest = hashlib.sha256(config).hexdigest()
-    return BuiltImage(destination, digest, size, len(contents.files), contents.packages, contents.missing)
+    return BuiltImage(
+        destination, digest, size, len(contents.files), contents.packages, contents.missing
+    )
 
 
 def _config(diff_id: str, contents: Contents) -> bytes:
@@ -64,7 +66,11 @@ def _config(diff_id: str, contents: Contents) -> bytes:
         "config": {
             "Cmd": ["python3"],
             "Env": ["PATH=/usr/local/bin", "LANG=C.UTF-8", "PYTHONDONTWRITEBYTECODE=1"],
-            "Labels": {LABEL_PYTHON: version, LABEL_SHELL: "none", "quorate.packages": ",".join(contents.packages)},
+            "Labels": {
+                LABEL_PYTHON: version,
+                LABEL_SHELL: "none",
+                "quorate.packages": ",".join(contents.packages),
+            },
             "User": "65534:65534",
             "WorkingDir": "/scratch",
         },
@@ -125,4 +131,9 @@ def _write_archive(path: Path, config: bytes, layer: Path, diff_id: str) -> None
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
         _add(archive, f"{digest}.json", 0o644, config)
         _add(archive, layer_name, 0o644, layer)
-        _add(archive, "manifest.json", 0o644, json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode())
+        _add(
+            archive,
+            "manifest.json",
+            0o644,
+            json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode(),
+        )

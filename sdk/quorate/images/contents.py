@@ -11,15 +11,35 @@ from quorate.images.libraries import find_library, library_closure, library_fold
 from quorate.images.wheels import wheel_closure
 from quorate_protocol.refusals import Code, Refused
 
-_LEFT_OUT_FOLDERS = frozenset({
-    "__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages", "dist-packages",
-})  # fmt: skip
+_LEFT_OUT_FOLDERS = frozenset(
+    {
+        "__pycache__",
+        "test",
+        "tests",
+        "idlelib",
+        "tkinter",
+        "turtledemo",
+        "ensurepip",
+        "lib2to3",
+        "site-packages",
+        "dist-packages",
+    }
+)
 _LEFT_OUT_PREFIXES = ("config-", "_tkinter.", "_test", "_ctypes_test.", "_xxtestfuzz.", "xxlimited")
 _LEFT_OUT_SUFFIXES = (".pyc", ".a", ".whl", ".exe")
 _OPENED_AT_RUN_TIME = ("libgcc_s.so.1",)  # the C library loads it when a thread is cancelled
 _PASSWD = b"root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/scratch:/sbin/nologin\n"
 _GROUP = b"root:x:0:\nnogroup:x:65534:\n"
-_FOLDERS = {"dev": 0o755, "etc": 0o755, "inputs": 0o755, "outputs": 0o755, "proc": 0o755, "scratch": 0o1777, "sys": 0o755, "tmp": 0o1777}
+_FOLDERS = {
+    "dev": 0o755,
+    "etc": 0o755,
+    "inputs": 0o755,
+    "outputs": 0o755,
+    "proc": 0o755,
+    "scratch": 0o1777,
+    "sys": 0o755,
+    "tmp": 0o1777,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +59,11 @@ def python_contents(packages: Sequence[str]) -> Contents:
     interpreter = _base_interpreter(short)
     library = Path(sysconfig.get_path("stdlib"))
     wheels = wheel_closure(packages)
-    files: dict[str, bytes | Path] = {"etc/passwd": _PASSWD, "etc/group": _GROUP, f"usr/local/bin/{short}": interpreter}
+    files: dict[str, bytes | Path] = {
+        "etc/passwd": _PASSWD,
+        "etc/group": _GROUP,
+        f"usr/local/bin/{short}": interpreter,
+    }
     for relative, source in _standard_library(library):
         files[f"usr/local/lib/{short}/{relative}"] = source
     for wheel in wheels:
@@ -47,7 +71,13 @@ def python_contents(packages: Sequence[str]) -> Contents:
             files[f"usr/local/lib/{short}/site-packages/{relative}"] = source
     missing = _add_libraries(files)
     links = {"usr/local/bin/python3": short, "usr/local/bin/python": short}
-    return Contents(files, _folders(files), links, tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels), missing)
+    return Contents(
+        files,
+        _folders(files),
+        links,
+        tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels),
+        missing,
+    )
 
 
 def _base_interpreter(short: str) -> Path:
@@ -55,7 +85,9 @@ def _base_interpreter(short: str) -> Path:
     for candidate in (Path(sys.base_exec_prefix) / "bin" / short, Path(sys._base_executable)):  # type: ignore[attr-defined]
         if candidate.is_file():
             return candidate.resolve()
-    raise Refused(Code.UNSUPPORTED, f"no {short} below {sys.base_exec_prefix}; install an ordinary Python")
+    raise Refused(
+        Code.UNSUPPORTED, f"no {short} below {sys.base_exec_prefix}; install an ordinary Python"
+    )
 
 
 def _standard_library(folder: Path) -> list[tuple[str, Path]]:
@@ -63,7 +95,9 @@ def _standard_library(folder: Path) -> list[tuple[str, Path]]:
     for root, folders, names in os.walk(folder):
         here = Path(root)
         folders[:] = sorted(
-            name for name in folders if name not in _LEFT_OUT_FOLDERS and not name.startswith(_LEFT_OUT_PREFIXES)
+            name
+            for name in folders
+            if name not in _LEFT_OUT_FOLDERS and not name.startswith(_LEFT_OUT_PREFIXES)
         )
         for name in sorted(names):
             if not name.startswith(_LEFT_OUT_PREFIXES) and not name.endswith(_LEFT_OUT_SUFFIXES):

@@ -41,7 +41,9 @@ def read_elf(path: Path) -> ElfFile | None:
 def _parse(data: memoryview) -> ElfFile:
     header = _HEADER.unpack_from(data)
     machine, program_offset, entry_bytes, entries = header[2], header[5], header[9], header[10]
-    programs = [_PROGRAM.unpack_from(data, program_offset + index * entry_bytes) for index in range(entries)]
+    programs = [
+        _PROGRAM.unpack_from(data, program_offset + index * entry_bytes) for index in range(entries)
+    ]
     interpreter = next((_text(data, item[2]) for item in programs if item[0] == _PT_INTERP), None)
     dynamic = next((item for item in programs if item[0] == _PT_DYNAMIC), None)
     if dynamic is None:
@@ -52,8 +54,12 @@ def _parse(data: memoryview) -> ElfFile:
         wanted: tuple(_text(data, strings + value) for tag, value in tags if tag == wanted)
         for wanted in (_DT_NEEDED, _DT_SONAME, _DT_RPATH, _DT_RUNPATH)
     }
-    search = tuple(part for text in names[_DT_RUNPATH] or names[_DT_RPATH] for part in text.split(":") if part)
-    return ElfFile(machine, interpreter, next(iter(names[_DT_SONAME]), None), names[_DT_NEEDED], search)
+    search = tuple(
+        part for text in names[_DT_RUNPATH] or names[_DT_RPATH] for part in text.split(":") if part
+    )
+    return ElfFile(
+        machine, interpreter, next(iter(names[_DT_SONAME]), None), names[_DT_NEEDED], search
+    )
 
 
 def _dynamic_tags(data: memoryview, offset: int, size: int) -> list[tuple[int, int]]:

@@ -7,8 +7,16 @@ from pathlib import Path
 
 from quorate.images.elf import ElfFile, read_elf
 
-_DEFAULT_FOLDERS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
-                    "/lib64", "/usr/lib64", "/lib", "/usr/lib")  # fmt: skip
+_DEFAULT_FOLDERS = (
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+)
 _CONFIG = Path("/etc/ld.so.conf")
 _INCLUDE_DEPTH_MAX = 8
 
@@ -75,7 +83,10 @@ def library_folder() -> str:
 def _find(name: str, binary: _Binary, folders: tuple[Path, ...]) -> _Binary | None:
     """The loader's order: the binary's own search path with $ORIGIN, then the system's folders. Other machines' files are skipped."""
     origin = str(binary.path.resolve().parent)
-    own = [Path(text.replace("$ORIGIN", origin).replace("${ORIGIN}", origin)) for text in binary.elf.search]
+    own = [
+        Path(text.replace("$ORIGIN", origin).replace("${ORIGIN}", origin))
+        for text in binary.elf.search
+    ]
     for folder in (*own, *folders):
         candidate = folder / name
         if candidate.is_file():
@@ -89,7 +100,9 @@ def _libc_folder(folders: tuple[Path, ...]) -> str:
     for folder in folders:
         if (folder / "libc.so.6").is_file():
             return str(folder)
-    raise FileNotFoundError("no libc.so.6 in the system's library folders; images are built on Linux with glibc")
+    raise FileNotFoundError(
+        "no libc.so.6 in the system's library folders; images are built on Linux with glibc"
+    )
 
 
 def _system_folders() -> tuple[Path, ...]:

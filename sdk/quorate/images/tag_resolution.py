@@ -22,13 +22,17 @@ MANIFEST_BYTES_MAX = 4 << 20
 TOKEN_BYTES_MAX = 64 << 10
 SECONDS_MAX = 30.0
 MANIFEST_TYPES = (
-    "application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json",
-)  # fmt: skip
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
 HUB, HUB_HOST = "docker.io", "registry-1.docker.io"
 NAME_MAX = 255
 _PART = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
-_TAGGED = re.compile(rf"([a-z0-9][a-z0-9.:-]{{0,100}}/)?((?:{_PART}/)*{_PART}):([A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})")
+_TAGGED = re.compile(
+    rf"([a-z0-9][a-z0-9.:-]{{0,100}}/)?((?:{_PART}/)*{_PART}):([A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})"
+)
 _CHALLENGE = re.compile(r'(realm|service|scope)="([^"]{0,1000})"')
 
 
@@ -65,7 +69,9 @@ async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
             body, said = await _manifest(session, url, image)
     except (aiohttp.ClientError, TimeoutError) as error:
         why = str(error) or "too slow"
-        raise UnavailableError(f"the registry {image.host} does not answer ({why}); try again, or name the image by digest") from error
+        raise UnavailableError(
+            f"the registry {image.host} does not answer ({why}); try again, or name the image by digest"
+        ) from error
     digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
     if said and said != digest:
         other = f"sent another manifest ({digest}) than it says ({said[:80]})"
@@ -73,23 +79,35 @@ async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
     return f"{image.name}@{digest}"
 
 
-async def _manifest(session: aiohttp.ClientSession, url: str, image: TaggedImage) -> tuple[bytes, str]:
+async def _manifest(
+    session: aiohttp.ClientSession, url: str, image: TaggedImage
+) -> tuple[bytes, str]:
     """Bytes of the manifest, and the digest that the registry gives with them ("" = none)."""
     headers = {"Accept": ", ".join(MANIFEST_TYPES)}
     for attempt in range(2):
         async with session.get(url, headers=headers, allow_redirects=False) as response:
             if response.status == 401 and attempt == 0:
-                headers["Authorization"] = "Bearer " + await _token(session, response.headers.get("WWW-Authenticate", ""), image)
+                headers["Authorization"] = "Bearer " + await _token(
+                    session, response.headers.get("WWW-Authenticate", ""), image
+                )
                 continue
             if response.status in (401, 403, 404):
                 what = f"{image.path}:{image.tag} that anybody may read ({response.status})"
                 raise UsageError(f"image: the registry {image.host} has no {what}")
             if response.status != 200:
-                raise UnavailableError(f"the registry {image.host} answers {response.status}; try again, or name the image by digest")
+                raise UnavailableError(
+                    f"the registry {image.host} answers {response.status}; try again, or name the image by digest"
+                )
             if response.headers.get("Content-Type", "").partition(";")[0] not in MANIFEST_TYPES:
-                raise UsageError(f"image: the registry {image.host} has {image.path}:{image.tag} in no form that engines pull by digest")
-            return await _body(response, MANIFEST_BYTES_MAX, image), response.headers.get("Docker-Content-Digest", "")
-    raise UsageError(f"image: the registry {image.host} lets nobody read {image.path}:{image.tag} without a login")
+                raise UsageError(
+                    f"image: the registry {image.host} has {image.path}:{image.tag} in no form that engines pull by digest"
+                )
+            return await _body(response, MANIFEST_BYTES_MAX, image), response.headers.get(
+                "Docker-Content-Digest", ""
+            )
+    raise UsageError(
+        f"image: the registry {image.host} lets nobody read {image.path}:{image.tag} without a login"
+    )
 
 
 async def _token(session: aiohttp.ClientSession, challenge: str, image: TaggedImage) -> str:
@@ -97,10 +115,14 @@ async def _token(session: aiohttp.ClientSession, challenge: str, image: TaggedIm
     parts = dict(_CHALLENGE.findall(challenge))
     realm = parts.pop("realm", "")
     if not challenge.startswith("Bearer ") or not _is_like(realm, _scheme(image.host)):
-        raise UsageError(f"image: the registry {image.host} wants a login, which jobs cannot give yet")
+        raise UsageError(
+            f"image: the registry {image.host} wants a login, which jobs cannot give yet"
+        )
     async with session.get(realm, params=parts, allow_redirects=False) as response:
         if response.status != 200:
-            raise UsageError(f"image: the registry {image.host} gives nobody a token for {image.path} ({response.status})")
+            raise UsageError(
+                f"image: the registry {image.host} gives nobody a token for {image.path} ({response.status})"
+            )
         try:
             tree = canonical.loads(await _body(response, TOKEN_BYTES_MAX, image))
         except ValueError as error:
@@ -125,7 +147,9 @@ async def _body(response: aiohttp.ClientResponse, bytes_max: int, image: TaggedI
     async for chunk in response.content.iter_chunked(64 << 10):
         body += chunk
         if len(body) > bytes_max:
-            raise UnavailableError(f"the registry {image.host} sends more than {bytes_max} bytes; nothing was ordered")
+            raise UnavailableError(
+                f"the registry {image.host} sends more than {bytes_max} bytes; nothing was ordered"
+            )
     return bytes(body)
 
 

@@ -13,7 +13,9 @@ from quorate_protocol.refusals import Code, Refused
 _NAME = re.compile(r"^\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 _LEFT_OUT_FOLDERS = frozenset({"__pycache__", "tests"})
 _LEFT_OUT_SUFFIXES = (".pyc", ".pyi", ".a")
-_LEFT_OUT_METADATA = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})  # differ between installations
+_LEFT_OUT_METADATA = frozenset(
+    {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+)  # differ between installations
 _DISTRIBUTIONS_MAX = 500
 
 
@@ -44,7 +46,10 @@ def wheel_closure(packages: Sequence[str]) -> tuple[WheelFiles, ...]:
         except PackageNotFoundError as error:
             if not is_required:
                 continue  # its marker excludes it here, or pip would have installed it
-            raise Refused(Code.UNKNOWN, f"package {name!r} is not installed in this environment; pip install it first") from error
+            raise Refused(
+                Code.UNKNOWN,
+                f"package {name!r} is not installed in this environment; pip install it first",
+            ) from error
         found[key] = WheelFiles(key, installed.version, _files(installed))
         queue += _requirements(installed)
     return tuple(found[key] for key in sorted(found))
@@ -67,7 +72,10 @@ def _requirements(installed: Distribution) -> list[tuple[str, bool]]:
 def _files(installed: Distribution) -> dict[str, Path]:
     files: dict[str, Path] = {}
     if installed.files is None:
-        raise Refused(Code.UNSUPPORTED, f"{installed.name} has no RECORD (an editable or system installation); install it from a wheel")
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"{installed.name} has no RECORD (an editable or system installation); install it from a wheel",
+        )
     for entry in installed.files:
         path = PurePosixPath(entry)
         if path.is_absolute() or ".." in path.parts or _is_left_out(path):

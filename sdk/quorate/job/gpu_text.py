@@ -21,11 +21,15 @@ def parse_gpu(value: str | int, field: str) -> GpuRequest:
     if head[:1].isdecimal():
         low, _, high = head.partition("..")
         if high:
-            raise UsageError(f"{field}: an upper bound of GPU memory is not offered; write {low}..:{count}")
+            raise UsageError(
+                f"{field}: an upper bound of GPU memory is not offered; write {low}..:{count}"
+            )
         vram = parse_size(low, field)
         return GpuRequest(count, "", vram)
     if not _MODEL.fullmatch(head):
-        raise UsageError(f'{field}: {text[:TEXT_MAX]!r} is not a GPU; write it such as "H100:2" or "24GB..:1"')
+        raise UsageError(
+            f'{field}: {text[:TEXT_MAX]!r} is not a GPU; write it such as "H100:2" or "24GB..:1"'
+        )
     return GpuRequest(count, head, 0)
 
 

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from quorate.errors import UsageError
 from quorate_protocol.messages.views import OfferView
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules.classes import CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS, GPU_ARCHITECTURES, HostClass
+from quorate_protocol.rules.classes import (
+    CPU_ARCHITECTURES,
+    CPU_LEVELS,
+    CPU_VENDORS,
+    GPU_ARCHITECTURES,
+    HostClass,
+)
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Small
 
 NO_PROFILE = "-"
@@ -33,7 +39,13 @@ def class_name(host: HostClass) -> str:
     """The name that `parse_host_class` takes back; the id where a part of it is no plain word."""
     if not host.is_gpu:
         return f"{host.architecture}/{host.level}/{host.vendor}"
-    parts = [host.architecture, str(host.sm_count), host.driver_branch, host.mig_profile or NO_PROFILE, str(host.world_size)]
+    parts = [
+        host.architecture,
+        str(host.sm_count),
+        host.driver_branch,
+        host.mig_profile or NO_PROFILE,
+        str(host.world_size),
+    ]
     name = "/".join(parts).removesuffix("/1").removesuffix(f"/{NO_PROFILE}")
     try:
         is_read_back = parse_host_class(name) == host.id()
@@ -52,7 +64,9 @@ def parse_host_class(text: str, field: str = "host_class") -> Hash32:
         except ValueError:
             identity = b""  # not re-raised: told below
         if len(identity) != 32 or identity == ZERO_HASH:
-            raise UsageError(f"{field}: {text[:80]!r} is not the id of a class, 0x and 64 hex digits; `quorate classes` lists them")
+            raise UsageError(
+                f"{field}: {text[:80]!r} is not the id of a class, 0x and 64 hex digits; `quorate classes` lists them"
+            )
         return Hash32(identity)
     host = _host(text.split("/"))
     try:
@@ -66,7 +80,9 @@ def parse_host_class(text: str, field: str = "host_class") -> Hash32:
 
 def name_of(identity: Hash32) -> str:
     """The name of a class that nobody may offer: a CPU's is found among all of them; a GPU's is not, and its id names it as well."""
-    cpus = (HostClass(*parts) for parts in itertools.product(CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS))
+    cpus = (
+        HostClass(*parts) for parts in itertools.product(CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS)
+    )
     return next((class_name(host) for host in cpus if host.id() == identity), f"0x{identity.hex()}")
 
 
@@ -74,12 +90,20 @@ def _host(parts: list[str]) -> HostClass | None:
     if parts[0] not in GPU_ARCHITECTURES:
         return HostClass(parts[0], parts[1], parts[2]) if len(parts) == 3 else None
     numbers = [parts[1] if len(parts) > 1 else "", parts[4] if len(parts) > 4 else "1"]
-    if not 3 <= len(parts) <= 5 or not all(item.isascii() and item.isdecimal() and len(item) <= 5 for item in numbers):
+    if not 3 <= len(parts) <= 5 or not all(
+        item.isascii() and item.isdecimal() and len(item) <= 5 for item in numbers
+    ):
         return None
     profile, world = ("" if len(parts) < 4 or parts[3] == NO_PROFILE else parts[3]), int(numbers[1])
     if not (profile.isascii() and profile.isprintable()) or not 1 <= world <= WORLD_MAX:
         return None
-    return HostClass(parts[0], sm_count=int(numbers[0]), driver_branch=parts[2], mig_profile=profile, world_size=Small(world))
+    return HostClass(
+        parts[0],
+        sm_count=int(numbers[0]),
+        driver_branch=parts[2],
+        mig_profile=profile,
+        world_size=Small(world),
+    )
 
 
 def _unknown(text: str, field: str) -> str:
@@ -103,7 +127,13 @@ def classes_of(views: Iterable[OfferView]) -> tuple[ClassRow, ...]:
             price = slot.on_demand or slot.spot  # as jobs are matched
             prices.setdefault(identity, []).extend([price] if price else [])
     rows = [
-        ClassRow(item, class_name(host), tuple(owners[item]), sum(owners[item].values()), min(prices[item], default=None))
+        ClassRow(
+            item,
+            class_name(host),
+            tuple(owners[item]),
+            sum(owners[item].values()),
+            min(prices[item], default=None),
+        )
         for item, host in hosts.items()
     ]
     return tuple(sorted(rows, key=lambda row: (-len(row.owners), row.name)))

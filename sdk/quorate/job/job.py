@@ -7,13 +7,23 @@ from pathlib import Path
 from quorate.errors import UsageError
 from quorate.job.gpu_text import parse_gpu
 from quorate.job.host_class import parse_host_class
-from quorate.job.quantities import Money, parse_amount, parse_cores, parse_duration, parse_price, parse_size
+from quorate.job.quantities import (
+    Money,
+    parse_amount,
+    parse_cores,
+    parse_duration,
+    parse_price,
+    parse_size,
+)
 from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages.job_spec import MIB, EnvVar, Resources
 from quorate_protocol.units import Amount, Hash32, Price, Seconds, VerifyTier
 
 FEE_BPS_DEFAULT = 1_000
-TIERS = {tier.name.lower(): tier for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT, VerifyTier.CRITICAL)}
+TIERS = {
+    tier.name.lower(): tier
+    for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT, VerifyTier.CRITICAL)
+}
 _SHM = 64 * MIB
 
 
@@ -77,7 +87,9 @@ class Job:
     def tier(self) -> VerifyTier:
         """Verification tier."""
         if self.verify not in TIERS:
-            raise UsageError(f"verify: {str(self.verify)[:64]!r} is not offered; choose one of {', '.join(TIERS)}")
+            raise UsageError(
+                f"verify: {str(self.verify)[:64]!r} is not offered; choose one of {', '.join(TIERS)}"
+            )
         return TIERS[self.verify]
 
     def host(self) -> Hash32:
@@ -107,11 +119,15 @@ def parse_resources(given: Mapping[str, str | int]) -> Resources:
     """Resources of the job file's words; whatever is not named keeps the protocol's default."""
     unknown = sorted(given.keys() - {"gpu", "cpu", "memory", "disk", "shm_size"})
     if unknown:
-        raise UsageError(f"resources.{unknown[0]}: unknown; known are cpu, disk, gpu, memory, shm_size")
+        raise UsageError(
+            f"resources.{unknown[0]}: unknown; known are cpu, disk, gpu, memory, shm_size"
+        )
     default = Resources()
     memory = _size(given, "memory", default.memory_bytes)
     return Resources(
-        cpu_millis=parse_cores(given["cpu"], "resources.cpu") if "cpu" in given else default.cpu_millis,
+        cpu_millis=parse_cores(given["cpu"], "resources.cpu")
+        if "cpu" in given
+        else default.cpu_millis,
         memory_bytes=memory,
         shm_bytes=_size(given, "shm_size", min(_SHM, memory)),
         scratch_bytes=default.scratch_bytes,
@@ -125,4 +141,6 @@ def _size(given: Mapping[str, str | int], key: str, default: int) -> int:
         return default
     value = given[key]
     # "64GB.." is how dstack writes a lower bound; an execution gets exactly what it asks for, so the two mean the same.
-    return parse_size(value.removesuffix("..") if isinstance(value, str) else value, f"resources.{key}")
+    return parse_size(
+        value.removesuffix("..") if isinstance(value, str) else value, f"resources.{key}"
+    )

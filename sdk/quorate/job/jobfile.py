@@ -36,7 +36,9 @@ class InputModel(BaseModel):
     model_config = _STRICT
     mount: Text | None = None
     cid: Text | None = None
-    path: Text | None = Field(default=None, min_length=1)  # an empty one would be the job file's whole folder
+    path: Text | None = Field(
+        default=None, min_length=1
+    )  # an empty one would be the job file's whole folder
     size: Quantity | None = None
 
 
@@ -73,7 +75,12 @@ class JobFileModel(BaseModel):
     verify: VerifyModel = VerifyModel()
 
 
-_MODELS: dict[str, type[BaseModel]] = {"": JobFileModel, "resources": ResourcesModel, "inputs": InputModel, "verify": VerifyModel}
+_MODELS: dict[str, type[BaseModel]] = {
+    "": JobFileModel,
+    "resources": ResourcesModel,
+    "inputs": InputModel,
+    "verify": VerifyModel,
+}
 
 
 def load_job(path: Path) -> Job:
@@ -82,7 +89,9 @@ def load_job(path: Path) -> Job:
         with path.open("rb") as file:
             data = file.read(512 * 1024)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}; -f names a job file, such as examples/hello.yaml") from error
+        raise UsageError(
+            f"{path}: {error.strerror or error}; -f names a job file, such as examples/hello.yaml"
+        ) from error
     return parse_job(data, path.parent)
 
 
@@ -90,7 +99,9 @@ def parse_job(data: bytes, folder: Path) -> Job:
     """The job of a file's bytes."""
     tree = load_yaml(data)
     if not isinstance(tree, dict):
-        raise UsageError("job file: it must be a mapping with at least image, command and max_price")
+        raise UsageError(
+            "job file: it must be a mapping with at least image, command and max_price"
+        )
     try:
         model = JobFileModel.model_validate(tree)
     except ValidationError as error:
@@ -102,7 +113,10 @@ def _sentences(error: ValidationError) -> list[str]:
     problems = error.errors(include_url=False)
     # A key that is merely misspelt also shows up as missing; the misspelling is what the person has to hear first.
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
-    sentences = [_sentence(problem["type"], problem["loc"], problem["msg"], problem.get("input")) for problem in problems[:8]]
+    sentences = [
+        _sentence(problem["type"], problem["loc"], problem["msg"], problem.get("input"))
+        for problem in problems[:8]
+    ]
     return list(dict.fromkeys(sentences))
 
 
@@ -112,7 +126,11 @@ def _sentence(kind: str, loc: tuple[int | str, ...], message: str, given: Any) -
     if kind == "extra_forbidden":
         known = _MODELS[names[0] if len(names) > 1 else ""].model_fields
         return explain_unknown(names[-1], ".".join(names[:-1]), known)
-    plain = [name for name in names if not name.startswith(("list[", "dict[")) and name not in ("str", "int", "bool")]
+    plain = [
+        name
+        for name in names
+        if not name.startswith(("list[", "dict[")) and name not in ("str", "int", "bool")
+    ]
     where = ".".join(plain) or "job file"
     if kind == "missing":
         return f"{where}: is missing"
@@ -124,7 +142,9 @@ def _sentence(kind: str, loc: tuple[int | str, ...], message: str, given: Any) -
 
 
 def _job(model: JobFileModel, folder: Path) -> Job:
-    resources = {key: value for key, value in model.resources.model_dump().items() if value is not None}
+    resources = {
+        key: value for key, value in model.resources.model_dump().items() if value is not None
+    }
     return Job(
         image=_image(model.image, folder),
         command=_command(model),
@@ -149,7 +169,9 @@ def _job(model: JobFileModel, folder: Path) -> Job:
 
 def _command(model: JobFileModel) -> str | tuple[str, ...]:
     if model.command is not None and model.commands is not None:
-        raise UsageError("command: give either command (words) or commands (lines for the shell), not both")
+        raise UsageError(
+            "command: give either command (words) or commands (lines for the shell), not both"
+        )
     if model.commands is not None:
         return "\n".join(["set -e", *model.commands])
     if isinstance(model.command, list):
@@ -159,7 +181,9 @@ def _command(model: JobFileModel) -> str | tuple[str, ...]:
 
 def _image(text: str, folder: Path) -> str | Path:
     local = folder / text
-    return local if text.endswith(".tar") or text.startswith((".", "/")) or local.is_file() else text
+    return (
+        local if text.endswith(".tar") or text.startswith((".", "/")) or local.is_file() else text
+    )
 
 
 def _mount(item: InputModel) -> str:
@@ -186,7 +210,10 @@ def _input(item: InputModel, folder: Path) -> tuple[str, str | Path]:
 
 def _env(env: dict[str, str | int | bool] | list[str]) -> dict[str, str]:
     if isinstance(env, dict):
-        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in env.items()}
+        return {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in env.items()
+        }
     pairs: dict[str, str] = {}
     for line in env:
         name, equals, value = line.partition("=")

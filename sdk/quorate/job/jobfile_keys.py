@@ -29,10 +29,24 @@ SKYPILOT: dict[str, str] = {
 }
 """Keys of SkyPilot's task files, at any level -> what does the same here."""
 
-NOT_YET = frozenset({
-    "files", "secrets", "registry_auth", "ports", "nodes", "priority", "tags", "schedule", "regions", "spot_policy", "retry",
-    "utilization_policy", "gang", "volumes",
-})  # fmt: skip
+NOT_YET = frozenset(
+    {
+        "files",
+        "secrets",
+        "registry_auth",
+        "ports",
+        "nodes",
+        "priority",
+        "tags",
+        "schedule",
+        "regions",
+        "spot_policy",
+        "retry",
+        "utilization_policy",
+        "gang",
+        "volumes",
+    }
+)
 """Keys of DESIGN §13 whose behaviour is not built yet. Ignoring one silently would be worse than refusing it."""
 
 

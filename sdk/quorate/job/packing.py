@@ -17,7 +17,9 @@ from quorate_protocol.messages.job_spec import Compare, Input, JobSpec
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import JobKind
 
-CID_INPUT_BYTES = 4 * jobs.GIB  # bound of an input named by CID whose size neither the job nor the store tells
+CID_INPUT_BYTES = (
+    4 * jobs.GIB
+)  # bound of an input named by CID whose size neither the job nor the store tells
 CID_IMAGE_BYTES = 8 * jobs.GIB
 
 
@@ -63,7 +65,11 @@ class Packed:
 
 def cids_named(job: Job) -> tuple[Named, ...]:
     """CIDs that the job names itself, each once: the store may know their sizes."""
-    named = [Named(f"inputs.{mount}", _named_input(mount, value)) for mount, value in job.inputs.items() if not is_path(value)]
+    named = [
+        Named(f"inputs.{mount}", _named_input(mount, value))
+        for mount, value in job.inputs.items()
+        if not is_path(value)
+    ]
     if isinstance(job.image, str) and not is_path(job.image):
         _named_image(job.image, {})  # whatever is no image is told before the store is asked for it
         if jobs.is_image_cid(job.image):
@@ -75,7 +81,9 @@ def pack(job: Job, sizes: Mapping[str, int]) -> Packed:
     """The spec, validated, and what to upload. `sizes` are known sizes of CIDs. UsageError names the field."""
     uploads: dict[str, Upload] = {}
     image, image_bytes = _image(job, sizes, uploads)
-    inputs = tuple(_input(job, mount, value, sizes, uploads) for mount, value in sorted(job.inputs.items()))
+    inputs = tuple(
+        _input(job, mount, value, sizes, uploads) for mount, value in sorted(job.inputs.items())
+    )
     stray = sorted(job.input_sizes.keys() - job.inputs.keys())
     if stray:
         raise UsageError(f"input_sizes: {stray[0]} is not the mount of an input")
@@ -111,14 +119,20 @@ def _image(job: Job, sizes: Mapping[str, int], uploads: dict[str, Upload]) -> tu
         return _named_image(str(job.image), sizes)
     path = Path(job.image).expanduser()
     if path.is_dir():
-        raise UsageError(f"image: {path} is a folder; name a docker archive (.tar): `quorate image build --python -o hello.tar` makes one")
+        raise UsageError(
+            f"image: {path} is a folder; name a docker archive (.tar): `quorate image build --python -o hello.tar` makes one"
+        )
     if not path.is_file():
-        raise UsageError(f"image: {path} is not there; build one with `quorate image build --python -o {path.name}`")
+        raise UsageError(
+            f"image: {path} is not there; build one with `quorate image build --python -o {path.name}`"
+        )
     try:
         info = read_archive(path)
     except Refused as refused:
         remedy = "`docker save -o hello.tar NAME` and `quorate image build --python -o hello.tar` write such a file"
-        raise UsageError(f"image: {path} is no docker archive that can be used ({refused.detail}); {remedy}") from refused
+        raise UsageError(
+            f"image: {path} is no docker archive that can be used ({refused.detail}); {remedy}"
+        ) from refused
     try:
         refuse_shell_command(info, ("/bin/sh",) if job.shell() else job.argv())
     except Refused as refused:
@@ -132,19 +146,27 @@ def _named_image(image: str, sizes: Mapping[str, int]) -> tuple[str, int]:
         jobs.image_digest(image)
     except Refused as refused:
         remedy = "name it name:tag (made a digest at submit), name@sha256:..., by the CID of a docker archive, or by the path of one (.tar)"
-        raise UsageError(f"image: {image[:100]!r} is no image that stays the same; {remedy}") from refused
+        raise UsageError(
+            f"image: {image[:100]!r} is no image that stays the same; {remedy}"
+        ) from refused
     if not jobs.is_image_cid(image):
         return image, 0
     return image, sizes.get(image, CID_IMAGE_BYTES)
 
 
-def _input(job: Job, mount: str, value: str | Path, sizes: Mapping[str, int], uploads: dict[str, Upload]) -> Input:
+def _input(
+    job: Job, mount: str, value: str | Path, sizes: Mapping[str, int], uploads: dict[str, Upload]
+) -> Input:
     bound = job.input_sizes.get(mount)
     if is_path(value):
         item = _measure(Path(value).expanduser(), f"inputs.{mount}", uploads)
         return Input(item.cid, mount, item.size_bytes)
     cid = _named_input(mount, value)
-    size = parse_size(bound, f"inputs.{mount}.size") if bound is not None else sizes.get(cid, CID_INPUT_BYTES)
+    size = (
+        parse_size(bound, f"inputs.{mount}.size")
+        if bound is not None
+        else sizes.get(cid, CID_INPUT_BYTES)
+    )
     return Input(cid, mount, size)
 
 
@@ -153,7 +175,9 @@ def _named_input(mount: str, value: str | Path) -> str:
     try:
         cids.cid_parts(str(value))
     except Refused as refused:
-        raise UsageError(f"inputs.{mount}: {str(value)[:80]!r} is not a CID, nor a file here; write a path as ./name") from refused
+        raise UsageError(
+            f"inputs.{mount}: {str(value)[:80]!r} is not a CID, nor a file here; write a path as ./name"
+        ) from refused
     return str(value)
 
 
@@ -165,6 +189,8 @@ def _measure(path: Path, field: str, uploads: dict[str, Upload]) -> Upload:
     except Refused as refused:
         raise UsageError(f"{field}: {refused.detail}") from refused
     is_directory = path.is_dir()
-    item = Upload(str(built.cid), path.resolve(), built.tsize if is_directory else built.size, is_directory)
+    item = Upload(
+        str(built.cid), path.resolve(), built.tsize if is_directory else built.size, is_directory
+    )
     uploads[item.cid] = item
     return item

@@ -20,7 +20,17 @@ _MONEY = re.compile(r"\$?(\d{1,15})(?:\.(\d{1,6}))?(?:\s*USD)?", re.ASCII)
 _SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*([KMGTkmgt]i?)?[Bb]", re.ASCII)
 _DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", re.ASCII)
 _CORES = re.compile(r"(\d{1,5})(?:\.(\d{1,3}))?", re.ASCII)
-_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
+_FACTORS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 1 << 10,
+    "mi": 1 << 20,
+    "gi": 1 << 30,
+    "ti": 1 << 40,
+}
 
 Money = str | int | Decimal
 """How callers may write money: "1.25", 2, Decimal("0.30"). A float is refused: 0.1 is not a tenth."""
@@ -38,7 +48,9 @@ def parse_price(value: Money, field: str) -> Price:
 
 def _micro(value: object, field: str, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
-        raise UsageError(f'{field}: write money as decimal text such as "1.25" (USD), not {type(value).__name__}')
+        raise UsageError(
+            f'{field}: write money as decimal text such as "1.25" (USD), not {type(value).__name__}'
+        )
     if isinstance(value, Decimal) and not value.is_finite():
         raise UsageError(f"{field}: {value} is not an amount of money")
     text = format(value, "f") if isinstance(value, Decimal) else str(value).strip()
@@ -46,10 +58,14 @@ def _micro(value: object, field: str, most: int) -> int:
         raise UsageError(f"{field}: {text[:TEXT_MAX]} is negative; money must be above zero")
     match = _MONEY.fullmatch(text)
     if match is None:
-        raise UsageError(f'{field}: {text[:TEXT_MAX]!r} is not money; write US dollars with at most 6 decimals, such as "1.25"')
+        raise UsageError(
+            f'{field}: {text[:TEXT_MAX]!r} is not money; write US dollars with at most 6 decimals, such as "1.25"'
+        )
     micro = int(match[1]) * MICRO + _fraction(match[2], 6)
     if not 0 < micro <= most:
-        raise UsageError(f"{field}: {text[:TEXT_MAX]} must be above zero and at most {format_amount(most)}")
+        raise UsageError(
+            f"{field}: {text[:TEXT_MAX]} must be above zero and at most {format_amount(most)}"
+        )
     return micro
 
 
@@ -73,7 +89,9 @@ def parse_size(value: str | int, field: str) -> int:
     else:
         match = _SIZE.fullmatch(value.strip())
         if match is None:
-            raise UsageError(f'{field}: {value[:TEXT_MAX]!r} is not a size; write it with a unit, such as "24GB" or "512MiB"')
+            raise UsageError(
+                f'{field}: {value[:TEXT_MAX]!r} is not a size; write it with a unit, such as "24GB" or "512MiB"'
+            )
         factor = _FACTORS[(match[3] or "").lower()]
         size = int(match[1]) * factor + _fraction(match[2], 6) * factor // 10**6
     if not 0 <= size <= SIZE_MAX:
@@ -99,11 +117,17 @@ def parse_duration(value: str | int, field: str) -> Seconds:
         text = value.strip()
         match = _DURATION.fullmatch(text)
         if match is None or not text:
-            raise UsageError(f'{field}: {text[:TEXT_MAX]!r} is not a duration; write it such as "90s", "15m", "1h30m" or "2d"')
+            raise UsageError(
+                f'{field}: {text[:TEXT_MAX]!r} is not a duration; write it such as "90s", "15m", "1h30m" or "2d"'
+            )
         days, hours, minutes, rest = (int(part or 0) for part in match.groups())
         seconds = days * 86_400 + hours * 3_600 + minutes * 60 + rest
     if not 0 < seconds < 1 << 40:
-        raise UsageError(f"{field}: {value} must be above zero" if seconds <= 0 else f"{field}: {value} is too long")
+        raise UsageError(
+            f"{field}: {value} must be above zero"
+            if seconds <= 0
+            else f"{field}: {value} is too long"
+        )
     return Seconds(seconds)
 
 
@@ -122,5 +146,7 @@ def parse_cores(value: str | int, field: str) -> int:
     """Thousandths of a core: "0.5" -> 500, 2 -> 2000."""
     match = None if isinstance(value, bool) else _CORES.fullmatch(str(value).strip())
     if match is None:
-        raise UsageError(f'{field}: {str(value)[:TEXT_MAX]!r} is not a number of cores; write it such as 2 or "0.5"')
+        raise UsageError(
+            f'{field}: {str(value)[:TEXT_MAX]!r} is not a number of cores; write it such as 2 or "0.5"'
+        )
     return int(match[1]) * 1000 + _fraction(match[2], 3)

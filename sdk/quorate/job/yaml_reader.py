@@ -48,17 +48,25 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Tree]:
     for key_node, value_node in node.value:
         key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
         if not isinstance(key, str):
-            raise UsageError(f"job file: line {key_node.start_mark.line + 1}: a key must be plain text")
+            raise UsageError(
+                f"job file: line {key_node.start_mark.line + 1}: a key must be plain text"
+            )
         if key in tree:
-            raise UsageError(f"job file: line {key_node.start_mark.line + 1}: the key {key[:64]!r} stands twice")
+            raise UsageError(
+                f"job file: line {key_node.start_mark.line + 1}: the key {key[:64]!r} stands twice"
+            )
         tree[key] = loader.construct_object(value_node, deep=True)
     return tree
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
-_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"(?:~|null|)\Z"), ["~", "n", ""])
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:null", re.compile(r"(?:~|null|)\Z"), ["~", "n", ""]
+)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(?:true|false)\Z"), ["t", "f"])
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z"), list("-0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z"), list("-0123456789")
+)
 
 
 def load_yaml(data: bytes) -> Tree:

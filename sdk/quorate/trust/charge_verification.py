@@ -38,7 +38,9 @@ class Known:
     """What the client knows by itself: the order and spec it signed, and what its profile pinned."""
 
     order: Order
-    ack: Ack | None  # as the coordinator answered the order; None when that answer was lost on the way
+    ack: (
+        Ack | None
+    )  # as the coordinator answered the order; None when that answer was lost on the way
     spec: JobSpec
     domain: Domain
     statement_key: Address
@@ -66,13 +68,27 @@ def judge(known: Known, data: bytes, told: Envelope[Verdict]) -> Agreement:
     """Checks a receipt file against our own order. `EvidenceError` names what does not hold."""
     found, canonical = _read(known, data)
     ack, decided = found.ack.message, found.verdict.message
-    _require(found.verdict.message == told.message, "verdict: the receipt holds another one than the run")
+    _require(
+        found.verdict.message == told.message, "verdict: the receipt holds another one than the run"
+    )
     _check_pins(known, found)
     _check_terms(known, found)
     check_ordered(ack, known.order)
     group = _group(known, found)
-    paid = group if decided.outcome is Outcome.ACCEPTED else _paid_stopped(found) or _paid_unresolved(found)
-    return Agreement(decided, ack.rule, tuple(group), _charge(known, found, paid), canonical, found.cid(), _is_stopped(found))
+    paid = (
+        group
+        if decided.outcome is Outcome.ACCEPTED
+        else _paid_stopped(found) or _paid_unresolved(found)
+    )
+    return Agreement(
+        decided,
+        ack.rule,
+        tuple(group),
+        _charge(known, found, paid),
+        canonical,
+        found.cid(),
+        _is_stopped(found),
+    )
 
 
 def _read(known: Known, data: bytes) -> tuple[Receipt, bytes]:
@@ -91,30 +107,62 @@ def _read(known: Known, data: bytes) -> tuple[Receipt, bytes]:
 def _check_pins(known: Known, found: Receipt) -> None:
     _require(found.order.message == known.order, "receipt: holds another order than ours")
     # Of two Acks, the second could be made when the beacon is known: its secret decides who audits (PROTOCOL §3: once per job).
-    _require(known.ack in (None, found.ack.message), "receipt: holds another Ack than the one that answered our order")
-    _require(Domain(found.chain_id, found.stakes) == known.domain, "receipt: of another chain or deployment")
-    _require(found.coordinator_key == known.statement_key, "receipt: signed by another statement key than the profile's")
+    _require(
+        known.ack in (None, found.ack.message),
+        "receipt: holds another Ack than the one that answered our order",
+    )
+    _require(
+        Domain(found.chain_id, found.stakes) == known.domain,
+        "receipt: of another chain or deployment",
+    )
+    _require(
+        found.coordinator_key == known.statement_key,
+        "receipt: signed by another statement key than the profile's",
+    )
     _require(found.beacon_key == known.beacon_key, "receipt: of another beacon than the profile's")
-    _require(found.timing == known.timing, "receipt: with other times of rounds, reveals or holds than the profile's deployment")
-    _require(found.ack.message.fee_bps <= known.order.max_fee_bps, "ack: the fee is above the order's maxFeeBps")
+    _require(
+        found.timing == known.timing,
+        "receipt: with other times of rounds, reveals or holds than the profile's deployment",
+    )
+    _require(
+        found.ack.message.fee_bps <= known.order.max_fee_bps,
+        "ack: the fee is above the order's maxFeeBps",
+    )
 
 
 def check_ordered(ack: Ack, order: Order) -> None:
     """EvidenceError for an Ack of another rule or host class than was ordered."""
     _require(ack.rule is not Label.NONE, "ack: rule none was not ordered")
-    _require(order.host_class in (ZERO_HASH, ack.host_class), "ack: of another host class than was ordered")
-    _require(ack.rule is not Label.UNVERIFIED or order.accept_unverified, "ack: rule unverified was not ordered (acceptUnverified)")
+    _require(
+        order.host_class in (ZERO_HASH, ack.host_class),
+        "ack: of another host class than was ordered",
+    )
+    _require(
+        ack.rule is not Label.UNVERIFIED or order.accept_unverified,
+        "ack: rule unverified was not ordered (acceptUnverified)",
+    )
 
 
 def _check_terms(known: Known, found: Receipt) -> None:
     order, ack = known.order, found.ack.message
     for item in found.executions:
         sent = item.assignment.message
-        _require(sent.spec_hash == order.spec_hash and sent.host_class == ack.host_class, "assignment: another spec or host class")
+        _require(
+            sent.spec_hash == order.spec_hash and sent.host_class == ack.host_class,
+            "assignment: another spec or host class",
+        )
         _require(sent.coordinator == order.coordinator, "assignment: of another coordinator")
-        _require(sent.price_per_hour <= order.max_price_per_hour, "assignment: its price is above the order's")
-        _require(sent.max_duration <= known.spec.max_duration, "assignment: longer than the spec allows")
-        _require(is_our_class(item.commit.message, ack, known.spec), "commit: made in another determinism class")
+        _require(
+            sent.price_per_hour <= order.max_price_per_hour,
+            "assignment: its price is above the order's",
+        )
+        _require(
+            sent.max_duration <= known.spec.max_duration, "assignment: longer than the spec allows"
+        )
+        _require(
+            is_our_class(item.commit.message, ack, known.spec),
+            "commit: made in another determinism class",
+        )
 
 
 def _group(known: Known, found: Receipt) -> list[ExecutionEvidence]:
@@ -124,11 +172,25 @@ def _group(known: Known, found: Receipt) -> list[ExecutionEvidence]:
     by_hash = {item.commit.message.assignment_hash: item for item in found.executions}
     _require(len(by_hash) == len(found.executions), "receipt: one execution stands twice")
     group = [by_hash[name] for name in decided.group]
-    _require(len({item.assignment.message.provider for item in group}) == len(group) > 0, "verdict: one provider twice in the group")
+    _require(
+        len({item.assignment.message.provider for item in group}) == len(group) > 0,
+        "verdict: one provider twice in the group",
+    )
     if decided.label is Label.QUORUM_2:
-        runs = [verdict.Execution(_hash(item), item.assignment.message.provider, _result(item.reveal)) for item in found.executions]
-        decision = verdict.decide(decided.label, known.order.verify_tier, runs, known.order.max_executions, is_exhausted=False)
-        same = isinstance(decision, verdict.Accepted) and {runs[i].assignment_hash for i in decision.group} == set(decided.group)
+        runs = [
+            verdict.Execution(_hash(item), item.assignment.message.provider, _result(item.reveal))
+            for item in found.executions
+        ]
+        decision = verdict.decide(
+            decided.label,
+            known.order.verify_tier,
+            runs,
+            known.order.max_executions,
+            is_exhausted=False,
+        )
+        same = isinstance(decision, verdict.Accepted) and {
+            runs[i].assignment_hash for i in decision.group
+        } == set(decided.group)
         _require(same, "verdict: the rule applied to the reveals gives another group")
     return group
 
@@ -136,7 +198,11 @@ def _group(known: Known, found: Receipt) -> list[ExecutionEvidence]:
 def _paid_stopped(found: Receipt) -> list[ExecutionEvidence]:
     """Our own Stop cut it short: the one execution is paid its elapsed time, and nothing is claimed of its result (I4)."""
     # Without a Stop that our session key signed (the receipt's check has verified it) a lapse costs nothing.
-    return [item for item in found.executions if item.reveal is not None][:1] if _is_stopped(found) else []
+    return (
+        [item for item in found.executions if item.reveal is not None][:1]
+        if _is_stopped(found)
+        else []
+    )
 
 
 def _is_stopped(found: Receipt) -> bool:
@@ -147,7 +213,9 @@ def _paid_unresolved(found: Receipt) -> list[ExecutionEvidence]:
     """Three owners, three answers: the client's program is not deterministic, and the executions that ran are paid (PROTOCOL §5)."""
     ran = [item for item in found.executions if item.reveal is not None]
     different = {_result(item.reveal) for item in ran}
-    return ran if found.verdict.message.outcome is Outcome.UNRESOLVED and len(different) >= 3 else []
+    return (
+        ran if found.verdict.message.outcome is Outcome.UNRESOLVED and len(different) >= 3 else []
+    )
 
 
 def _charge(known: Known, found: Receipt, paid: list[ExecutionEvidence]) -> Amount:
@@ -158,8 +226,14 @@ def _charge(known: Known, found: Receipt, paid: list[ExecutionEvidence]) -> Amou
     first = len(found.batches[0].message.ordered) if found.batches else 0
     is_billed = settlement.is_audit_billed(order, ack.rule, _is_witnessed(known, found), first)
     is_agreed = len({_result(item.reveal) for item in paid}) == 1
-    billed = credits[: 2 if is_billed else 1] if ack.rule is Label.ADAPTIVE and is_agreed else credits
-    split = settlement.split(order, ack.rule, ack.fee_bps, billed, not is_billed) if billed else settlement.NOTHING
+    billed = (
+        credits[: 2 if is_billed else 1] if ack.rule is Label.ADAPTIVE and is_agreed else credits
+    )
+    split = (
+        settlement.split(order, ack.rule, ack.fee_bps, billed, not is_billed)
+        if billed
+        else settlement.NOTHING
+    )
     _require(split.charged <= order.budget, "charge: above the order's budget")
     return split.charged
 
@@ -168,9 +242,13 @@ def _pay(order: Order, found: Receipt, item: ExecutionEvidence) -> Amount:
     """Of the time that it had, whatever it says."""
     named, assignment = _hash(item), item.assignment.message
     sets = (batch.message for batch in found.batches)
-    closed = next(closed for closed in sets if any(entry.assignment_hash == named for entry in closed.ordered))
+    closed = next(
+        closed for closed in sets if any(entry.assignment_hash == named for entry in closed.ordered)
+    )
     by = settlement.committed_by(closed, named, found.timing)
-    return settlement.pay_of(order, assignment, settlement.believed(item.commit.message.usage_ms, assignment, by))
+    return settlement.pay_of(
+        order, assignment, settlement.believed(item.commit.message.usage_ms, assignment, by)
+    )
 
 
 def _is_witnessed(known: Known, found: Receipt) -> bool:
@@ -192,7 +270,10 @@ def _result(reveal: Reveal | None) -> Hash32 | None:
 def is_our_class(commit: Commit, ack: Ack, spec: JobSpec) -> bool:
     """Whether a commit was made with our image on the host class of the Ack."""
     image = image_digest(spec.image)
-    classes = (determinism_class(ack.host_class, image, tuple(sorted(env))) for env in (CPU_ENVIRONMENT, GPU_ENVIRONMENT))
+    classes = (
+        determinism_class(ack.host_class, image, tuple(sorted(env)))
+        for env in (CPU_ENVIRONMENT, GPU_ENVIRONMENT)
+    )
     return commit.class_id in classes
 
 

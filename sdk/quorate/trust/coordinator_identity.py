@@ -48,7 +48,9 @@ class CoordinatorIdentity:
     def timing(self) -> Timing:
         """By which rounds later batches are drawn."""
         limits = self.constants
-        return Timing(self.beacon_genesis, limits.beacon_period, limits.reveal_within, limits.max_hold)
+        return Timing(
+            self.beacon_genesis, limits.beacon_period, limits.reveal_within, limits.max_hold
+        )
 
     @property
     def beacon(self) -> BeaconInfo:
@@ -61,10 +63,18 @@ def pins_of(info: InfoView) -> CoordinatorIdentity:
     contracts = info.contracts
     missing = [name for name in ("Stakes", "Escrow", "TestToken") if name not in contracts]
     if missing or info.limits not in BY_NAME:
-        raise EvidenceError(f"info: the coordinator names no {', '.join(missing) or 'known limits'}")
+        raise EvidenceError(
+            f"info: the coordinator names no {', '.join(missing) or 'known limits'}"
+        )
     beacon = info.beacon
-    if not (0 < info.chain_id < 2**63 and 0 < beacon.period <= PERIOD_MAX and 0 <= beacon.genesis_time < GENESIS_MAX):
-        raise EvidenceError(f"info: chain {info.chain_id}, beacon each {beacon.period} s from {beacon.genesis_time}: there are none such")
+    if not (
+        0 < info.chain_id < 2**63
+        and 0 < beacon.period <= PERIOD_MAX
+        and 0 <= beacon.genesis_time < GENESIS_MAX
+    ):
+        raise EvidenceError(
+            f"info: chain {info.chain_id}, beacon each {beacon.period} s from {beacon.genesis_time}: there are none such"
+        )
     return CoordinatorIdentity(
         coordinator=info.coordinator,
         statement_key=info.statement_key,
@@ -98,11 +108,21 @@ def check_pins(path: Path, info: InfoView) -> CoordinatorIdentity:
     try:
         stored = canonical.decode(CoordinatorIdentity, path.read_bytes())
     except (OSError, Refused) as error:
-        remedy = "put a backup of it in its place, or make a new profile: quorate --home FOLDER init"
-        raise ProfileError(f"{path}: the coordinator's identity cannot be read: {error}; {remedy}") from error
-    changed = [name for name in CoordinatorIdentity.__slots__ if getattr(stored, name) != getattr(fresh, name)]
+        remedy = (
+            "put a backup of it in its place, or make a new profile: quorate --home FOLDER init"
+        )
+        raise ProfileError(
+            f"{path}: the coordinator's identity cannot be read: {error}; {remedy}"
+        ) from error
+    changed = [
+        name
+        for name in CoordinatorIdentity.__slots__
+        if getattr(stored, name) != getattr(fresh, name)
+    ]
     if changed:
-        raise EvidenceError(f"the coordinator is not the one this profile knows: {', '.join(changed)} changed ({path.name})")
+        raise EvidenceError(
+            f"the coordinator is not the one this profile knows: {', '.join(changed)} changed ({path.name})"
+        )
     return stored
 
 
@@ -112,7 +132,9 @@ def _pin(path: Path, fresh: CoordinatorIdentity) -> None:
     try:
         draft.write_bytes(canonical.encode(fresh))
         os.link(draft, path)
-    except FileExistsError:  # not re-raised: another program was first, and its pins are what ours are compared with
+    except (
+        FileExistsError
+    ):  # not re-raised: another program was first, and its pins are what ours are compared with
         pass
     finally:
         draft.unlink(missing_ok=True)

@@ -12,7 +12,9 @@ from quorate_runtime.keys.crypto import recover
 
 def verify(source: Path | str | bytes) -> Report:
     """Every check of a receipt by name; `report.valid` is true when all hold. A path, or the file's bytes."""
-    return receipt.verify(source if isinstance(source, bytes) else _read(Path(source)), recover, check_round)
+    return receipt.verify(
+        source if isinstance(source, bytes) else _read(Path(source)), recover, check_round
+    )
 
 
 def check_round(key: bytes, number: int, signature: bytes) -> bool:

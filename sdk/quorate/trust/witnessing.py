@@ -33,9 +33,15 @@ class Refusals:
 
 
 def consider(
-    commit: Envelope[Commit], ack: Ack, spec: JobSpec, info: BeaconInfo, now: float, domain: Domain, recover: Recover,
+    commit: Envelope[Commit],
+    ack: Ack,
+    spec: JobSpec,
+    info: BeaconInfo,
+    now: float,
+    domain: Domain,
+    recover: Recover,
     claim: Claim,
-) -> Witness | str:  # fmt: skip
+) -> Witness | str:
     """The Witness to sign, or a sentence why not."""
     message = commit.message
     digest = commit.digest(domain)

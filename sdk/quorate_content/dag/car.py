@@ -47,7 +47,11 @@ def frame_head(cid: Cid, size: int) -> bytes:
 
 
 def write_car(
-    walk: Walk, root: Cid, supply: Supply, wanted: Callable[[Expected], bool] | None = None, trusts_supply: bool = False
+    walk: Walk,
+    root: Cid,
+    supply: Supply,
+    wanted: Callable[[Expected], bool] | None = None,
+    trusts_supply: bool = False,
 ) -> Iterator[Block]:
     """The CAR's bytes in pieces: each block is taken from `supply`, verified and fed to the walk. Unwanted subtrees are left out.
 
@@ -73,7 +77,9 @@ class CarReader:
     def __init__(self, source: ByteReader, bounds: Bounds) -> None:
         self._source = source
         self._block_max = bounds.block_bytes_max
-        self._buffer = memoryview(bytearray(FIRST_BUFFER_BYTES))  # most CARs are small, and each of them has one
+        self._buffer = memoryview(
+            bytearray(FIRST_BUFFER_BYTES)
+        )  # most CARs are small, and each of them has one
 
     def header(self) -> bytes:
         """The header's body, bounded; version 1 only. Its roots are a hint and are not believed."""
@@ -107,7 +113,9 @@ class CarReader:
 
     def _exact(self, length: int) -> None:
         if length > len(self._buffer):
-            self._buffer = memoryview(bytearray(max(length, min(2 * len(self._buffer), self._block_max + V1_BYTES))))
+            self._buffer = memoryview(
+                bytearray(max(length, min(2 * len(self._buffer), self._block_max + V1_BYTES)))
+            )
         filled = 0
         while filled < length:
             count = self._source.readinto(self._buffer[filled:length])
@@ -130,9 +138,13 @@ class CarReader:
 
 
 def read_car(
-    source: ByteReader, walk: Walk, bounds: Bounds, known: Supply | None = None, seen: Callable[[Cid], bool] | None = None,
+    source: ByteReader,
+    walk: Walk,
+    bounds: Bounds,
+    known: Supply | None = None,
+    seen: Callable[[Cid], bool] | None = None,
     progress: Progress | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Feeds a walk from a CAR until it is complete. Blocks may be repeated or left out where `known` has them (`dups=n`, resume).
 
     `seen(cid)`: a block that was verified before and may be dropped when it comes again. `BadSource` when the CAR ends early,

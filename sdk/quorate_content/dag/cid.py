@@ -38,7 +38,11 @@ class Cid:
 
     def __bytes__(self) -> bytes:
         """Binary form: 34 bytes for v0, 36 for v1."""
-        return SHA256_HEAD + self.digest if self.version == 0 else bytes((1, self.codec)) + SHA256_HEAD + self.digest
+        return (
+            SHA256_HEAD + self.digest
+            if self.version == 0
+            else bytes((1, self.codec)) + SHA256_HEAD + self.digest
+        )
 
     def __str__(self) -> str:
         """Canonical text: base58 for v0, base32 lower case with prefix `b` for v1."""
@@ -68,7 +72,9 @@ def parse(text: str) -> Cid:
             raise malformed(f"not base32: {text[:80]!r}") from error
         cid = parse_bytes(raw)
     else:
-        raise malformed(f"not a CID in base32 lower case (b...) or version 0 (Qm...): {text[:80]!r}")
+        raise malformed(
+            f"not a CID in base32 lower case (b...) or version 0 (Qm...): {text[:80]!r}"
+        )
     if str(cid) != text:
         raise malformed(f"not the canonical text of a CID: {text[:80]!r}")
     return cid
@@ -89,8 +95,15 @@ def parse_prefix(raw: bytes | memoryview) -> tuple[Cid, int]:
         if len(raw) < V0_BYTES:
             raise malformed("a CID is cut")
         return Cid(0, Codec.DAG_PB, Hash32(bytes(raw[2:V0_BYTES]))), V0_BYTES
-    if len(head) < 4 or head[0] != 1 or head[1] not in (Codec.RAW, Codec.DAG_PB) or head[2:] != SHA256_HEAD:
-        raise malformed(f"only CIDs of raw and dag-pb blocks by sha2-256 are supported, not {head.hex()}")
+    if (
+        len(head) < 4
+        or head[0] != 1
+        or head[1] not in (Codec.RAW, Codec.DAG_PB)
+        or head[2:] != SHA256_HEAD
+    ):
+        raise malformed(
+            f"only CIDs of raw and dag-pb blocks by sha2-256 are supported, not {head.hex()}"
+        )
     if len(raw) < V1_BYTES:
         raise malformed("a CID is cut")
     return Cid(1, Codec(head[1]), Hash32(bytes(raw[4:V1_BYTES]))), V1_BYTES

@@ -53,7 +53,14 @@ FIELDS_MAX = 32  # of a UnixFS message beside its sizes; there are eight kinds
 def encode_link(link: Link) -> bytes:
     """A link as field 2 of its node."""
     cid = bytes(link.cid)
-    body = b"\x0a" + encode_varint(len(cid)) + cid + b"\x12" + encode_varint(len(link.name)) + link.name
+    body = (
+        b"\x0a"
+        + encode_varint(len(cid))
+        + cid
+        + b"\x12"
+        + encode_varint(len(link.name))
+        + link.name
+    )
     body += b"\x18" + encode_varint(link.tsize)
     return b"\x12" + encode_varint(len(body)) + body
 
@@ -65,7 +72,11 @@ def encode_node(links: Sequence[Link], data: bytes) -> bytes:
 
 def file_data(sizes: Sequence[int]) -> bytes:
     """UnixFS message of an inner node of a file."""
-    return b"\x08\x02\x18" + encode_varint(sum(sizes)) + b"".join(b"\x20" + encode_varint(size) for size in sizes)
+    return (
+        b"\x08\x02\x18"
+        + encode_varint(sum(sizes))
+        + b"".join(b"\x20" + encode_varint(size) for size in sizes)
+    )
 
 
 def leaf_block(data: bytes | memoryview) -> bytes:
@@ -77,7 +88,15 @@ def leaf_block(data: bytes | memoryview) -> bytes:
 def hamt_data(bits: int, fanout: int) -> bytes:
     """UnixFS message of a HAMT shard; bit i of `bits` says that bucket i is in use."""
     field = bits.to_bytes((bits.bit_length() + 7) // 8, "big")
-    return b"\x08\x05\x12" + encode_varint(len(field)) + field + b"\x28" + encode_varint(HASH_MURMUR3) + b"\x30" + encode_varint(fanout)
+    return (
+        b"\x08\x05\x12"
+        + encode_varint(len(field))
+        + field
+        + b"\x28"
+        + encode_varint(HASH_MURMUR3)
+        + b"\x30"
+        + encode_varint(fanout)
+    )
 
 
 def decode_node(block: bytes | memoryview, bounds: Bounds) -> Node:
@@ -142,7 +161,15 @@ def _decode_unixfs(links: tuple[Link, ...], raw: bytes, bounds: Bounds) -> Node:
         # Other fields are mode and times, which content of ours never has and which are not restored.
     if 1 not in numbers:
         raise ValueError("no UnixFS type")
-    return Node(Kind(numbers[1]), links, data, numbers.get(3), tuple(sizes), numbers.get(5, 0), numbers.get(6, 0))
+    return Node(
+        Kind(numbers[1]),
+        links,
+        data,
+        numbers.get(3),
+        tuple(sizes),
+        numbers.get(5, 0),
+        numbers.get(6, 0),
+    )
 
 
 def _packed(raw: bytes) -> list[int]:

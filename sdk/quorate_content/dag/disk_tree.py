@@ -23,7 +23,9 @@ from quorate_content.dag.walk import Block, Expected, Role, Sink, TreePath, Walk
 from quorate_protocol.units import Hash32
 
 FILE_MODE, DIRECTORY_MODE = 0o444, 0o555
-ENTRY_BYTES = 8 * 1024  # of the disk, at least, for an entry of a directory: its block and its inode, of which there is one for 16 KiB
+ENTRY_BYTES = (
+    8 * 1024
+)  # of the disk, at least, for an entry of a directory: its block and its inode, of which there is one for 16 KiB
 LOCATED_MAX = 1 << 16  # leaves whose place is remembered for CARs that leave repeated blocks out
 Nodes = dict[Hash32, bytes]
 """dag-pb nodes by digest; bounded by `Bounds.node_bytes_max`."""
@@ -37,16 +39,26 @@ class TreeWriter:
     """
 
     def __init__(
-        self, target: Path, bounds: Bounds, reserve: Callable[[int], None] | None = None, resume: bool = False
+        self,
+        target: Path,
+        bounds: Bounds,
+        reserve: Callable[[int], None] | None = None,
+        resume: bool = False,
     ) -> None:
         self.target = target
         self.nodes: Nodes = {}
-        self.is_replaying = False  # in-place resume: the bytes that come are the ones that are there
-        self.journal: BinaryIO | None = None  # gets every new node as it comes, for a resume after a crash
+        self.is_replaying = (
+            False  # in-place resume: the bytes that come are the ones that are there
+        )
+        self.journal: BinaryIO | None = (
+            None  # gets every new node as it comes, for a resume after a crash
+        )
         self._bounds, self._reserve, self._resume = bounds, reserve, resume
         self._directories: list[int] = []
         self._file: int | None = None
-        self.total = self.booked = self._node_bytes = 0  # `booked`: of the disk, where empty files are not for nothing
+        self.total = self.booked = self._node_bytes = (
+            0  # `booked`: of the disk, where empty files are not for nothing
+        )
         self._located: dict[Hash32, Expected] = {}
         self._blocks = LocalBlocks(target, self.nodes)
 
@@ -58,7 +70,9 @@ class TreeWriter:
         except FileExistsError as error:
             raise malformed(f"a directory has the name {path[-1:]!r} twice") from error
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-        self._directories.append(os.open(path[-1] if path else self.target, flags, dir_fd=self._parent(path)))
+        self._directories.append(
+            os.open(path[-1] if path else self.target, flags, dir_fd=self._parent(path))
+        )
 
     def leave(self, path: TreePath) -> None:
         """Makes the directory read-only."""
@@ -76,9 +90,13 @@ class TreeWriter:
         """
         self.total += size
         self._book(path, size)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (0 if self._resume and not path else os.O_EXCL)
+        flags = (
+            os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (0 if self._resume and not path else os.O_EXCL)
+        )
         try:
-            self._file = os.open(path[-1] if path else self.target, flags, 0o600, dir_fd=self._parent(path))
+            self._file = os.open(
+                path[-1] if path else self.target, flags, 0o600, dir_fd=self._parent(path)
+            )
         except FileExistsError as error:
             raise malformed(f"a directory has the name {path[-1:]!r} twice") from error
 
@@ -189,7 +207,9 @@ class LocalBlocks:
         try:
             self._select(expected.path)
             count = os.preadv(self._descriptor, [self._buffer[:wanted]], expected.offset)
-        except OSError:  # not re-raised: a block that cannot be read is absent, and whoever asked says so
+        except (
+            OSError
+        ):  # not re-raised: a block that cannot be read is absent, and whoever asked says so
             return None
         is_whole = count < len(self._buffer) if expected.size is None else count == wanted
         return self._buffer[:count] if is_whole else None
@@ -224,7 +244,9 @@ def cid_of_path(path: str | Path, profile: Profile = V1_2025, bounds: Bounds | N
     return build_path(Path(path), profile, None, None, bounds or Bounds()).cid
 
 
-def build_path(path: Path, profile: Profile, emit: Emit | None, sink: Sink | None, bounds: Bounds) -> Built:
+def build_path(
+    path: Path, profile: Profile, emit: Emit | None, sink: Sink | None, bounds: Bounds
+) -> Built:
     """Builds the tree at `path` bottom up; emits its nodes and, with a sink, copies it in the same pass."""
     return _Scan(profile, emit, sink, bounds).run(path)
 
@@ -232,7 +254,9 @@ def build_path(path: Path, profile: Profile, emit: Emit | None, sink: Sink | Non
 class _Scan:
     """One pass over a source tree; holds the counters of its bounds."""
 
-    def __init__(self, profile: Profile, emit: Emit | None, sink: Sink | None, bounds: Bounds) -> None:
+    def __init__(
+        self, profile: Profile, emit: Emit | None, sink: Sink | None, bounds: Bounds
+    ) -> None:
         self._profile, self._emit, self._sink, self._bounds = profile, emit, sink, bounds
         self._buffer = memoryview(bytearray(profile.chunk_bytes))
         self._entries = self._bytes = 0
@@ -241,7 +265,9 @@ class _Scan:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
-            raise malformed(f"{path} cannot be read as a file or directory: {error.strerror}") from error
+            raise malformed(
+                f"{path} cannot be read as a file or directory: {error.strerror}"
+            ) from error
         return self._any(descriptor, ())
 
     def _any(self, descriptor: int, path: TreePath) -> Built:
@@ -257,10 +283,15 @@ class _Scan:
 
     def _directory(self, descriptor: int, path: TreePath) -> Built:
         if len(path) >= self._bounds.directory_depth_max:
-            raise oversize(f"depth of directories at {_shown(path[:3])}", self._bounds.directory_depth_max)
+            raise oversize(
+                f"depth of directories at {_shown(path[:3])}", self._bounds.directory_depth_max
+            )
         if self._sink is not None:
             self._sink.enter(path)
-        entries = {name: self._any(self._open(descriptor, (*path, name)), (*path, name)) for name in self._names(descriptor, path)}
+        entries = {
+            name: self._any(self._open(descriptor, (*path, name)), (*path, name))
+            for name in self._names(descriptor, path)
+        }
         if self._sink is not None:
             self._sink.leave(path)
         return build_directory(entries, self._profile, self._emit)
@@ -271,7 +302,9 @@ class _Scan:
             for entry in found:
                 self._entries += 1
                 if self._entries > self._bounds.entries_max:
-                    raise oversize(f"entries of directories at {_shown(path)}", self._bounds.entries_max)
+                    raise oversize(
+                        f"entries of directories at {_shown(path)}", self._bounds.entries_max
+                    )
                 names.append(os.fsencode(entry.name))
         for name in names:
             check_name(name, self._bounds)
@@ -282,8 +315,12 @@ class _Scan:
             return os.open(path[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
         except OSError as error:
             if error.errno == errno.ELOOP:  # the system's own sentence for it is about a loop
-                raise malformed(f"{_shown(path)} is a symbolic link; copy what it points to (cp -rL)") from error
-            raise malformed(f"{_shown(path)} cannot be read as a file or directory: {error.strerror}") from error
+                raise malformed(
+                    f"{_shown(path)} is a symbolic link; copy what it points to (cp -rL)"
+                ) from error
+            raise malformed(
+                f"{_shown(path)} cannot be read as a file or directory: {error.strerror}"
+            ) from error
 
     def _file(self, descriptor: int, path: TreePath) -> Built:
         size = os.fstat(descriptor).st_size

@@ -10,7 +10,15 @@ import mmh3
 
 from quorate_content.content_limits import MIB, malformed
 from quorate_content.dag.cid import Cid, node_cid, raw_cid
-from quorate_content.dag.dagpb import DIRECTORY_DATA, Link, encode_link, encode_node, file_data, hamt_data, leaf_block
+from quorate_content.dag.dagpb import (
+    DIRECTORY_DATA,
+    Link,
+    encode_link,
+    encode_node,
+    file_data,
+    hamt_data,
+    leaf_block,
+)
 
 Emit = Callable[[Cid, bytes], None]
 """Called with every dag-pb node made, children before parents. Leaves are not emitted: they are the file's own bytes."""
@@ -85,11 +93,22 @@ class FileBuilder:
         self._levels[level].append(item)
 
     def _node(self, row: list[Built]) -> Built:
-        block = encode_node([Link(item.cid, b"", item.tsize) for item in row], file_data([item.size for item in row]))
-        return _built(block, sum(item.size for item in row), sum(item.tsize for item in row), self._profile, self._emit)
+        block = encode_node(
+            [Link(item.cid, b"", item.tsize) for item in row],
+            file_data([item.size for item in row]),
+        )
+        return _built(
+            block,
+            sum(item.size for item in row),
+            sum(item.tsize for item in row),
+            self._profile,
+            self._emit,
+        )
 
 
-def build_file(chunks: Iterable[bytes | memoryview], profile: Profile = V1_2025, emit: Emit | None = None) -> Built:
+def build_file(
+    chunks: Iterable[bytes | memoryview], profile: Profile = V1_2025, emit: Emit | None = None
+) -> Built:
     """Root of a file given in chunks of `profile.chunk_bytes`."""
     builder = FileBuilder(profile, emit)
     for chunk in chunks:
@@ -100,10 +119,15 @@ def build_file(chunks: Iterable[bytes | memoryview], profile: Profile = V1_2025,
 def cid_of_bytes(data: bytes, profile: Profile = V1_2025) -> Cid:
     """CID of a file with these bytes."""
     view = memoryview(data)
-    return build_file((view[at : at + profile.chunk_bytes] for at in range(0, len(view), profile.chunk_bytes)), profile).cid
+    return build_file(
+        (view[at : at + profile.chunk_bytes] for at in range(0, len(view), profile.chunk_bytes)),
+        profile,
+    ).cid
 
 
-def build_directory(entries: Mapping[bytes, Built], profile: Profile = V1_2025, emit: Emit | None = None) -> Built:
+def build_directory(
+    entries: Mapping[bytes, Built], profile: Profile = V1_2025, emit: Emit | None = None
+) -> Built:
     """Root of a directory: one node with names sorted by their bytes, or a HAMT above the profile's threshold."""
     links = [Link(built.cid, name, built.tsize) for name, built in sorted(entries.items())]
     if profile.estimate_block:
@@ -111,12 +135,18 @@ def build_directory(entries: Mapping[bytes, Built], profile: Profile = V1_2025, 
     else:
         estimate = sum(len(link.name) + len(bytes(link.cid)) for link in links)
     if estimate > profile.shard_above_bytes:
-        hashed = [(mmh3.hash64(link.name, 0, signed=False)[0].to_bytes(8, "big"), link) for link in links]
+        hashed = [
+            (mmh3.hash64(link.name, 0, signed=False)[0].to_bytes(8, "big"), link) for link in links
+        ]
         return _shard(hashed, 0, profile, emit)
-    return _built(encode_node(links, DIRECTORY_DATA), 0, sum(link.tsize for link in links), profile, emit)
+    return _built(
+        encode_node(links, DIRECTORY_DATA), 0, sum(link.tsize for link in links), profile, emit
+    )
 
 
-def _shard(items: list[tuple[bytes, Link]], depth: int, profile: Profile, emit: Emit | None) -> Built:
+def _shard(
+    items: list[tuple[bytes, Link]], depth: int, profile: Profile, emit: Emit | None
+) -> Built:
     """One HAMT shard: bucket = byte `depth` of the name's murmur3 hash (fanout 256)."""
     if depth == 8:
         raise malformed("two names of a directory have the same 64-bit hash; rename one")
@@ -133,7 +163,13 @@ def _shard(items: list[tuple[bytes, Link]], depth: int, profile: Profile, emit: 
         else:
             child = _shard(group, depth + 1, profile, emit)
             links.append(Link(child.cid, prefix, child.tsize))
-    return _built(encode_node(links, hamt_data(bits, profile.fanout)), 0, sum(link.tsize for link in links), profile, emit)
+    return _built(
+        encode_node(links, hamt_data(bits, profile.fanout)),
+        0,
+        sum(link.tsize for link in links),
+        profile,
+        emit,
+    )
 
 
 def _built(block: bytes, size: int, below: int, profile: Profile, emit: Emit | None) -> Built:

@@ -172,7 +172,9 @@ class Walk:
         node = decode_node(block, self._bounds)
         self._node_bytes += len(block) - len(node.data)
         if self._node_bytes > self._bounds.node_visits_bytes_max:
-            raise oversize("bytes of nodes, each as often as it is named", self._bounds.node_visits_bytes_max)
+            raise oversize(
+                "bytes of nodes, each as often as it is named", self._bounds.node_visits_bytes_max
+            )
         if node.kind in (Kind.FILE, Kind.RAW) and expected.role is not Role.SHARD:
             self._place_file(expected, node)
         elif node.kind is Kind.HAMT and expected.role is not Role.FILE:
@@ -181,8 +183,14 @@ class Walk:
             self._enter(expected)
             self._push_entries(expected.path, node.links, expected.depth)
         else:
-            raise malformed(f"a {node.kind.name.lower()} node cannot stand here (symbolic links are refused)")
-        if node.links or node.kind not in (Kind.FILE, Kind.RAW) or leaf_block(node.data) != bytes(block):
+            raise malformed(
+                f"a {node.kind.name.lower()} node cannot stand here (symbolic links are refused)"
+            )
+        if (
+            node.links
+            or node.kind not in (Kind.FILE, Kind.RAW)
+            or leaf_block(node.data) != bytes(block)
+        ):
             self._sink.node(expected.cid, block)
         else:
             self._sink.leaf(expected, block)
@@ -212,7 +220,11 @@ class Walk:
 
     def _place_shard(self, expected: Expected, node: Node) -> None:
         fanout = node.fanout
-        if node.hash_type != HASH_MURMUR3 or not 8 <= fanout <= self._bounds.fanout_max or fanout & (fanout - 1):
+        if (
+            node.hash_type != HASH_MURMUR3
+            or not 8 <= fanout <= self._bounds.fanout_max
+            or fanout & (fanout - 1)
+        ):
             raise malformed("a sharded directory of an unknown kind")
         if int.from_bytes(node.data, "big").bit_count() != len(node.links):
             raise malformed("a shard's bit field contradicts its links")
@@ -276,5 +288,11 @@ def check_name(name: bytes, bounds: Bounds) -> None:
     except UnicodeDecodeError:  # not re-raised: refused below with the rest
         is_text = False
     is_dots = name in (b"", b".", b"..")
-    if is_dots or not is_text or b"/" in name or len(name) > bounds.name_bytes_max or any(c < 0x20 or c == 0x7F for c in name):
+    if (
+        is_dots
+        or not is_text
+        or b"/" in name
+        or len(name) > bounds.name_bytes_max
+        or any(c < 0x20 or c == 0x7F for c in name)
+    ):
         raise malformed(f"a directory entry may not be named {name[:60]!r}")

@@ -74,7 +74,12 @@ class Lease:
         """The lease itself."""
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Ends the lease."""
         self.release()
 
@@ -86,9 +91,14 @@ class ContentStore:
     """
 
     def __init__(
-        self, root: Path, quota_bytes: int, owner_quota_bytes: int | None = None, spare_bytes: int = SPARE_BYTES,
-        now: Callable[[], float] = time.time, protects: Callable[[str], Need] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        quota_bytes: int,
+        owner_quota_bytes: int | None = None,
+        spare_bytes: int = SPARE_BYTES,
+        now: Callable[[], float] = time.time,
+        protects: Callable[[str], Need] | None = None,
+    ) -> None:
         owner_quota = quota_bytes if owner_quota_bytes is None else owner_quota_bytes
         self._files = StoreFiles(Path(root), quota_bytes, owner_quota, spare_bytes, now, protects)
         self._quota = quota_bytes
@@ -102,9 +112,13 @@ class ContentStore:
     # ------------------------------------------------------------------------------------------------------ bringing in
 
     async def put(
-        self, content: Path | bytes | AsyncIterator[bytes], owner: str | Owner, until: float | None = None,
-        bytes_max: int | None = None, deadline_seconds: float = DAY_SECONDS,
-    ) -> Stat:  # fmt: skip
+        self,
+        content: Path | bytes | AsyncIterator[bytes],
+        owner: str | Owner,
+        until: float | None = None,
+        bytes_max: int | None = None,
+        deadline_seconds: float = DAY_SECONDS,
+    ) -> Stat:
         """Copies in a file, a directory, bytes or a stream, pinned for `owner` until `until` (unix seconds; None: until unpinned).
 
         `Refused(QUOTA | OVERSIZE | MALFORMED)`; `Unavailable` when the disk is full or the stream too slow.
@@ -121,21 +135,35 @@ class ContentStore:
         return await self._bring_in(work, owner, until, stop, lambda: job.read(reader))
 
     async def import_car(
-        self, stream: AsyncIterator[bytes], bytes_max: int, owner: str | Owner, expected_root: Cid, until: float | None = None,
+        self,
+        stream: AsyncIterator[bytes],
+        bytes_max: int,
+        owner: str | Owner,
+        expected_root: Cid,
+        until: float | None = None,
         deadline_seconds: float = DAY_SECONDS,
-    ) -> Stat:  # fmt: skip
+    ) -> Stat:
         """Takes a whole DAG from a CAR, verified; pinned as by `put`. Anything missing, wrong or too large is refused."""
         stop, work = Stop(deadline_seconds), PUT_PREFIX + secrets.token_hex(8)
         bounds = replace(Bounds(), bytes_max=bytes_max)
         owner = owner_of(owner)
         job = _Put(self._files, work, owner, bounds, stop)
-        reader = StreamReader(stream, asyncio.get_running_loop(), stop, 2 * bytes_max + bounds.node_bytes_max)
-        return await self._bring_in(work, owner, until, stop, lambda: job.read_car(reader, expected_root))
+        reader = StreamReader(
+            stream, asyncio.get_running_loop(), stop, 2 * bytes_max + bounds.node_bytes_max
+        )
+        return await self._bring_in(
+            work, owner, until, stop, lambda: job.read_car(reader, expected_root)
+        )
 
     async def get(
-        self, cid: Cid | str, sources: Sequence[Source | str], bytes_max: int, deadline_seconds: float, owner: str | Owner,
+        self,
+        cid: Cid | str,
+        sources: Sequence[Source | str],
+        bytes_max: int,
+        deadline_seconds: float,
+        owner: str | Owner,
         progress: Progress | None = None,
-    ) -> Lease:  # fmt: skip
+    ) -> Lease:
         """A lease on the content, fetched from the first of `sources` that has it unless it is here. Use as `async with await ...`.
 
         `progress` is called in a thread. `Refused(OVERSIZE | QUOTA | MALFORMED)`; `Unavailable` when no source gave it in time;
@@ -144,11 +172,15 @@ class ContentStore:
         cid = parse(cid) if isinstance(cid, str) else cid
         stop = Stop(deadline_seconds)
         named = tuple(Source(source) if isinstance(source, str) else source for source in sources)
-        job = _Get(self._files, cid.as_v1(), owner_of(owner), replace(Bounds(), bytes_max=bytes_max), stop)
+        job = _Get(
+            self._files, cid.as_v1(), owner_of(owner), replace(Bounds(), bytes_max=bytes_max), stop
+        )
         lock, entry = await self._ensure(cid, lambda: job.run(cid, named, progress), stop)
         if entry.size > bytes_max:
             lock.release()
-            raise Refused(Code.OVERSIZE, f"{cid} has {entry.size} bytes, at most {bytes_max} are allowed")
+            raise Refused(
+                Code.OVERSIZE, f"{cid} has {entry.size} bytes, at most {bytes_max} are allowed"
+            )
         return Lease(Stat(cid, entry.size), self._files.place(cid), lock)
 
     # ---------------------------------------------------------------------------------------------------------- keeping
@@ -203,7 +235,11 @@ class ContentStore:
     async def gc(self, target_bytes: int) -> int:
         """Evicts idle content, least recently used first, until at most `target_bytes` are used; bytes freed."""
         used = await self.used_bytes()
-        return await in_thread(self._threads, lambda: self._files.evict(used - target_bytes)) if used > target_bytes else 0
+        return (
+            await in_thread(self._threads, lambda: self._files.evict(used - target_bytes))
+            if used > target_bytes
+            else 0
+        )
 
     # ---------------------------------------------------------------------------------------------------------- reading
 
@@ -217,7 +253,9 @@ class ContentStore:
         async with await self.lease(cid) as lease:
             return await in_thread(self._threads, lambda: self._root_block(cid, lease.path))
 
-    async def export_car(self, cid: Cid, from_byte: int = 0, only_root: bool = False) -> AsyncIterator[bytes]:
+    async def export_car(
+        self, cid: Cid, from_byte: int = 0, only_root: bool = False
+    ) -> AsyncIterator[bytes]:
         """The object's CAR in pieces of about 1 MiB. `from_byte` leaves out a file's leaves that end before it."""
         async with await self.lease(cid) as lease:
             nodes = await in_thread(self._threads, lambda: self._files.nodes(cid))
@@ -237,11 +275,20 @@ class ContentStore:
 
     # ------------------------------------------------------------------------------------------------------------ inner
 
-    async def _bring_in(self, work: str, owner: Owner, until: float | None, stop: Stop, build: Callable[[], "_Finished"]) -> Stat:
+    async def _bring_in(
+        self,
+        work: str,
+        owner: Owner,
+        until: float | None,
+        stop: Stop,
+        build: Callable[[], "_Finished"],
+    ) -> Stat:
         alive = await self._lock(work, False, stop)
         try:
             done = await in_thread(self._threads, build, stop)
-            lock, entry = await self._ensure(done.cid, lambda: done.publish(self._files, work), stop)
+            lock, entry = await self._ensure(
+                done.cid, lambda: done.publish(self._files, work), stop
+            )
             try:
                 # The reservation ends before the pin begins, so that the owner is not charged twice.
                 await in_thread(self._threads, lambda: self._files.index.release(work))
@@ -253,7 +300,9 @@ class ContentStore:
             await in_thread(self._threads, lambda: self._files.discard(work))
             alive.release()
 
-    async def _ensure(self, cid: Cid, make: Callable[[], None] | None, stop: Stop) -> tuple[FileLock, Entry]:
+    async def _ensure(
+        self, cid: Cid, make: Callable[[], None] | None, stop: Stop
+    ) -> tuple[FileLock, Entry]:
         """A shared lock on the object, made first if it is absent; only one maker at a time, over all processes."""
         name, tries = str(cid.as_v1()), ENSURE_TRIES
         while tries:
@@ -279,7 +328,10 @@ class ContentStore:
                     await in_thread(self._threads, make, stop)
             finally:
                 maker.release()
-        raise Unavailable(f"{cid} was evicted as fast as it came; the store is too small for its load", retry_after=10.0)
+        raise Unavailable(
+            f"{cid} was evicted as fast as it came; the store is too small for its load",
+            retry_after=10.0,
+        )
 
     async def _lock(self, name: str, is_shared: bool, stop: Stop) -> FileLock:
         # Polled rather than waited for in a thread: a thread in flock cannot be cancelled.
@@ -305,8 +357,16 @@ class _Finished:
 class _Put:
     """Builds one object in `tmp` from local content. Blocks; errors leave nothing but the folder, which the caller removes."""
 
-    def __init__(self, shelf: StoreFiles, work: str, owner: Owner, bounds: Bounds, stop: Stop) -> None:
-        self._files, self._work, self._owner, self._bounds, self._stop = shelf, work, owner, bounds, stop
+    def __init__(
+        self, shelf: StoreFiles, work: str, owner: Owner, bounds: Bounds, stop: Stop
+    ) -> None:
+        self._files, self._work, self._owner, self._bounds, self._stop = (
+            shelf,
+            work,
+            owner,
+            bounds,
+            stop,
+        )
 
     def copy(self, source: Path) -> _Finished:
         nodes: Nodes = {}
@@ -329,12 +389,16 @@ class _Put:
         writer = self._writer()
         walk = Walk(root, writer, self._bounds)
         try:
-            read_car(reader, walk, self._bounds, writer.known, writer.seen, lambda _: self._stop.check())
+            read_car(
+                reader, walk, self._bounds, writer.known, writer.seen, lambda _: self._stop.check()
+            )
         finally:
             writer.abandon()
         return _Finished(root, walk.bytes_opened, writer.booked, writer.nodes)
 
-    def _copy(self, reader: StreamReader, write: Callable[[memoryview], int | None], builder: FileBuilder) -> Built:
+    def _copy(
+        self, reader: StreamReader, write: Callable[[memoryview], int | None], builder: FileBuilder
+    ) -> Built:
         buffer, total = memoryview(bytearray(V1_2025.chunk_bytes)), 0
         while filled := _fill(reader, buffer):
             total += filled
@@ -356,8 +420,16 @@ class _Put:
 class _Get:
     """Fetches one object into `tmp/<cid>`, going on from what an earlier attempt or process left there. Blocks."""
 
-    def __init__(self, shelf: StoreFiles, cid: Cid, owner: Owner, bounds: Bounds, stop: Stop) -> None:
-        self._files, self._work, self._owner, self._bounds, self._stop = shelf, str(cid), owner, bounds, stop
+    def __init__(
+        self, shelf: StoreFiles, cid: Cid, owner: Owner, bounds: Bounds, stop: Stop
+    ) -> None:
+        self._files, self._work, self._owner, self._bounds, self._stop = (
+            shelf,
+            str(cid),
+            owner,
+            bounds,
+            stop,
+        )
 
     def run(self, root: Cid, sources: tuple[Source, ...], progress: Progress | None) -> None:
         folder = Path(self._files.work(self._work))
@@ -409,18 +481,26 @@ def _fill(reader: StreamReader, buffer: memoryview) -> int:
     return filled
 
 
-def _car_pieces(cid: Cid, path: Path, nodes: Nodes, from_byte: int, only_root: bool) -> Iterator[bytes]:
+def _car_pieces(
+    cid: Cid, path: Path, nodes: Nodes, from_byte: int, only_root: bool
+) -> Iterator[bytes]:
     """The CAR in pieces of about 1 MiB. Not hashed again: every reader does that."""
 
     def wanted(expected: Expected) -> bool:
         if only_root and (expected.path or expected.role is not Role.ENTRY):
             return False
-        return expected.path != () or expected.size is None or expected.offset + expected.size > from_byte
+        return (
+            expected.path != ()
+            or expected.size is None
+            or expected.offset + expected.size > from_byte
+        )
 
     blocks = LocalBlocks(path, nodes)
     pending = bytearray()
     try:
-        for piece in write_car(Walk(cid, NullSink(), Bounds()), cid, blocks.supply, wanted, trusts_supply=True):
+        for piece in write_car(
+            Walk(cid, NullSink(), Bounds()), cid, blocks.supply, wanted, trusts_supply=True
+        ):
             pending += piece
             if len(pending) >= MIB:
                 yield bytes(pending)
@@ -429,4 +509,3 @@ def _car_pieces(cid: Cid, path: Path, nodes: Nodes, from_byte: int, only_root: b
             yield bytes(pending)
     finally:
         blocks.close()
-

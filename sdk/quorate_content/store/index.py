@@ -130,7 +130,9 @@ class Index:
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         self._now = now
         self._guard = threading.Lock()
-        self._base = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        self._base = sqlite3.connect(
+            path, timeout=30.0, isolation_level=None, check_same_thread=False
+        )
         self._base.execute("pragma journal_mode=wal")
         self._base.execute("pragma synchronous=normal")
         self._base.execute(SMALL_CACHE)
@@ -148,13 +150,17 @@ class Index:
     def find(self, cid: str) -> Entry | None:
         """The object's row."""
         with self._told():
-            row = self._base.execute("select cid, size, stored from object where cid = ?", (cid,)).fetchone()
+            row = self._base.execute(
+                "select cid, size, stored from object where cid = ?", (cid,)
+            ).fetchone()
         return None if row is None else Entry(*row)
 
     def find_digest(self, digest: bytes) -> str | None:
         """CID text of an object whose root block has this sha2-256."""
         with self._told():
-            row = self._base.execute("select cid from object where digest = ?", (digest,)).fetchone()
+            row = self._base.execute(
+                "select cid from object where digest = ?", (digest,)
+            ).fetchone()
         return None if row is None else str(row[0])
 
     def all_cids(self) -> list[str]:
@@ -197,7 +203,9 @@ class Index:
         with self._transaction():
             self._end_pins()
             row = self._base.execute("select stored from object where cid = ?", (cid,)).fetchone()
-            held = self._base.execute("select 1 from pin where cid = ? and owner = ?", (cid, owner.name)).fetchone()
+            held = self._base.execute(
+                "select 1 from pin where cid = ? and owner = ?", (cid, owner.name)
+            ).fetchone()
             # A file costs its blocks on the disk and a row: a million files of one byte are not a megabyte.
             counted = max(OBJECT_BYTES_MIN, row[0] if row is not None else 0)
             if held is None and row is not None and self._owned(owner.name) + counted > owner_quota:
@@ -219,7 +227,12 @@ class Index:
     def is_pinned(self, cid: str) -> bool:
         """Whether any pin is live."""
         with self._told():
-            return self._base.execute("select 1 from pin where cid = ? and until > ?", (cid, self._now())).fetchone() is not None
+            return (
+                self._base.execute(
+                    "select 1 from pin where cid = ? and until > ?", (cid, self._now())
+                ).fetchone()
+                is not None
+            )
 
     def prolong(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
         """Pins of these (digest, owner) last at least until then, where there are any."""
@@ -233,16 +246,24 @@ class Index:
         lost = []
         with self._transaction():
             for move in moves:
-                row = self._base.execute("select cid, stored from object where digest = ?", (move.digest,)).fetchone()
+                row = self._base.execute(
+                    "select cid, stored from object where digest = ?", (move.digest,)
+                ).fetchone()
                 if row is None:
                     lost.append(move.digest)
                     continue
-                self._base.execute(query, (row[0], move.taker.name, move.until, max(OBJECT_BYTES_MIN, row[1])))
-                self._base.execute("delete from pin where cid = ? and owner = ?", (row[0], move.giver))
+                self._base.execute(
+                    query, (row[0], move.taker.name, move.until, max(OBJECT_BYTES_MIN, row[1]))
+                )
+                self._base.execute(
+                    "delete from pin where cid = ? and owner = ?", (row[0], move.giver)
+                )
                 self._weigh(move.taker.name, move.taker.weight)
         return lost
 
-    def take_back(self, asker: Owner, wanted: int, room: int, protects: Callable[[str], Need]) -> int:
+    def take_back(
+        self, asker: Owner, wanted: int, room: int, protects: Callable[[str], Need]
+    ) -> int:
         """Ends pins of owners who hold more for their weight than `asker`, the heaviest first, their oldest first; bytes unpinned.
 
         What is in use yields only if its owner holds more than its share of `room` by weight: somebody's dust must not
@@ -261,7 +282,9 @@ class Index:
                     if taken >= wanted or held * own <= mine * weight:
                         break
                     need = protects(cid)
-                    if need is Need.PROMISED or (need is Need.USED and held * weights <= room * weight):
+                    if need is Need.PROMISED or (
+                        need is Need.USED and held * weights <= room * weight
+                    ):
                         continue
                     self._base.execute("delete from pin where cid = ? and owner = ?", (cid, name))
                     taken, held = taken + counted, held - counted
@@ -270,7 +293,10 @@ class Index:
         return taken
 
     def _pins_of(self, owner: str) -> list[tuple[str, int]]:
-        return self._base.execute("select cid, counted from pin where owner = ? order by until limit ?", (owner, PINS_LOOKED_AT)).fetchall()
+        return self._base.execute(
+            "select cid, counted from pin where owner = ? order by until limit ?",
+            (owner, PINS_LOOKED_AT),
+        ).fetchall()
 
     def _end_pins(self) -> None:
         self._base.execute("delete from pin where until <= ?", (self._now(),))
@@ -282,20 +308,31 @@ class Index:
         with self._told():
             return self._used()
 
-    def reserve(self, work: str, owner: Owner, size: int, quota: int, owner_quota: int) -> int | None:
+    def reserve(
+        self, work: str, owner: Owner, size: int, quota: int, owner_quota: int
+    ) -> int | None:
         """Books `size` bytes in total for one piece of work: 0 when done, the bytes missing in the store, None past the owner's quota."""
         query = "insert into reservation values(?, ?, ?) on conflict(id) do update set bytes = excluded.bytes"
         with self._transaction():
             self._end_pins()
-            held = self._base.execute("select owner, bytes from reservation where id = ?", (work,)).fetchone()
+            held = self._base.execute(
+                "select owner, bytes from reservation where id = ?", (work,)
+            ).fetchone()
             before = held[1] if held is not None else 0
-            if self._owned(owner.name) - (before if held is not None and held[0] == owner.name else 0) + size > owner_quota:
+            if (
+                self._owned(owner.name)
+                - (before if held is not None and held[0] == owner.name else 0)
+                + size
+                > owner_quota
+            ):
                 return None
             missing = self._used() - int(before) + size - quota
             if missing > 0:
                 return missing
             if held is not None and held[0] != owner.name:
-                self._base.execute("delete from reservation where id = ?", (work,))  # somebody else left it behind
+                self._base.execute(
+                    "delete from reservation where id = ?", (work,)
+                )  # somebody else left it behind
             self._base.execute(query, (work, owner.name, size))
             self._weigh(owner.name, owner.weight)
         return 0
@@ -316,7 +353,10 @@ class Index:
         """Bytes that each owner has pinned or reserved."""
         with self._transaction():
             self._end_pins()
-            return {str(name): int(held) for name, held in self._base.execute("select name, bytes from owner")}
+            return {
+                str(name): int(held)
+                for name, held in self._base.execute("select name, bytes from owner")
+            }
 
     def weigh(self, weights: Mapping[str, int]) -> None:
         """New weights of owners who hold something."""
@@ -338,7 +378,13 @@ class Index:
         """A file of version 1 has neither sums nor what a pin counts as."""
         with self._transaction():
             is_old = self._base.execute("pragma user_version").fetchone()[0] < VERSION
-            if is_old and self._base.execute("select 1 from sqlite_master where name = 'object'").fetchone() is not None:
+            if (
+                is_old
+                and self._base.execute(
+                    "select 1 from sqlite_master where name = 'object'"
+                ).fetchone()
+                is not None
+            ):
                 self._base.execute("alter table object add column pins integer not null default 0")
                 self._base.execute("alter table pin add column counted integer not null default 0")
 

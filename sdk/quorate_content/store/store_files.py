@@ -20,7 +20,16 @@ from pathlib import Path
 
 from quorate_content.content_limits import Bounds, DiskFull, StoreFull
 from quorate_content.dag.cid import Cid, parse
-from quorate_content.dag.disk_tree import DIRECTORY_MODE, Nodes, dump_nodes, entry_bytes, load_nodes, remove_tree, sync_directory, sync_tree
+from quorate_content.dag.disk_tree import (
+    DIRECTORY_MODE,
+    Nodes,
+    dump_nodes,
+    entry_bytes,
+    load_nodes,
+    remove_tree,
+    sync_directory,
+    sync_tree,
+)
 from quorate_content.store.index import Entry, Index, Need, Owner
 from quorate_content.store.locks import FileLock, try_lock
 from quorate_protocol.refusals import Code, Refused
@@ -34,9 +43,14 @@ class StoreFiles:
     """Objects on the disk and their index."""
 
     def __init__(
-        self, root: Path, quota_bytes: int, owner_quota_bytes: int, spare_bytes: int, now: Callable[[], float] = time.time,
+        self,
+        root: Path,
+        quota_bytes: int,
+        owner_quota_bytes: int,
+        spare_bytes: int,
+        now: Callable[[], float] = time.time,
         protects: Callable[[str], Need] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.root = root
         self._text = str(root)
         self._quota, self._owner_quota, self._spare = quota_bytes, owner_quota_bytes, spare_bytes
@@ -81,18 +95,28 @@ class StoreFiles:
             if missing == 0:
                 self._check_disk(size)
                 return
-            if size > self._quota or (self.evict(missing) == 0 and not self._take_back(owner, missing)):
+            if size > self._quota or (
+                self.evict(missing) == 0 and not self._take_back(owner, missing)
+            ):
                 break
-        raise StoreFull(f"{size} bytes do not fit: the store has {self._quota} and the rest is pinned or in use; {owner.remedy}")
+        raise StoreFull(
+            f"{size} bytes do not fit: the store has {self._quota} and the rest is pinned or in use; {owner.remedy}"
+        )
 
     def _take_back(self, owner: Owner, wanted: int) -> bool:
-        return self._protects is not None and self.index.take_back(owner, wanted, self._quota, self._protects) > 0
+        return (
+            self._protects is not None
+            and self.index.take_back(owner, wanted, self._quota, self._protects) > 0
+        )
 
     def _quota_of(self, owner: Owner) -> int:
         return self._owner_quota if owner.quota_bytes is None else owner.quota_bytes
 
     def _over(self, owner: Owner, what: str) -> Refused:
-        return Refused(Code.QUOTA, f"{what} more than {owner.name} may keep here ({self._quota_of(owner)} bytes); {owner.remedy}")
+        return Refused(
+            Code.QUOTA,
+            f"{what} more than {owner.name} may keep here ({self._quota_of(owner)} bytes); {owner.remedy}",
+        )
 
     def publish(self, cid: Cid, work: str, nodes: Nodes, size: int, booked: int) -> None:
         """Makes the finished `tmp/<work>/tree` the object; `booked` bytes of the disk. The caller holds the CID's exclusive lock."""
@@ -102,7 +126,10 @@ class StoreFiles:
             file.write(raw)
         sync_tree(f"{folder}/nodes")
         sync_tree(f"{folder}/tree")
-        for source, place in ((f"{folder}/nodes", self._place_in("nodes", cid)), (f"{folder}/tree", target)):
+        for source, place in (
+            (f"{folder}/nodes", self._place_in("nodes", cid)),
+            (f"{folder}/tree", target),
+        ):
             shard = os.path.dirname(place)
             with suppress(FileExistsError):
                 os.mkdir(shard)

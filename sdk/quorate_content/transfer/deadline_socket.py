@@ -18,9 +18,16 @@ BYTES_PER_SECOND_MIN = 2 * 1024
 class DeadlineSocket:
     """As much of a socket as `http.client` uses, over a real one."""
 
-    def __init__(self, connection: socket.socket, stop: Stop, stall_seconds: float, may_drip: bool) -> None:
+    def __init__(
+        self, connection: socket.socket, stop: Stop, stall_seconds: float, may_drip: bool
+    ) -> None:
         """`may_drip`: nobody else could be asked, so slow is better than nothing, until the deadline."""
-        self._connection, self._stop, self._stall, self._may_drip = connection, stop, stall_seconds, may_drip
+        self._connection, self._stop, self._stall, self._may_drip = (
+            connection,
+            stop,
+            stall_seconds,
+            may_drip,
+        )
         self._begun, self._received, self._timeout = time.monotonic(), 0, stall_seconds
         self.is_head = True
 
@@ -30,7 +37,9 @@ class DeadlineSocket:
 
     def makefile(self, mode: str) -> io.BufferedReader:
         """What the answer is read from."""
-        return io.BufferedReader(_Receiver(self, cast(io.RawIOBase, self._connection.makefile(mode, buffering=0))))  # type: ignore[call-overload]
+        return io.BufferedReader(
+            _Receiver(self, cast(io.RawIOBase, self._connection.makefile(mode, buffering=0)))
+        )  # type: ignore[call-overload]
 
     def close(self) -> None:
         """Ends it, once the answer is closed too."""
@@ -50,7 +59,11 @@ class DeadlineSocket:
         lasted = time.monotonic() - self._begun
         if self.is_head and (self._received > HEAD_BYTES_MAX or lasted > self._stall):
             raise Cut("the head of its answer does not end")
-        if not self._may_drip and lasted > self._stall and self._received < lasted * BYTES_PER_SECOND_MIN:
+        if (
+            not self._may_drip
+            and lasted > self._stall
+            and self._received < lasted * BYTES_PER_SECOND_MIN
+        ):
             raise Cut(f"it sends less than {BYTES_PER_SECOND_MIN} bytes a second")
 
 

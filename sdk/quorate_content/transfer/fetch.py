@@ -55,9 +55,15 @@ class _Turn:
 
 
 def fetch(
-    root: Cid, sources: tuple[Source, ...], walk: Walk, writer: TreeWriter, bounds: Bounds, stop: Stop,
-    progress: Progress | None = None, stall_seconds: float = STALL_SECONDS,
-) -> None:  # fmt: skip
+    root: Cid,
+    sources: tuple[Source, ...],
+    walk: Walk,
+    writer: TreeWriter,
+    bounds: Bounds,
+    stop: Stop,
+    progress: Progress | None = None,
+    stall_seconds: float = STALL_SECONDS,
+) -> None:
     """Feeds the walk until it is complete. `Unavailable` names what each source did; `Refused` when the content breaks a rule."""
     turns = deque(_Turn(source) for source in sources)
     reasons: list[str] = []
@@ -69,11 +75,16 @@ def fetch(
 
     while walk.expected is not None:
         if not turns:
-            raise Unavailable(f"no source had {root}: {'; '.join(reasons[-8:]) or 'none was named'}", retry_after=30.0)
+            raise Unavailable(
+                f"no source had {root}: {'; '.join(reasons[-8:]) or 'none was named'}",
+                retry_after=30.0,
+            )
         context, before = turns[0], walk.blocks_done
         stop.wait(context.pause_seconds)
         try:
-            with _asked(context.source, root, walk, stop, stall_seconds, may_drip=len(turns) == 1) as response:
+            with _asked(
+                context.source, root, walk, stop, stall_seconds, may_drip=len(turns) == 1
+            ) as response:
                 receive(response, walk, bounds, stop, writer, step)
         except DiskFull:
             raise
@@ -81,8 +92,12 @@ def fetch(
             # Not re-raised: the world failed; this source gets another turn, after the others.
             stop.check()
             turns.rotate(-1)
-            context.tries_left = TRIES_WITHOUT_PROGRESS if walk.blocks_done > before else context.tries_left - 1
-            context.pause_seconds = min(error.retry_after if isinstance(error, Unavailable) else 0.2, RETRY_AFTER_MAX)
+            context.tries_left = (
+                TRIES_WITHOUT_PROGRESS if walk.blocks_done > before else context.tries_left - 1
+            )
+            context.pause_seconds = min(
+                error.retry_after if isinstance(error, Unavailable) else 0.2, RETRY_AFTER_MAX
+            )
             reasons.append(f"{context.source.url[:200]}: {error}")
             if context.tries_left == 0:
                 turns.remove(context)
@@ -98,7 +113,9 @@ def _asked(
 ) -> Iterator[http.client.HTTPResponse]:
     """The answer of a source, its body unread. Redirects are answers like any other: nobody is sent anywhere."""
     place, port = _place(source.url)
-    connection = _connection(place.scheme, place.hostname or "", port, min(stall_seconds, max(0.1, stop.left_seconds())))
+    connection = _connection(
+        place.scheme, place.hostname or "", port, min(stall_seconds, max(0.1, stop.left_seconds()))
+    )
     try:
         try:
             connection.connect()
@@ -108,7 +125,11 @@ def _asked(
         _check_peer(source, connection.sock)
         paced = DeadlineSocket(connection.sock, stop, stall_seconds, may_drip)
         connection.sock = paced
-        connection.request("GET", _target(quote(place.path, PATH_SAFE, errors="replace"), root, walk), headers=_headers(source))
+        connection.request(
+            "GET",
+            _target(quote(place.path, PATH_SAFE, errors="replace"), root, walk),
+            headers=_headers(source),
+        )
         with connection.getresponse() as response:
             paced.is_head = False
             yield response
@@ -136,18 +157,26 @@ def _check_peer(source: Source, connection: socket.socket) -> None:
 
 
 def receive(
-    response: http.client.HTTPResponse, walk: Walk, bounds: Bounds, stop: Stop, writer: TreeWriter | None = None,
+    response: http.client.HTTPResponse,
+    walk: Walk,
+    bounds: Bounds,
+    stop: Stop,
+    writer: TreeWriter | None = None,
     progress: Progress | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Feeds the walk from one answer; `writer` supplies blocks that came before."""
     _check(response)
     known, seen = (writer.known, writer.seen) if writer is not None else (None, None)
     read_car(_Body(response, stop), walk, bounds, known, seen, progress)
 
 
-def _connection(scheme: str, host: str, port: int | None, timeout: float) -> http.client.HTTPConnection:
+def _connection(
+    scheme: str, host: str, port: int | None, timeout: float
+) -> http.client.HTTPConnection:
     if scheme == "https":
-        return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
+        return http.client.HTTPSConnection(
+            host, port, timeout=timeout, context=ssl.create_default_context()
+        )
     return http.client.HTTPConnection(host, port, timeout=timeout)
 
 
@@ -157,7 +186,11 @@ def _headers(source: Source) -> dict[str, str]:
 
 def _target(path: str, root: Cid, walk: Walk) -> str:
     expected = walk.expected
-    resume = f"&entity-bytes={expected.offset}:*" if expected is not None and not expected.path and expected.offset else ""
+    resume = (
+        f"&entity-bytes={expected.offset}:*"
+        if expected is not None and not expected.path and expected.offset
+        else ""
+    )
     return f"{path.rstrip('/')}/{root}?format=car{resume}"
 
 
@@ -165,7 +198,9 @@ def _check(response: http.client.HTTPResponse) -> None:
     """Status and type before any byte of the body: error pages come with 200 too."""
     if response.status in BUSY:
         after = response.headers.get("Retry-After", "")
-        raise Unavailable(f"status {response.status}", retry_after=float(after) if after.isdecimal() else 1.0)
+        raise Unavailable(
+            f"status {response.status}", retry_after=float(after) if after.isdecimal() else 1.0
+        )
     if response.status not in (200, 206):
         raise BadSource(f"status {response.status}")
     kind = response.headers.get_content_type()

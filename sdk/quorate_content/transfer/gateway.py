@@ -24,7 +24,10 @@ CAR_TYPE = "application/vnd.ipld.car"
 CAR_ANSWER_TYPE = f"{CAR_TYPE}; version=1; order=dfs; dups=y"
 RESPONSES_MAX = 64
 NETWORK_RESPONSES_MAX = 48
-IMMUTABLE = {"Cache-Control": "public, max-age=29030400, immutable", "X-Content-Type-Options": "nosniff"}
+IMMUTABLE = {
+    "Cache-Control": "public, max-age=29030400, immutable",
+    "X-Content-Type-Options": "nosniff",
+}
 ENTITY_BYTES = re.compile(r"([0-9]{1,18}):\*")
 
 MayRead = Callable[[web.Request, Cid], Awaitable[bool]]
@@ -57,8 +60,11 @@ class Library:
 
 
 def add_gateway_routes(
-    app: web.Application, store: ContentStore | Library, prefix: str = "/ipfs", may_read: MayRead | None = None
-) -> None:  # fmt: skip
+    app: web.Application,
+    store: ContentStore | Library,
+    prefix: str = "/ipfs",
+    may_read: MayRead | None = None,
+) -> None:
     """GET and HEAD `<prefix>/<cid>`; `format=raw|car`, else plain bytes of a file."""
     library = store if isinstance(store, Library) else Library((store,))
     gateway = Gateway(library, may_read or _everybody)
@@ -73,7 +79,11 @@ def refusal_response(error: Refused | Unavailable) -> web.Response:
     """How both errors look over HTTP: {"code", "sentence", "detail"}."""
     if isinstance(error, Refused):
         wait = {"Retry-After": "2"} if error.code is Code.BUSY else None
-        tree = {"code": error.code.value, "sentence": MEANINGS[error.code].sentence, "detail": error.detail}
+        tree = {
+            "code": error.code.value,
+            "sentence": MEANINGS[error.code].sentence,
+            "detail": error.detail,
+        }
         return web.json_response(tree, status=MEANINGS[error.code].status, headers=wait)
     headers = {"Retry-After": str(max(1, round(error.retry_after)))}
     tree = {"code": "unavailable", "sentence": "Try again later.", "detail": str(error)}
@@ -134,7 +144,11 @@ class Gateway:
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         query = read_query(request)
-        place = await self._library.find(query.cid) if await self._may_read(request, query.cid) else None
+        place = (
+            await self._library.find(query.cid)
+            if await self._may_read(request, query.cid)
+            else None
+        )
         if place is None:
             if "only-if-cached" in request.headers.get("Cache-Control", ""):
                 return web.Response(status=412)
@@ -161,7 +175,9 @@ class Gateway:
             if not self._bodies[network]:
                 del self._bodies[network]
 
-    async def _answer(self, request: web.Request, store: ContentStore, query: Query, headers: dict[str, str]) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.Request, store: ContentStore, query: Query, headers: dict[str, str]
+    ) -> web.StreamResponse:
         if query.form == "raw":
             return _raw_answer(query, await store.block(query.cid), headers)
         if query.form == "car":
@@ -172,7 +188,9 @@ class Gateway:
             raise Refused(Code.UNSUPPORTED, "a directory is served as format=car only")
         return LeasedFile(lease, headers)
 
-    async def _car(self, request: web.Request, store: ContentStore, query: Query, headers: dict[str, str]) -> web.StreamResponse:
+    async def _car(
+        self, request: web.Request, store: ContentStore, query: Query, headers: dict[str, str]
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={**headers, **_car_headers(query)})
         await response.prepare(request)
         if request.method != "HEAD":
@@ -210,7 +228,11 @@ class LeasedFile(web.FileResponse):
     """A file sent under its lease (ranges and sendfile are aiohttp's)."""
 
     def __init__(self, lease: Lease, headers: dict[str, str]) -> None:
-        super().__init__(lease.path, chunk_size=1 << 20, headers={**headers, "Content-Type": "application/octet-stream"})
+        super().__init__(
+            lease.path,
+            chunk_size=1 << 20,
+            headers={**headers, "Content-Type": "application/octet-stream"},
+        )
         self._lease = lease
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:

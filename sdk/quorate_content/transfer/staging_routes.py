@@ -13,8 +13,20 @@ from quorate_content.content_limits import MIB, StoreFull
 from quorate_content.dag.cid import Cid, parse
 from quorate_content.store.content_store import ContentStore, Stat
 from quorate_content.store.index import Owner
-from quorate_content.transfer.gateway import CAR_TYPE, Library, MayRead, add_gateway_routes, answers_refusals
-from quorate_content.transfer.upload_limits import KEEP_SECONDS, UPLOAD_BYTES_MAX, Grant, Pace, Places
+from quorate_content.transfer.gateway import (
+    CAR_TYPE,
+    Library,
+    MayRead,
+    add_gateway_routes,
+    answers_refusals,
+)
+from quorate_content.transfer.upload_limits import (
+    KEEP_SECONDS,
+    UPLOAD_BYTES_MAX,
+    Grant,
+    Pace,
+    Places,
+)
 from quorate_protocol.codec.canonical import loads
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.http.client_networks import network_of
@@ -29,10 +41,17 @@ Authorize = Callable[[web.Request], Awaitable[str | Grant]]
 
 
 def add_staging_routes(
-    app: web.Application, store: ContentStore, authorize: Authorize, prefix: str = "/v1/content",
-    may_read: MayRead | None = None, bytes_max: int = UPLOAD_BYTES_MAX, keep_seconds: float = KEEP_SECONDS,
-    now: Callable[[], float] = time.time, pace: Pace | None = None, library: Library | None = None,
-) -> None:  # fmt: skip
+    app: web.Application,
+    store: ContentStore,
+    authorize: Authorize,
+    prefix: str = "/v1/content",
+    may_read: MayRead | None = None,
+    bytes_max: int = UPLOAD_BYTES_MAX,
+    keep_seconds: float = KEEP_SECONDS,
+    now: Callable[[], float] = time.time,
+    pace: Pace | None = None,
+    library: Library | None = None,
+) -> None:
     """PUT `<prefix>` (a file; or with `?root=<cid>` and the type of a CAR, a whole DAG) and the gateway's routes below it.
 
     Answers {"cid", "size"}. The upload is pinned and counts as its grant says; for an account without one in `store`, for
@@ -62,27 +81,42 @@ class _Uploads:
             raise Refused(Code.OVERSIZE, f"upload: at most {bytes_max} bytes; {grant.owner.remedy}")
         quota = grant.owner.quota_bytes
         if quota is not None and (request.content_length or 0) > 2 * quota:
-            raise Refused(Code.QUOTA, f"upload: {request.content_length} bytes are more than may be kept ({quota}); {grant.owner.remedy}")
+            raise Refused(
+                Code.QUOTA,
+                f"upload: {request.content_length} bytes are more than may be kept ({quota}); {grant.owner.remedy}",
+            )
         root = parse(request.query.get("root", "")) if request.content_type == CAR_TYPE else None
-        with grant.places.taken(grant.owner.name, network_of(request.remote), grant.owner.weight) as place:
+        with grant.places.taken(
+            grant.owner.name, network_of(request.remote), grant.owner.weight
+        ) as place:
             body = self.pace.held(request.content.iter_chunked(MIB), grant.line, place)
             until = self.now() + self.keep_seconds if grant.until is None else grant.until
             try:
                 if root is not None:
-                    stat = await grant.store.import_car(body, bytes_max, grant.owner, root, until, UPLOAD_SECONDS)
+                    stat = await grant.store.import_car(
+                        body, bytes_max, grant.owner, root, until, UPLOAD_SECONDS
+                    )
                 else:
-                    stat = await grant.store.put(body, grant.owner, until, bytes_max, UPLOAD_SECONDS)
+                    stat = await grant.store.put(
+                        body, grant.owner, until, bytes_max, UPLOAD_SECONDS
+                    )
             except (aiohttp.ClientError, ConnectionError) as error:
                 raise Refused(Code.MALFORMED, "the upload was cut") from error
             except StoreFull as error:
                 if not grant.is_awaited:
                     raise
-                raise Unavailable(f"upload: {error.detail}", retry_after=FULL_RETRY_SECONDS) from error
+                raise Unavailable(
+                    f"upload: {error.detail}", retry_after=FULL_RETRY_SECONDS
+                ) from error
         return web.json_response({"cid": str(stat.cid), "size": stat.size})
 
 
 async def upload(
-    session: aiohttp.ClientSession, url: str, store: ContentStore, cid: Cid, headers: dict[str, str] | None = None
+    session: aiohttp.ClientSession,
+    url: str,
+    store: ContentStore,
+    cid: Cid,
+    headers: dict[str, str] | None = None,
 ) -> Stat:
     """Sends stored content to a staging store at `url` (its prefix) as a CAR. The answer must name the same CID.
 
@@ -90,16 +124,30 @@ async def upload(
     """
     sent = {"Content-Type": CAR_TYPE, **(headers or {})}
     try:
-        async with session.put(url, params={"root": str(cid)}, data=store.export_car(cid), headers=sent, allow_redirects=False) as response:
+        async with session.put(
+            url,
+            params={"root": str(cid)},
+            data=store.export_car(cid),
+            headers=sent,
+            allow_redirects=False,
+        ) as response:
             return await _read_answer(response, cid)
     except aiohttp.ClientError as error:
         raise Unavailable(f"{url}: {error}", retry_after=5.0) from error
 
 
-async def upload_file(session: aiohttp.ClientSession, url: str, path: Path, cid: Cid, headers: dict[str, str] | None = None) -> Stat:
+async def upload_file(
+    session: aiohttp.ClientSession,
+    url: str,
+    path: Path,
+    cid: Cid,
+    headers: dict[str, str] | None = None,
+) -> Stat:
     """Sends one file that is not in a store, such as a sealed output of `cid`."""
     try:
-        async with session.put(url, data=_pieces(path), headers=headers, allow_redirects=False) as response:
+        async with session.put(
+            url, data=_pieces(path), headers=headers, allow_redirects=False
+        ) as response:
             return await _read_answer(response, cid)
     except aiohttp.ClientError as error:
         raise Unavailable(f"{url}: {error}", retry_after=5.0) from error
@@ -118,9 +166,13 @@ async def _read_answer(response: aiohttp.ClientResponse, cid: Cid) -> Stat:
         raise Unavailable(f"status {response.status} without JSON", retry_after=5.0) from error
     if response.status != 200:
         code = answer.get("code", "")
-        raise Refused(Code(code) if code in set(Code) else Code.MALFORMED, str(answer.get("detail", ""))[:500])
+        raise Refused(
+            Code(code) if code in set(Code) else Code.MALFORMED, str(answer.get("detail", ""))[:500]
+        )
     if answer.get("cid") != str(cid):
-        raise Unavailable(f"the staging store answered {str(answer.get('cid'))[:100]} for {cid}", retry_after=60.0)
+        raise Unavailable(
+            f"the staging store answered {str(answer.get('cid'))[:100]} for {cid}", retry_after=60.0
+        )
     size = answer.get("size")
     if type(size) is not int or size < 0:
         raise Unavailable(f"the staging store answered no size for {cid}", retry_after=60.0)

@@ -33,8 +33,17 @@ class Place:
 class Places:
     """Uploads at once: so many of one account and of one network, so many in all, fewer than the store has threads."""
 
-    def __init__(self, most: int = UPLOADS_MAX, account_most: int = ACCOUNT_UPLOADS_MAX, network_most: int | None = None) -> None:
-        self._most, self._account_most, self._network_most = most, account_most, most if network_most is None else network_most
+    def __init__(
+        self,
+        most: int = UPLOADS_MAX,
+        account_most: int = ACCOUNT_UPLOADS_MAX,
+        network_most: int | None = None,
+    ) -> None:
+        self._most, self._account_most, self._network_most = (
+            most,
+            account_most,
+            most if network_most is None else network_most,
+        )
         self._by_account: Counter[str] = Counter()
         self._by_network: Counter[str] = Counter()
         self._held: dict[Place, None] = {}
@@ -44,7 +53,10 @@ class Places:
         """One place, given back at the end. `Refused(BUSY)` when there is none; the lightest of those who are lighter is then cut,
         so that there is one when the account comes again.
         """
-        if self._by_account[account] >= self._account_most or self._by_network[network] >= self._network_most:
+        if (
+            self._by_account[account] >= self._account_most
+            or self._by_network[network] >= self._network_most
+        ):
             mosts = f"{self._account_most} at once for one account, {self._network_most} from one network"
             raise Refused(Code.BUSY, f"upload: at most {mosts}; come again")
         if len(self._held) >= self._most:
@@ -73,7 +85,9 @@ class Pace:
     grace_seconds: float = 60.0  # before the average counts
     bytes_per_second: float = 16 * 1024
 
-    async def held(self, pieces: AsyncIterator[bytes], line: Line | None = None, place: Place | None = None) -> AsyncIterator[bytes]:
+    async def held(
+        self, pieces: AsyncIterator[bytes], line: Line | None = None, place: Place | None = None
+    ) -> AsyncIterator[bytes]:
         """The same pieces; `Refused(TOO_LATE)` when they come too slowly. Waiting that `line` asked for does not count."""
         begun, total = time.monotonic(), 0
         while True:
@@ -81,15 +95,23 @@ class Pace:
                 async with asyncio.timeout(self.pause_seconds):
                     piece = await anext(pieces, b"")
             except TimeoutError as error:
-                raise Refused(Code.TOO_LATE, f"upload: nothing came for {self.pause_seconds:g} s") from error
+                raise Refused(
+                    Code.TOO_LATE, f"upload: nothing came for {self.pause_seconds:g} s"
+                ) from error
             if not piece:
                 return
             if place is not None and place.is_cut:
-                raise Refused(Code.BUSY, "upload: others who have more money here needed its place; come again")
+                raise Refused(
+                    Code.BUSY,
+                    "upload: others who have more money here needed its place; come again",
+                )
             total += len(piece)
             lasted = time.monotonic() - begun
             if lasted > self.grace_seconds and total < lasted * self.bytes_per_second:
-                raise Refused(Code.TOO_LATE, f"upload: at least {self.bytes_per_second:g} bytes a second are needed")
+                raise Refused(
+                    Code.TOO_LATE,
+                    f"upload: at least {self.bytes_per_second:g} bytes a second are needed",
+                )
             if line is not None:
                 waited = time.monotonic()
                 await line(len(piece))

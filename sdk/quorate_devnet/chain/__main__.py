@@ -25,12 +25,23 @@ async def _run(config: ChainConfig, ready_file: Path | None) -> None:
 
 def main() -> None:
     """Reads the flags and runs."""
-    parser = argparse.ArgumentParser(prog="python -m quorate_devnet.chain", description="A development chain: one block a second.")
+    parser = argparse.ArgumentParser(
+        prog="python -m quorate_devnet.chain",
+        description="A development chain: one block a second.",
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8545, help="0 picks a free one")
-    parser.add_argument("--ready-file", type=Path, help='written as {"url": ...} once the chain answers')
-    parser.add_argument("--test-control", action="store_true", help="allow evm_mine and anvil_reorg")
-    parser.add_argument("--manual", action="store_true", help="no clock: blocks only by evm_mine (implies --test-control)")
+    parser.add_argument(
+        "--ready-file", type=Path, help='written as {"url": ...} once the chain answers'
+    )
+    parser.add_argument(
+        "--test-control", action="store_true", help="allow evm_mine and anvil_reorg"
+    )
+    parser.add_argument(
+        "--manual",
+        action="store_true",
+        help="no clock: blocks only by evm_mine (implies --test-control)",
+    )
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     config = ChainConfig(

@@ -21,14 +21,19 @@ def anvil_path() -> str | None:
 
 
 @contextlib.asynccontextmanager
-async def start_anvil(port: int = 0, block_seconds: int | None = 1, host: str = "127.0.0.1") -> AsyncIterator[str]:
+async def start_anvil(
+    port: int = 0, block_seconds: int | None = 1, host: str = "127.0.0.1"
+) -> AsyncIterator[str]:
     """Runs anvil until the context ends; gives its URL. `block_seconds` None = blocks only by evm_mine. Unavailable: it does not start."""
     program = anvil_path()
     if program is None:
         raise Unavailable("anvil is not on PATH")
     chosen = port or _free_port(host)
     process = await asyncio.create_subprocess_exec(
-        program, *_flags(host, chosen, block_seconds), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        program,
+        *_flags(host, chosen, block_seconds),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
     )
     url = f"http://{host}:{chosen}"
     try:
@@ -43,10 +48,21 @@ async def start_anvil(port: int = 0, block_seconds: int | None = 1, host: str = 
 def _flags(host: str, port: int, block_seconds: int | None) -> list[str]:
     # anvil's newest rules reprice modexp (600 gas a beacon round); prague equals py-evm exactly. EIP-7825's gas cap is switched on
     # for the anvils that heed it under prague (1.7.1 does so only under osaka).
-    flags = ["--host", host, "--port", str(port), "--silent", "--hardfork", "prague", "--enable-tx-gas-limit"]
+    flags = [
+        "--host",
+        host,
+        "--port",
+        str(port),
+        "--silent",
+        "--hardfork",
+        "prague",
+        "--enable-tx-gas-limit",
+    ]
     flags += ["--chain-id", str(CHAIN_ID), "--mnemonic", MNEMONIC]
     flags += ["--accounts", str(FUNDED), "--balance", str(BALANCE_WEI // 10**18), "--order", "fifo"]
-    return flags + (["--no-mining"] if block_seconds is None else ["--block-time", str(block_seconds)])
+    return flags + (
+        ["--no-mining"] if block_seconds is None else ["--block-time", str(block_seconds)]
+    )
 
 
 def _free_port(host: str) -> int:
@@ -61,9 +77,15 @@ async def _answers(url: str, process: asyncio.subprocess.Process) -> None:
     async with aiohttp.ClientSession() as session:
         for _ in range(int(START_SECONDS / 0.05)):
             if process.returncode is not None:
-                raise Unavailable(f"anvil ended with status {process.returncode} before it answered")
-            with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # not up yet: the loop is bounded
-                async with session.post(url, json=body, timeout=aiohttp.ClientTimeout(total=2)) as response:
+                raise Unavailable(
+                    f"anvil ended with status {process.returncode} before it answered"
+                )
+            with contextlib.suppress(
+                aiohttp.ClientError, TimeoutError
+            ):  # not up yet: the loop is bounded
+                async with session.post(
+                    url, json=body, timeout=aiohttp.ClientTimeout(total=2)
+                ) as response:
                     if (await response.json()).get("result") == hex(CHAIN_ID):
                         return
             await asyncio.sleep(0.05)

@@ -69,12 +69,22 @@ class Outcome:
 
 
 def mined_record(
-    pending: Pending, index: int, before: BlockHeaderAPI, after: BlockHeaderAPI, computation: ComputationAPI, events_before: int
+    pending: Pending,
+    index: int,
+    before: BlockHeaderAPI,
+    after: BlockHeaderAPI,
+    computation: ComputationAPI,
+    events_before: int,
 ) -> Mined:
     """The record of an applied transaction: `before` and `after` are the block's header without and with its gas."""
     logs = computation.get_log_entries() if computation.is_success else ()
     found = tuple(
-        Event(bytes(address), tuple(topic.to_bytes(32, "big") for topic in topics), bytes(data), events_before + place)
+        Event(
+            bytes(address),
+            tuple(topic.to_bytes(32, "big") for topic in topics),
+            bytes(data),
+            events_before + place,
+        )
         for place, (address, topics, data) in enumerate(logs)
     )
     transaction, base_fee = pending.transaction, before.base_fee_per_gas or 0
@@ -96,7 +106,12 @@ def outcome(call: Call, computation: ComputationAPI) -> Outcome:
     """The outcome of a tried call."""
     floor = max(0, getattr(computation, "data_floor_gas", 0))
     spent = call.gas - computation.get_gas_remaining() + floor
-    return Outcome(computation.is_success, _output(computation), spent, "" if computation.is_success else _error_text(computation))
+    return Outcome(
+        computation.is_success,
+        _output(computation),
+        spent,
+        "" if computation.is_success else _error_text(computation),
+    )
 
 
 def events(blocks: Iterable[Block]) -> Iterator[tuple[Block, Mined, Event]]:
@@ -115,4 +130,8 @@ def _output(computation: ComputationAPI) -> bytes:
 
 
 def _error_text(computation: ComputationAPI) -> str:
-    return "execution reverted" if isinstance(computation.error, Revert) else f"{type(computation.error).__name__}: {computation.error}"
+    return (
+        "execution reverted"
+        if isinstance(computation.error, Revert)
+        else f"{type(computation.error).__name__}: {computation.error}"
+    )

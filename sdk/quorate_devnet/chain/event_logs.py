@@ -15,7 +15,13 @@ TOPICS_MAX = 4
 
 def find(ledger: Ledger, query: Json) -> Json:
     """Matching logs in order. RpcError when the range or the result is too large, or the block hash is not canonical."""
-    if not isinstance(query, dict) or not query.keys() <= {"fromBlock", "toBlock", "address", "topics", "blockHash"}:
+    if not isinstance(query, dict) or not query.keys() <= {
+        "fromBlock",
+        "toBlock",
+        "address",
+        "topics",
+        "blockHash",
+    }:
         raise RpcError(INVALID_PARAMS, "not a log filter")
     addresses = _options(query.get("address"), 20, ADDRESSES_MAX)
     places = query.get("topics") or []
@@ -44,7 +50,11 @@ def _blocks(ledger: Ledger, query: dict[str, Json]) -> list[Block]:
         return []
     if last.number - first.number >= RANGE_MAX:
         raise RpcError(LIMIT_EXCEEDED, f"query exceeds max block range {RANGE_MAX}")
-    return [block for number in range(first.number, last.number + 1) if (block := ledger.block(number)) is not None]
+    return [
+        block
+        for number in range(first.number, last.number + 1)
+        if (block := ledger.block(number)) is not None
+    ]
 
 
 def _options(value: Json, size: int, most: int) -> frozenset[bytes] | None:
@@ -57,9 +67,14 @@ def _options(value: Json, size: int, most: int) -> frozenset[bytes] | None:
     return frozenset(bytes_of(item, size) for item in items)
 
 
-def _matches(event: Event, addresses: frozenset[bytes] | None, topics: list[frozenset[bytes] | None]) -> bool:
+def _matches(
+    event: Event, addresses: frozenset[bytes] | None, topics: list[frozenset[bytes] | None]
+) -> bool:
     if addresses is not None and event.address not in addresses:
         return False
     if len(topics) > len(event.topics):
         return False
-    return all(options is None or topic in options for options, topic in zip(topics, event.topics, strict=False))
+    return all(
+        options is None or topic in options
+        for options, topic in zip(topics, event.topics, strict=False)
+    )

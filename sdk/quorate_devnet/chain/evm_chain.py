@@ -10,7 +10,13 @@ import secrets
 
 from eth.abc import BlockHeaderAPI, ReceiptAPI, SignedTransactionAPI, StateAPI, VirtualMachineAPI
 from eth.chains.base import MiningChain
-from eth.constants import BLANK_ROOT_HASH, POST_MERGE_DIFFICULTY, POST_MERGE_MIX_HASH, POST_MERGE_NONCE, ZERO_ADDRESS
+from eth.constants import (
+    BLANK_ROOT_HASH,
+    POST_MERGE_DIFFICULTY,
+    POST_MERGE_MIX_HASH,
+    POST_MERGE_NONCE,
+    ZERO_ADDRESS,
+)
 from eth.db.atomic import AtomicDB
 from eth.exceptions import PyEVMError
 from eth.vm.chain_context import ChainContext
@@ -46,7 +52,10 @@ class Ledger:
     """State since genesis. `mine` makes one block; every other method reads, except `submit`, which queues."""
 
     def __init__(self, now: int, balances: dict[bytes, int]) -> None:
-        state = {Address(address): {"balance": wei, "nonce": 0, "code": b"", "storage": {}} for address, wei in balances.items()}
+        state = {
+            Address(address): {"balance": wei, "nonce": 0, "code": b"", "storage": {}}
+            for address, wei in balances.items()
+        }
         genesis = {
             "coinbase": ZERO_ADDRESS,
             "difficulty": POST_MERGE_DIFFICULTY,
@@ -90,7 +99,10 @@ class Ledger:
     def state(self, block: Block) -> StateAPI:
         """State after a block, for reading; gas costs nothing in it."""
         header = block.header.copy(base_fee_per_gas=0)
-        hashes = (self._blocks[n].header.hash for n in range(block.number - 1, max(-1, block.number - 257), -1))
+        hashes = (
+            self._blocks[n].header.hash
+            for n in range(block.number - 1, max(-1, block.number - 257), -1)
+        )
         return NativeVM.build_state(self._chain.chaindb.db, header, ChainContext(CHAIN_ID), hashes)
 
     def try_call(self, call: Call, block: Block) -> Outcome:
@@ -121,12 +133,24 @@ class Ledger:
             raise RpcError(SERVER_ERROR, "already known")
         transaction, state = pending.transaction, self.state(self.head)
         if pending.nonce < state.get_nonce(Address(pending.sender)):
-            raise RpcError(SERVER_ERROR, f"nonce too low: next nonce {state.get_nonce(Address(pending.sender))}, tx nonce {pending.nonce}")
+            raise RpcError(
+                SERVER_ERROR,
+                f"nonce too low: next nonce {state.get_nonce(Address(pending.sender))}, tx nonce {pending.nonce}",
+            )
         if transaction.gas > TRANSACTION_GAS_MAX:
-            raise RpcError(SERVER_ERROR, f"transaction gas limit too high (cap: {TRANSACTION_GAS_MAX}, tx: {transaction.gas})")
+            raise RpcError(
+                SERVER_ERROR,
+                f"transaction gas limit too high (cap: {TRANSACTION_GAS_MAX}, tx: {transaction.gas})",
+            )
         if transaction.gas < transaction.intrinsic_gas:
-            raise RpcError(SERVER_ERROR, f"intrinsic gas too low: gas {transaction.gas}, minimum needed {transaction.intrinsic_gas}")
-        if state.get_balance(Address(pending.sender)) < transaction.value + transaction.gas * transaction.max_fee_per_gas:
+            raise RpcError(
+                SERVER_ERROR,
+                f"intrinsic gas too low: gas {transaction.gas}, minimum needed {transaction.intrinsic_gas}",
+            )
+        if (
+            state.get_balance(Address(pending.sender))
+            < transaction.value + transaction.gas * transaction.max_fee_per_gas
+        ):
             raise RpcError(SERVER_ERROR, "insufficient funds for gas * price + value")
         self.pool.add(pending)
         return pending.hash
@@ -136,7 +160,9 @@ class Ledger:
         parent = self.head.header
         fresh = NativeVM.create_header_from_parent(parent, gas_limit=parent.gas_limit)
         stamp = max(parent.timestamp + 1, now)
-        header = fresh.copy(timestamp=stamp, coinbase=ZERO_ADDRESS, mix_hash=secrets.token_bytes(32))
+        header = fresh.copy(
+            timestamp=stamp, coinbase=ZERO_ADDRESS, mix_hash=secrets.token_bytes(32)
+        )
         vm = self._chain.get_vm(header)
         mined: list[Mined] = []
         receipts: list[ReceiptAPI] = []
@@ -152,7 +178,9 @@ class Ledger:
                 self.pool.remove(pending)
                 continue
             before, header = header, vm.add_receipt_to_header(header, receipt)
-            mined.append(mined_record(pending, len(mined), before, header, computation, events_before))
+            mined.append(
+                mined_record(pending, len(mined), before, header, computation, events_before)
+            )
             events_before += len(receipt.logs)
             receipts.append(receipt)
         return self._seal(vm, header, mined, receipts)
@@ -172,12 +200,22 @@ class Ledger:
             self.mine(min(stamp, now))
         self.pool = waiting
 
-    def _seal(self, vm: VirtualMachineAPI, header: BlockHeaderAPI, mined: list[Mined], receipts: list[ReceiptAPI]) -> Block:
+    def _seal(
+        self,
+        vm: VirtualMachineAPI,
+        header: BlockHeaderAPI,
+        mined: list[Mined],
+        receipts: list[ReceiptAPI],
+    ) -> Block:
         vm.state.persist()
         header = header.copy(state_root=vm.state.state_root)
         transactions = [item.pending.transaction for item in mined]
-        filled = vm.set_block_transactions_and_withdrawals(vm.get_block(), header, transactions, receipts)
-        sealed = vm.mine_block(filled, coinbase=header.coinbase, mix_hash=header.mix_hash, blob_gas_used=0).block.header
+        filled = vm.set_block_transactions_and_withdrawals(
+            vm.get_block(), header, transactions, receipts
+        )
+        sealed = vm.mine_block(
+            filled, coinbase=header.coinbase, mix_hash=header.mix_hash, blob_gas_used=0
+        ).block.header
         self._chain.chaindb.persist_header(sealed)
         block = Block(sealed, tuple(mined))
         self._numbers[sealed.hash] = block.number
@@ -192,18 +230,32 @@ class Ledger:
 
 def _decoded(raw: bytes) -> Pending:
     if len(raw) > RAW_BYTES_MAX:
-        raise RpcError(SERVER_ERROR, f"oversized data: transaction size {len(raw)}, limit {RAW_BYTES_MAX}")
+        raise RpcError(
+            SERVER_ERROR, f"oversized data: transaction size {len(raw)}, limit {RAW_BYTES_MAX}"
+        )
     if not raw or (raw[0] < 0xC0 and raw[0] not in KINDS):
         raise RpcError(SERVER_ERROR, "invalid transaction: transaction type not supported")
     try:
         transaction = NativeVM.get_transaction_builder().decode(raw)
         transaction.validate()
         sender = bytes(transaction.sender)
-    except (DecodingError, DeserializationError, ValidationError, BadSignature, PyEVMError, ValueError, TypeError, IndexError) as error:
+    except (
+        DecodingError,
+        DeserializationError,
+        ValidationError,
+        BadSignature,
+        PyEVMError,
+        ValueError,
+        TypeError,
+        IndexError,
+    ) as error:
         # py-evm and rlp raise any of these on foreign bytes; whoever sent them is told.
         raise RpcError(SERVER_ERROR, f"invalid transaction: {error}") from error
     if transaction.chain_id not in (None, CHAIN_ID):
-        raise RpcError(SERVER_ERROR, f"invalid chain id for signer: have {transaction.chain_id} want {CHAIN_ID}")
+        raise RpcError(
+            SERVER_ERROR,
+            f"invalid chain id for signer: have {transaction.chain_id} want {CHAIN_ID}",
+        )
     return Pending(transaction, bytes(transaction.hash), sender, raw)
 
 

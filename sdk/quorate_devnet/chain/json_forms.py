@@ -51,7 +51,10 @@ def block_form(block: Block, full: bool) -> Mapping[str, Json]:
         "mixHash": data(header.mix_hash),
         "uncles": [],
         "withdrawals": [],
-        "transactions": [transaction_form(m.pending, (block, m)) if full else data(m.pending.hash) for m in block.transactions],
+        "transactions": [
+            transaction_form(m.pending, (block, m)) if full else data(m.pending.hash)
+            for m in block.transactions
+        ],
     }
 
 

@@ -51,14 +51,18 @@ def map_fp_to_g1(computation: ComputationAPI) -> None:
     """0x10: a field element to a G1 point."""
     data = _exactly(computation, _WIDE)
     computation.consume_gas(BLS12_MAP_FP_G1_GAS, "BLS12_MAP_FP_TO_G1")
-    computation.output = _padded(_native(lambda: G1Point.map_from_fp_be(_narrow(data)).to_xy_bytes_be()))
+    computation.output = _padded(
+        _native(lambda: G1Point.map_from_fp_be(_narrow(data)).to_xy_bytes_be())
+    )
 
 
 def map_fp2_to_g2(computation: ComputationAPI) -> None:
     """0x11: two field elements to a G2 point."""
     data = _exactly(computation, 2 * _WIDE)
     computation.consume_gas(BLS12_MAP_FP2_G2_GAS, "BLS12_MAP_FP2_TO_G2")
-    computation.output = _padded(_native(lambda: G2Point.map_from_fp2_be(_narrow(data)).to_xy_bytes_be()))
+    computation.output = _padded(
+        _native(lambda: G2Point.map_from_fp2_be(_narrow(data)).to_xy_bytes_be())
+    )
 
 
 def g1_msm(computation: ComputationAPI) -> None:
@@ -69,7 +73,9 @@ def g1_msm(computation: ComputationAPI) -> None:
     discount = G1_MSM_DISCOUNTS[count - 1] if count <= 128 else G1_MSM_MAX_DISCOUNT
     computation.consume_gas(count * BLS12_G1_MSM_GAS * discount // MSM_MULTIPLIER, "BLS12_G1MSM")
     points = [_g1(data[i : i + _G1]) for i in range(0, len(data), step)]
-    computation.output = _padded(G1Point.multiexp_unchecked(points, _scalars(data, step)).to_xy_bytes_be())
+    computation.output = _padded(
+        G1Point.multiexp_unchecked(points, _scalars(data, step)).to_xy_bytes_be()
+    )
 
 
 def g2_msm(computation: ComputationAPI) -> None:
@@ -80,7 +86,9 @@ def g2_msm(computation: ComputationAPI) -> None:
     discount = G2_MSM_DISCOUNTS[count - 1] if count <= 128 else G2_MSM_MAX_DISCOUNT
     computation.consume_gas(count * BLS12_G2_MSM_GAS * discount // MSM_MULTIPLIER, "BLS12_G2MSM")
     points = [_g2(data[i : i + _G2]) for i in range(0, len(data), step)]
-    computation.output = _padded(G2Point.multiexp_unchecked(points, _scalars(data, step)).to_xy_bytes_be())
+    computation.output = _padded(
+        G2Point.multiexp_unchecked(points, _scalars(data, step)).to_xy_bytes_be()
+    )
 
 
 NATIVE: dict[bytes, Callable[[ComputationAPI], None]] = {
@@ -96,7 +104,10 @@ NATIVE: dict[bytes, Callable[[ComputationAPI], None]] = {
 class NativeComputation(PragueComputation):
     """Prague with the native functions."""
 
-    _precompiles = {**PRAGUE_PRECOMPILES, **{force_bytes_to_address(at): run for at, run in NATIVE.items()}}  # noqa: RUF012  py-evm declares it so
+    _precompiles = {
+        **PRAGUE_PRECOMPILES,
+        **{force_bytes_to_address(at): run for at, run in NATIVE.items()},
+    }  # noqa: RUF012  py-evm declares it so
 
 
 class NativeState(PragueState):
@@ -140,7 +151,10 @@ def _narrow(data: bytes) -> bytes:
 
 
 def _padded(coordinates: bytes) -> bytes:
-    return b"".join(bytes(_WIDE - _FIELD) + coordinates[i : i + _FIELD] for i in range(0, len(coordinates), _FIELD))
+    return b"".join(
+        bytes(_WIDE - _FIELD) + coordinates[i : i + _FIELD]
+        for i in range(0, len(coordinates), _FIELD)
+    )
 
 
 def _g1(data: bytes) -> G1Point:
@@ -160,4 +174,7 @@ def _g2(data: bytes) -> G2Point:
 
 
 def _scalars(data: bytes, step: int) -> list[Scalar]:
-    return [Scalar.from_be_bytes_mod_order(data[i + step - _SCALAR : i + step]) for i in range(0, len(data), step)]
+    return [
+        Scalar.from_be_bytes_mod_order(data[i + step - _SCALAR : i + step])
+        for i in range(0, len(data), step)
+    ]

@@ -8,7 +8,13 @@ from quorate_devnet.chain import event_logs, json_forms
 from quorate_devnet.chain.block_records import Outcome
 from quorate_devnet.chain.evm_chain import CHAIN_ID, TRANSACTION_GAS_MAX, Ledger
 from quorate_devnet.chain.json_forms import Json
-from quorate_devnet.chain.rpc_errors import INVALID_PARAMS, METHOD_NOT_FOUND, SERVER_ERROR, RpcError, reverted
+from quorate_devnet.chain.rpc_errors import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    SERVER_ERROR,
+    RpcError,
+    reverted,
+)
 from quorate_devnet.chain.rpc_params import block_at, bytes_of, call_of, int_of
 
 TIP_WEI = 10**9
@@ -39,11 +45,17 @@ def read_methods() -> dict[str, Method]:
         "eth_blockNumber": lambda ledger, params: json_forms.quantity(ledger.head.number),
         "eth_syncing": lambda ledger, params: False,
         "eth_accounts": lambda ledger, params: [],
-        "eth_gasPrice": lambda ledger, params: json_forms.quantity((ledger.head.header.base_fee_per_gas or 0) + TIP_WEI),
+        "eth_gasPrice": lambda ledger, params: json_forms.quantity(
+            (ledger.head.header.base_fee_per_gas or 0) + TIP_WEI
+        ),
         "eth_maxPriorityFeePerGas": lambda ledger, params: json_forms.quantity(TIP_WEI),
         "eth_feeHistory": _fee_history,
-        "eth_getBalance": lambda ledger, params: json_forms.quantity(_state(ledger, params, 1).get_balance(_address(params[0]))),
-        "eth_getCode": lambda ledger, params: json_forms.data(_state(ledger, params, 1).get_code(_address(params[0]))),
+        "eth_getBalance": lambda ledger, params: json_forms.quantity(
+            _state(ledger, params, 1).get_balance(_address(params[0]))
+        ),
+        "eth_getCode": lambda ledger, params: json_forms.data(
+            _state(ledger, params, 1).get_code(_address(params[0]))
+        ),
         "eth_getStorageAt": _storage,
         "eth_getTransactionCount": _transaction_count,
         "eth_getBlockByNumber": _block_by_number,
@@ -53,7 +65,9 @@ def read_methods() -> dict[str, Method]:
         "eth_getLogs": lambda ledger, params: event_logs.find(ledger, params[0]),
         "eth_call": _call,
         "eth_estimateGas": _estimate,
-        "eth_sendRawTransaction": lambda ledger, params: json_forms.data(ledger.submit(bytes_of(params[0]))),
+        "eth_sendRawTransaction": lambda ledger, params: json_forms.data(
+            ledger.submit(bytes_of(params[0]))
+        ),
     }
 
 
@@ -125,7 +139,11 @@ def _estimate(ledger: Ledger, params: Params) -> Json:
     """One run with all the gas there is, and a margin: a call may need more than it spends (63/64 rule, refunds). No bisection."""
     block = block_at(ledger, params[1] if len(params) > 1 else "latest")
     spent = _succeeded(ledger.try_call(call_of(params[0]), block)).gas_spent
-    return json_forms.quantity(min(TRANSACTION_GAS_MAX, spent + spent // ESTIMATE_SHARE + ESTIMATE_FIXED) if spent > 21_000 else spent)
+    return json_forms.quantity(
+        min(TRANSACTION_GAS_MAX, spent + spent // ESTIMATE_SHARE + ESTIMATE_FIXED)
+        if spent > 21_000
+        else spent
+    )
 
 
 def _succeeded(outcome: Outcome) -> Outcome:
@@ -140,7 +158,11 @@ def _fee_history(ledger: Ledger, params: Params) -> Json:
         raise RpcError(INVALID_PARAMS, f"1 to {FEE_HISTORY_MAX} blocks")
     newest = block_at(ledger, params[1] if len(params) > 1 else "latest")
     oldest = max(0, newest.number - count + 1)
-    headers = [block.header for number in range(oldest, newest.number + 1) if (block := ledger.block(number))]
+    headers = [
+        block.header
+        for number in range(oldest, newest.number + 1)
+        if (block := ledger.block(number))
+    ]
     if not headers:
         raise RpcError(SERVER_ERROR, "no such blocks")
     fees = [json_forms.quantity(header.base_fee_per_gas or 0) for header in headers]

@@ -38,7 +38,9 @@ def bytes_of(value: Json, size: int | None = None) -> bytes:
             raise RpcError(INVALID_PARAMS, f"not 0x-hex: {value[:80]}") from error
         if size is None or len(found) == size:
             return found
-    raise RpcError(INVALID_PARAMS, f"not {'' if size is None else size} bytes of 0x-hex: {str(value)[:80]}")
+    raise RpcError(
+        INVALID_PARAMS, f"not {'' if size is None else size} bytes of 0x-hex: {str(value)[:80]}"
+    )
 
 
 @overload
@@ -72,4 +74,6 @@ def call_of(value: Json) -> Call:
     to = bytes_of(value["to"], 20) if value.get("to") else b""
     data = value.get("input", value.get("data")) or "0x"
     gas = int_of(value["gas"]) if value.get("gas") else TRANSACTION_GAS_MAX
-    return Call(sender, to, bytes_of(data), int_of(value.get("value") or 0), min(gas, TRANSACTION_GAS_MAX))
+    return Call(
+        sender, to, bytes_of(data), int_of(value.get("value") or 0), min(gas, TRANSACTION_GAS_MAX)
+    )

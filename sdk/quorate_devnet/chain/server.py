@@ -43,7 +43,9 @@ class RunningChain:
 
 
 @contextlib.asynccontextmanager
-async def running_chain(config: ChainConfig, clock: Callable[[], float] = time.time) -> AsyncIterator[RunningChain]:
+async def running_chain(
+    config: ChainConfig, clock: Callable[[], float] = time.time
+) -> AsyncIterator[RunningChain]:
     """Serves a fresh chain until the context ends."""
     balances = {dev_address(index): BALANCE_WEI for index in range(config.accounts)}
     ledger = Ledger(int(clock()), balances)
@@ -55,13 +57,19 @@ async def running_chain(config: ChainConfig, clock: Callable[[], float] = time.t
         await site.start()
         port = runner.addresses[0][1]
         # Not a TaskGroup: it would wrap whatever the body raises.
-        ticker = asyncio.create_task(_tick(ledger, config.block_seconds, clock)) if config.block_seconds else None
+        ticker = (
+            asyncio.create_task(_tick(ledger, config.block_seconds, clock))
+            if config.block_seconds
+            else None
+        )
         try:
             yield RunningChain(f"http://{config.host}:{port}", ledger, ticker)
         finally:
             if ticker is not None:
                 ticker.cancel()
-                with contextlib.suppress(asyncio.CancelledError):  # ours; a crash of the ticker is raised here
+                with contextlib.suppress(
+                    asyncio.CancelledError
+                ):  # ours; a crash of the ticker is raised here
                     await ticker
     finally:
         await runner.cleanup()
@@ -87,7 +95,11 @@ def _application(ledger: Ledger, table: dict[str, Method]) -> web.Application:
             return web.json_response(_failure(None, RpcError(PARSE_ERROR, "not JSON")))
         if isinstance(tree, list):
             if not 1 <= len(tree) <= BATCH_MAX:
-                return web.json_response(_failure(None, RpcError(INVALID_REQUEST, f"1 to {BATCH_MAX} requests in a batch")))
+                return web.json_response(
+                    _failure(
+                        None, RpcError(INVALID_REQUEST, f"1 to {BATCH_MAX} requests in a batch")
+                    )
+                )
             return web.json_response([_one(ledger, table, item) for item in tree])
         return web.json_response(_one(ledger, table, tree))
 
@@ -97,7 +109,11 @@ def _application(ledger: Ledger, table: dict[str, Method]) -> web.Application:
 
 
 def _one(ledger: Ledger, table: dict[str, Method], tree: Json) -> Json:
-    if not isinstance(tree, dict) or not isinstance(tree.get("method"), str) or not isinstance(tree.get("params", []), list):
+    if (
+        not isinstance(tree, dict)
+        or not isinstance(tree.get("method"), str)
+        or not isinstance(tree.get("params", []), list)
+    ):
         return _failure(None, RpcError(INVALID_REQUEST, "not a request"))
     try:
         result = answer(table, ledger, tree["method"], tree.get("params", []))
@@ -107,10 +123,14 @@ def _one(ledger: Ledger, table: dict[str, Method], tree: Json) -> Json:
     except Exception as error:
         # A bug in one method must not end the chain under a whole devnet: logged with its trace, told to the caller.
         _logger.exception("%s failed", tree["method"])
-        return _failure(tree.get("id"), RpcError(SERVER_ERROR, f"internal error: {type(error).__name__}"))
+        return _failure(
+            tree.get("id"), RpcError(SERVER_ERROR, f"internal error: {type(error).__name__}")
+        )
     return {"jsonrpc": "2.0", "id": tree.get("id"), "result": result}
 
 
 def _failure(request_id: Json, error: RpcError) -> Json:
-    body = {"code": error.code, "message": error.message} | ({} if error.data is None else {"data": error.data})
+    body = {"code": error.code, "message": error.message} | (
+        {} if error.data is None else {"data": error.data}
+    )
     return {"jsonrpc": "2.0", "id": request_id, "error": body}

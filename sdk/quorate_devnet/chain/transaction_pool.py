@@ -75,7 +75,11 @@ class Pool:
 
     def stale(self, nonce_of: Callable[[bytes], int]) -> list[Pending]:
         """Those whose nonce has been used."""
-        return [pending for pending in self._arrived.values() if pending.nonce < nonce_of(pending.sender)]
+        return [
+            pending
+            for pending in self._arrived.values()
+            if pending.nonce < nonce_of(pending.sender)
+        ]
 
     def next_nonce(self, sender: bytes, nonce: int) -> int:
         """The first nonce at or after `nonce` that nothing waits for."""

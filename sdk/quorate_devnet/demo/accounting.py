@@ -48,10 +48,15 @@ async def read_books(client: ChainClient, contracts: Contracts) -> Books:
     head = await client.head()
     logs = await client.logs(BlockNumber(0), head.number, tuple(contracts.deployment.names()))
     found = ((contracts.event(log.address, log.topics, log.data), log.transaction) for log in logs)
-    return Books(tuple((event, where) for event, where in found if event is not None), tuple(_transfers(contracts, logs)))
+    return Books(
+        tuple((event, where) for event, where in found if event is not None),
+        tuple(_transfers(contracts, logs)),
+    )
 
 
-def _transfers(contracts: Contracts, logs: Sequence[RawLog]) -> Iterable[tuple[Address, Address, int]]:
+def _transfers(
+    contracts: Contracts, logs: Sequence[RawLog]
+) -> Iterable[tuple[Address, Address, int]]:
     for log in logs:
         if log.address == contracts.token.address and log.topics[0] == TRANSFER:
             sender, receiver = (Address(topic[12:]) for topic in log.topics[1:3])
@@ -62,11 +67,17 @@ async def read_gas(client: ChainClient, books: Books) -> Gas:
     """From the receipts; 0 for what did not happen."""
 
     async def dearest(kind: type[events.Event]) -> int:
-        receipts = [await client.receipt(where) for where in {where for event, where in books.happened if isinstance(event, kind)}]
+        receipts = [
+            await client.receipt(where)
+            for where in {where for event, where in books.happened if isinstance(event, kind)}
+        ]
         return max((receipt.gas_used for receipt in receipts if receipt is not None), default=0)
 
     return Gas(
-        await dearest(events.EpochPosted), await dearest(events.Claimed), await dearest(events.CaseOpened), await dearest(events.Decided)
+        await dearest(events.EpochPosted),
+        await dearest(events.Claimed),
+        await dearest(events.CaseOpened),
+        await dearest(events.Decided),
     )
 
 
@@ -93,7 +104,9 @@ class Parties:
     clients: tuple[Address, ...]
 
 
-async def conservation(client: ChainClient, contracts: Contracts, books: Books, parties: Parties) -> list[Sum]:
+async def conservation(
+    client: ChainClient, contracts: Contracts, books: Books, parties: Parties
+) -> list[Sum]:
     """I1 on chain, contract by contract, and over all tokens ever minted. Read at one block."""
     at = (await client.head()).number
 
@@ -103,10 +116,17 @@ async def conservation(client: ChainClient, contracts: Contracts, books: Books, 
     async def total(queries: Iterable[Query[int]]) -> int:
         return sum([await ask(query) for query in queries])
 
-    token, stakes, escrow, court = contracts.token, contracts.stakes, contracts.escrow, contracts.court
+    token, stakes, escrow, court = (
+        contracts.token,
+        contracts.stakes,
+        contracts.escrow,
+        contracts.court,
+    )
     minted = sum(amount for sender, _, amount in books.transfers if sender == ZERO_ADDRESS)
     holders = {receiver for _, receiver, _ in books.transfers}
-    staked = await total(stakes.stake_of(each) for each in parties.providers) + await ask(stakes.bond_of(parties.coordinator))
+    staked = await total(stakes.stake_of(each) for each in parties.providers) + await ask(
+        stakes.bond_of(parties.coordinator)
+    )
     deposits = await total(escrow.free_of(each) for each in parties.clients)
     for each in parties.clients:
         query = escrow.allocation(each, parties.coordinator)
@@ -114,18 +134,36 @@ async def conservation(client: ChainClient, contracts: Contracts, books: Books, 
         deposits += held.allocated - held.charged
     pool_query = escrow.pool(parties.coordinator)
     pool = pool_query.decode(await client.call(pool_query.to, pool_query.data, block=at))
-    credited = {event.account for event in books.of(events.Credited) if isinstance(event, events.Credited)}
+    credited = {
+        event.account for event in books.of(events.Credited) if isinstance(event, events.Credited)
+    }
     credits = await total(court.credit_of(each) for each in credited)
     owed_by_court = _open_bonds(books) + credits + await ask(court.burned())
     return [
-        Sum("all tokens minted = all balances", minted, await total(token.balance_of(each) for each in holders)),
+        Sum(
+            "all tokens minted = all balances",
+            minted,
+            await total(token.balance_of(each) for each in holders),
+        ),
         Sum("Stakes = stakes + bond", await ask(token.balance_of(stakes.address)), staked),
-        Sum("Escrow = deposits + allocations + pool", await ask(token.balance_of(escrow.address)), deposits + pool.charged - pool.paid),
-        Sum("Court = open bonds + credits + burned", await ask(token.balance_of(court.address)), owed_by_court),
-    ]  # fmt: skip
+        Sum(
+            "Escrow = deposits + allocations + pool",
+            await ask(token.balance_of(escrow.address)),
+            deposits + pool.charged - pool.paid,
+        ),
+        Sum(
+            "Court = open bonds + credits + burned",
+            await ask(token.balance_of(court.address)),
+            owed_by_court,
+        ),
+    ]
 
 
 def _open_bonds(books: Books) -> int:
-    decided = {event.case_id for event in books.of(events.Decided) if isinstance(event, events.Decided)}
-    opened = [event for event in books.of(events.CaseOpened) if isinstance(event, events.CaseOpened)]
+    decided = {
+        event.case_id for event in books.of(events.Decided) if isinstance(event, events.Decided)
+    }
+    opened = [
+        event for event in books.of(events.CaseOpened) if isinstance(event, events.CaseOpened)
+    ]
     return sum(event.bond for event in opened if event.case_id not in decided)

@@ -82,10 +82,16 @@ class Orders:
 
     def output(self, client: int) -> list[Path]:
         """Output folders of a client's own parts, in order."""
-        wanted = sorted((item.part, item.run.job_id) for item in self.placed if item.client == client and not item.is_extra)
+        wanted = sorted(
+            (item.part, item.run.job_id)
+            for item in self.placed
+            if item.client == client and not item.is_extra
+        )
         return [self.results[job_id].output for _, job_id in wanted]
 
-    async def _place(self, client: int, part: int, plan: Plan | None = None, is_extra: bool = False) -> str:
+    async def _place(
+        self, client: int, part: int, plan: Plan | None = None, is_extra: bool = False
+    ) -> str:
         run = await self.markets[client].submit(self._job(client, part), plan)
         ordered = Ordered(client, part, run, is_extra)
         self.placed.append(ordered)
@@ -94,7 +100,11 @@ class Orders:
 
     def _job(self, client: int, part: int) -> Job:
         image = self.image_cid or self.image
-        return tile_job(self.scene, part, image) if client == RENDERER else pricing_job(self.folder, part, image)
+        return (
+            tile_job(self.scene, part, image)
+            if client == RENDERER
+            else pricing_job(self.folder, part, image)
+        )
 
     async def _await(self, ordered: Ordered) -> None:
         self.results[ordered.run.job_id] = await ordered.run.result()
@@ -102,5 +112,9 @@ class Orders:
 
 def interleaved(few: list[tuple[int, int]], many: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Both lists in one, evenly mixed."""
-    placed = [((2 * index + 1) / (2 * len(items)), item) for items in (few, many) for index, item in enumerate(items)]
+    placed = [
+        ((2 * index + 1) / (2 * len(items)), item)
+        for items in (few, many)
+        for index, item in enumerate(items)
+    ]
     return [item for _, item in sorted(placed)]

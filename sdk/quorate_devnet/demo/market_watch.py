@@ -8,7 +8,13 @@ from quorate.client.market import Market
 from quorate_contracts.deploy import Contracts
 from quorate_devnet.demo.accounting import Books, read_books
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.views import AccountView, CaseView, ExecutionView, ProviderView, RunView
+from quorate_protocol.messages.views import (
+    AccountView,
+    CaseView,
+    ExecutionView,
+    ProviderView,
+    RunView,
+)
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32, Outcome
 from quorate_runtime.chain import ChainClient
@@ -33,12 +39,18 @@ class Sight:
     def all_accepted(self) -> bool:
         """Whether every run so far ended with an accepted result."""
         return bool(self.runs) and all(
-            run.verdict is not None and run.verdict.message.outcome is Outcome.ACCEPTED for run in self.runs.values()
+            run.verdict is not None and run.verdict.message.outcome is Outcome.ACCEPTED
+            for run in self.runs.values()
         )
 
     def executions_of(self, provider: Address) -> list[tuple[RunView, ExecutionView]]:
         """A provider's published executions."""
-        return [(run, item) for run in self.runs.values() for item in run.executions if item.provider == provider]
+        return [
+            (run, item)
+            for run in self.runs.values()
+            for item in run.executions
+            if item.provider == provider
+        ]
 
     def lies(self, liar: Address) -> list[RunView]:
         """Runs in which the liar was outvoted."""
@@ -48,7 +60,9 @@ class Sight:
         """Whether nothing is held any more and every final credit was claimed on chain."""
         paid = self.books.paid()
         views = self.providers.values()
-        return any(view.final for view in views) and all(view.held == 0 and paid.get(view.provider, 0) == view.final for view in views)
+        return any(view.final for view in views) and all(
+            view.held == 0 and paid.get(view.provider, 0) == view.final for view in views
+        )
 
 
 @dataclass(slots=True)
@@ -66,17 +80,30 @@ class Watch:
     async def look(self) -> Sight:
         """Everything, once."""
         runs = {run.job_id: run for market in self.markets for run in await market.runs()}
-        views = [canonical.from_json(ProviderView, await self._get(f"/v1/providers/0x{each.hex()}")) for each in self.providers]
-        cases = [canonical.from_json(CaseView, tree) for tree in (await self._get("/v1/cases"))["cases"]]
+        views = [
+            canonical.from_json(ProviderView, await self._get(f"/v1/providers/0x{each.hex()}"))
+            for each in self.providers
+        ]
+        cases = [
+            canonical.from_json(CaseView, tree) for tree in (await self._get("/v1/cases"))["cases"]
+        ]
         accounts = tuple([await market.account() for market in self.markets])
         case = next((item for item in cases if item.accused == self.liar), None)
-        return Sight(runs, {view.provider: view for view in views}, accounts, case, await read_books(self.chain, self.contracts))
+        return Sight(
+            runs,
+            {view.provider: view for view in views},
+            accounts,
+            case,
+            await read_books(self.chain, self.contracts),
+        )
 
     async def leaf(self, account: Address) -> int:
         """Final and held credit of an account's leaf in the newest epoch; 0 when it has none."""
         epochs = (await self._get("/v1/epochs"))["epochs"]
         newest = max((item["number"] for item in epochs), default=0)
-        async with self.session.get(f"{self.url}/v1/epochs/{newest}/proofs/0x{account.hex()}") as response:
+        async with self.session.get(
+            f"{self.url}/v1/epochs/{newest}/proofs/0x{account.hex()}"
+        ) as response:
             if response.status != 200:
                 return 0
             leaf = canonical.parse(await response.read(), ANSWER_BYTES_MAX)["leaf"]

@@ -9,10 +9,19 @@ _RGB = 2
 
 def png(width: int, height: int, pixels: bytes) -> bytes:
     """The file. `pixels`: rows from the top, three bytes each."""
-    assert len(pixels) == 3 * width * height, f"{width} x {height} pixels need {3 * width * height} bytes, not {len(pixels)}"
-    rows = b"".join(b"\0" + pixels[start : start + 3 * width] for start in range(0, len(pixels), 3 * width))
+    assert len(pixels) == 3 * width * height, (
+        f"{width} x {height} pixels need {3 * width * height} bytes, not {len(pixels)}"
+    )
+    rows = b"".join(
+        b"\0" + pixels[start : start + 3 * width] for start in range(0, len(pixels), 3 * width)
+    )
     header = struct.pack(">IIBBBBB", width, height, 8, _RGB, 0, 0, 0)
-    return SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(rows, 9)) + _chunk(b"IEND", b"")
+    return (
+        SIGNATURE
+        + _chunk(b"IHDR", header)
+        + _chunk(b"IDAT", zlib.compress(rows, 9))
+        + _chunk(b"IEND", b"")
+    )
 
 
 def assemble(tiles: list[bytes], columns: int, tile_width: int, tile_height: int) -> bytes:
@@ -22,7 +31,9 @@ def assemble(tiles: list[bytes], columns: int, tile_width: int, tile_height: int
     for first in range(0, len(tiles), columns):
         for line in range(tile_height):
             start = 3 * tile_width * line
-            rows += [tile[start : start + 3 * tile_width] for tile in tiles[first : first + columns]]
+            rows += [
+                tile[start : start + 3 * tile_width] for tile in tiles[first : first + columns]
+            ]
     return b"".join(rows)
 
 

@@ -36,7 +36,9 @@ PROVIDERS, LIARS, CLIENTS = 5, 1, 2
 LOOK_SECONDS = 0.7
 BUSY_RUNS = 3  # fewer under way, and no case yet: one more order
 DEADLINE_SECONDS = 600.0
-PATIENCE_SECONDS = 150.0  # in which something moves on any machine: the longest stage takes 20 with two cores free
+PATIENCE_SECONDS = (
+    150.0  # in which something moves on any machine: the longest stage takes 20 with two cores free
+)
 PLAIN_WIDTH = 132
 
 
@@ -61,17 +63,23 @@ def demo(options: DemoOptions) -> int:
         console.width = PLAIN_WIDTH
     try:
         with tempfile.TemporaryDirectory(prefix="quorate-demo-") as folder:
-            ending, names = asyncio.run(_bounded(options, options.folder or Path(folder) / "devnet", console))
+            ending, names = asyncio.run(
+                _bounded(options, options.folder or Path(folder) / "devnet", console)
+            )
     except (DemoFailed, QuorateError, Refused, Unavailable, ValueError, TimeoutError) as error:
         # Not re-raised: this is the end of the program, and the sentence is the answer.
-        console.print(f"[bold red]the demo failed:[/] {str(error) or 'time is up'}", highlight=False)
+        console.print(
+            f"[bold red]the demo failed:[/] {str(error) or 'time is up'}", highlight=False
+        )
         return 1
     console.print(result_table(ending, names))
     found = outcome.problems(ending)
     for problem in found:
         console.print(f"[bold red]not as it should be:[/] {problem}", highlight=False)
     if not options.is_json:
-        console.print(f"picture {options.out / 'render.png'} · receipt {options.out / 'receipt.json'} (recheck it: quorate verify)")
+        console.print(
+            f"picture {options.out / 'render.png'} · receipt {options.out / 'receipt.json'} (recheck it: quorate verify)"
+        )
     else:
         print(json.dumps(outcome.to_json(ending)), flush=True)  # noqa: T201 - the program's answer
     return 1 if found else 0
@@ -103,7 +111,9 @@ class _Bound:
         self.timeout.reschedule(self.stage.reach(name, self._clock()))
 
 
-async def _bounded(options: DemoOptions, folder: Path, console: Console) -> tuple[Ending, dict[Address, str]]:
+async def _bounded(
+    options: DemoOptions, folder: Path, console: Console
+) -> tuple[Ending, dict[Address, str]]:
     began = time.monotonic()
     bound = _Bound()
     try:
@@ -114,7 +124,9 @@ async def _bounded(options: DemoOptions, folder: Path, console: Console) -> tupl
         logs = await asyncio.to_thread(_keep_logs, folder, options.out)
         if isinstance(error, TimeoutError) and bound.timeout.expired():
             seconds = time.monotonic() - began
-            raise DemoFailed(f"not done after {seconds:.0f} s; it stands still at: {bound.stage.name}; logs: {logs}") from error
+            raise DemoFailed(
+                f"not done after {seconds:.0f} s; it stands still at: {bound.stage.name}; logs: {logs}"
+            ) from error
         raise
 
 
@@ -130,16 +142,25 @@ async def _run(
     async with AsyncExitStack() as stack:
         names: dict[Address, str] = {}
         screen = stack.enter_context(Screen(console, names))
-        screen.milestone("starting chain, beacon, coordinator and five providers, of which one lies")
+        screen.milestone(
+            "starting chain, beacon, coordinator and five providers, of which one lies"
+        )
         devnet = await stack.enter_async_context(running(config, screen.milestone))
-        names.update({account: f"provider-{index}{' (liar)' if index < LIARS else ''}" for index, account in enumerate(devnet.providers)})
+        names.update(
+            {
+                account: f"provider-{index}{' (liar)' if index < LIARS else ''}"
+                for index, account in enumerate(devnet.providers)
+            }
+        )
         if devnet.executor is ExecutorChoice.PROCESS:
             console.print(BANNER, highlight=False, markup=False, soft_wrap=True)
         bound.reach("building the image")
         built = await building
         if devnet.executor.is_engine:
             await asyncio.to_thread(load_image, image)
-        screen.milestone(f"everything is up after {devnet.seconds:.1f} s; image of {built.archive_bytes // 1_000_000} MB is ready")
+        screen.milestone(
+            f"everything is up after {devnet.seconds:.1f} s; image of {built.archive_bytes // 1_000_000} MB is ready"
+        )
         bound.reach("running the jobs")
         story = _Story(options, devnet, screen, scene, examples, image, bound)
         ending = await story.tell(stack, began)
@@ -170,26 +191,53 @@ class _Story:
         devnet = self.devnet
         markets = (await self._market(stack, RENDERER), await self._market(stack, PRICER))
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        chain, contracts = ChainClient(Rpc(devnet.chain_url, session)), Contracts.of(devnet.deployment)
-        watch = Watch(session, devnet.coordinator_url, markets, devnet.providers, devnet.providers[0], chain, contracts)
+        chain, contracts = (
+            ChainClient(Rpc(devnet.chain_url, session)),
+            Contracts.of(devnet.deployment),
+        )
+        watch = Watch(
+            session,
+            devnet.coordinator_url,
+            markets,
+            devnet.providers,
+            devnet.providers[0],
+            chain,
+            contracts,
+        )
         orders = Orders(markets, self.scene, self.examples, self.image)
         stack.push_async_callback(orders.cancel)
-        self.screen.milestone(f"scene {self.scene.cid}: {self.scene.tiles} tiles; option: {scenario.PRICINGS} seeds")
+        self.screen.milestone(
+            f"scene {self.scene.cid}: {self.scene.tiles} tiles; option: {scenario.PRICINGS} seeds"
+        )
         await orders.place_first()
-        self.screen.milestone(f"both clients have ordered their first two jobs, image {orders.image_cid}")
+        self.screen.milestone(
+            f"both clients have ordered their first two jobs, image {orders.image_cid}"
+        )
         sight = await self._follow(watch, orders)
         await orders.finish()
         picture = await asyncio.to_thread(self._write_results, orders, sight)
         gas = await read_gas(chain, sight.books)
-        parties = Parties(devnet.coordinator, devnet.providers, tuple(profile.account.address for profile in devnet.profiles))
+        parties = Parties(
+            devnet.coordinator,
+            devnet.providers,
+            tuple(profile.account.address for profile in devnet.profiles),
+        )
         sums = await conservation(chain, contracts, sight.books, parties)
         credited = sum(view.final + view.held for view in sight.providers.values())
         credited += await watch.leaf(devnet.coordinator) + await watch.leaf(ZERO_ADDRESS)
         return Ending(
-            sight, devnet.executor.value, devnet.providers[0], picture, orders.image_cid,
-            scenario.combined_price(orders.output(PRICER)), gas, tuple(sums), sum(account.charged for account in sight.accounts), credited,
+            sight,
+            devnet.executor.value,
+            devnet.providers[0],
+            picture,
+            orders.image_cid,
+            scenario.combined_price(orders.output(PRICER)),
+            gas,
+            tuple(sums),
+            sum(account.charged for account in sight.accounts),
+            credited,
             time.monotonic() - began,
-        )  # fmt: skip
+        )
 
     async def _market(self, stack: AsyncExitStack, client: int) -> Market:
         def notice(sentence: str) -> None:
@@ -208,12 +256,24 @@ class _Story:
                 raise DemoFailed(f"a run failed: {failed}") from failed
             ended = self.devnet.family.ended()
             if ended is not None:
-                raise DemoFailed(f"{ended.name} ended with status {ended.process.returncode}: {ended.tail()}")
+                raise DemoFailed(
+                    f"{ended.name} ended with status {ended.process.returncode}: {ended.tail()}"
+                )
             if sight.case is not None and sight.case.convicted is False:
-                raise DemoFailed(f"the case against the liar ended without a conviction ({sight.case.phase})")
+                raise DemoFailed(
+                    f"the case against the liar ended without a conviction ({sight.case.phase})"
+                )
             self.bound.reach(stage_of(sight))
-            if orders.are_all_placed and sight.all_accepted() and sight.case is not None and sight.case.convicted and sight.is_all_paid():
-                self.screen.milestone("the epoch is final, and every provider has claimed what it earned", "green")
+            if (
+                orders.are_all_placed
+                and sight.all_accepted()
+                and sight.case is not None
+                and sight.case.convicted
+                and sight.is_all_paid()
+            ):
+                self.screen.milestone(
+                    "the epoch is final, and every provider has claimed what it earned", "green"
+                )
                 return sight
             await self._order_more(orders, sight, liar)
             await asyncio.sleep(LOOK_SECONDS)
@@ -223,25 +283,44 @@ class _Story:
         under_way = len(sight.runs) - len(sight.decided())
         if not orders.are_all_placed and (sight.case is not None or under_way == 0):
             await orders.place_rest()
-            self.screen.milestone(f"the other {scenario.PRICINGS + self.scene.tiles - 4} orders are in")
+            self.screen.milestone(
+                f"the other {scenario.PRICINGS + self.scene.tiles - 4} orders are in"
+            )
         elif sight.case is None and under_way < BUSY_RUNS and orders.are_all_placed:
             await self._one_more(orders, sight, liar)
 
     async def _one_more(self, orders: Orders, sight: Sight, liar: Address) -> None:
         """A case needs lies to both clients: whoever was not lied to yet orders again."""
         fooled = {run.client for run in sight.lies(liar)}
-        client = next((index for index, profile in enumerate(self.devnet.profiles) if profile.account.address not in fooled), PRICER)
+        client = next(
+            (
+                index
+                for index, profile in enumerate(self.devnet.profiles)
+                if profile.account.address not in fooled
+            ),
+            PRICER,
+        )
         name = await orders.place_extra(client)
-        self.screen.milestone(f"client-{client} orders {name} as well: the liar was not asked often enough yet", "dim")
+        self.screen.milestone(
+            f"client-{client} orders {name} as well: the liar was not asked often enough yet", "dim"
+        )
 
     def _write_results(self, orders: Orders, sight: Sight) -> str:
         """The picture and one tile's receipt; the picture's CID."""
         scene, out = self.scene, self.options.out
         tiles = [(folder / scenario.TILE_FILE).read_bytes() for folder in orders.output(RENDERER)]
         picture = out / "render.png"
-        picture.write_bytes(png(scene.width, scene.height, assemble(tiles, scene.columns, scene.tile_width, scene.tile_height)))
+        picture.write_bytes(
+            png(
+                scene.width,
+                scene.height,
+                assemble(tiles, scene.columns, scene.tile_width, scene.tile_height),
+            )
+        )
         renderer = self.devnet.profiles[RENDERER].account.address
-        faulted = next(run.job_id for run in sight.lies(self.devnet.providers[0]) if run.client == renderer)
+        faulted = next(
+            run.job_id for run in sight.lies(self.devnet.providers[0]) if run.client == renderer
+        )
         (out / "receipt.json").write_bytes(orders.results[faulted].receipt.read_bytes())
         return str(cid_of_path(picture))
 

@@ -11,7 +11,12 @@ from quorate_content.dag.disk_tree import cid_of_path
 
 MAX_PRICE = "4.50"  # USD per slot-hour: above every offer of the devnet
 MAX_DURATION = "60s"
-RESOURCES: Mapping[str, str | int] = {"cpu": 1, "memory": "512MB", "disk": "16MB", "shm_size": "16MB"}
+RESOURCES: Mapping[str, str | int] = {
+    "cpu": 1,
+    "memory": "512MB",
+    "disk": "16MB",
+    "shm_size": "16MB",
+}
 PRICINGS = 6
 PATHS = 250_000
 TILE_FILE, PRICE_FILE = "tile.rgb", "price.json"
@@ -51,7 +56,9 @@ def examples_folder() -> Path:
     for folder in (here.parents[1] / "examples", here.parents[3] / "examples"):
         if (folder / "render" / "scene.json").is_file():
             return folder
-    raise UsageError("the examples are not here: run the demo from a checkout, or install quorate from a wheel that holds them")
+    raise UsageError(
+        "the examples are not here: run the demo from a checkout, or install quorate from a wheel that holds them"
+    )
 
 
 def read_scene(folder: Path) -> Scene:
@@ -66,23 +73,39 @@ def read_scene(folder: Path) -> Scene:
 def tile_job(scene: Scene, tile: int, image: str | Path) -> Job:
     """Renders one tile."""
     return Job(
-        name=f"tile-{tile}", image=image, max_price=MAX_PRICE, max_duration=MAX_DURATION, resources=RESOURCES,
-        command=["python3", "/inputs/render.py", "/inputs/scene.json", str(tile), f"/outputs/{TILE_FILE}"],
+        name=f"tile-{tile}",
+        image=image,
+        max_price=MAX_PRICE,
+        max_duration=MAX_DURATION,
+        resources=RESOURCES,
+        command=[
+            "python3",
+            "/inputs/render.py",
+            "/inputs/scene.json",
+            str(tile),
+            f"/outputs/{TILE_FILE}",
+        ],
         inputs={"/inputs/render.py": scene.program, "/inputs/scene.json": scene.path},
-    )  # fmt: skip
+    )
 
 
 def pricing_job(folder: Path, seed: int, image: str | Path) -> Job:
     """Prices the option once, from one seed."""
     return Job(
-        name=f"price-{seed}", image=image, max_price=MAX_PRICE, max_duration=MAX_DURATION, resources=RESOURCES,
+        name=f"price-{seed}",
+        image=image,
+        max_price=MAX_PRICE,
+        max_duration=MAX_DURATION,
+        resources=RESOURCES,
         command=["python3", "/inputs/price.py", str(seed), f"/outputs/{PRICE_FILE}", str(PATHS)],
         inputs={"/inputs/price.py": folder / "pricing" / "price.py"},
-    )  # fmt: skip
+    )
 
 
 def combined_price(outputs: list[Path]) -> str:
     """The option's price from all outputs, in dollars with four digits; integers until the end."""
     trees = [json.loads((output / PRICE_FILE).read_text()) for output in outputs]
-    micro = sum(tree["price_micro"] * tree["paths"] for tree in trees) // sum(tree["paths"] for tree in trees)
+    micro = sum(tree["price_micro"] * tree["paths"] for tree in trees) // sum(
+        tree["paths"] for tree in trees
+    )
     return f"{micro // 1_000_000}.{micro % 1_000_000 // 100:04d}"

@@ -25,7 +25,11 @@ class Screen:
         self._began = time.monotonic()
         self._lines: list[Text] = []
         self._said: set[str] = set()
-        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self._live = (
+            Live(console=console, refresh_per_second=4, transient=True)
+            if console.is_terminal
+            else None
+        )
 
     def __enter__(self) -> "Screen":
         """Starts the live display, if there is one."""
@@ -33,7 +37,12 @@ class Screen:
             self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Ends it, leaving the milestones above what follows."""
         if self._live is not None:
             self._live.stop()
@@ -62,41 +71,74 @@ class Screen:
             named = " and ".join(sight.runs[job].name for job in case.jobs if job in sight.runs)
             self.milestone(f"a case is opened against {self._names[liar]} over {named}", "red")
             if case.jurors:
-                self.milestone(f"the beacon drew the jury: {', '.join(self._names[juror] for juror in case.jurors)}")
+                self.milestone(
+                    f"the beacon drew the jury: {', '.join(self._names[juror] for juror in case.jurors)}"
+                )
             if case.convicted is not None:
-                verdict = f"convicted, {usd(case.slashed)} USD of stake slashed" if case.convicted else "acquitted"
-                self.milestone(f"the jury re-executed both: {verdict}", "bold red" if case.convicted else "bold")
+                verdict = (
+                    f"convicted, {usd(case.slashed)} USD of stake slashed"
+                    if case.convicted
+                    else "acquitted"
+                )
+                self.milestone(
+                    f"the jury re-executed both: {verdict}",
+                    "bold red" if case.convicted else "bold",
+                )
         if decided == len(sight.runs) and decided:
             self.milestone(f"all {decided} runs have a verdict")
         if self._live is not None:
-            self._live.update(Group(*self._lines[-MILESTONES_SHOWN:], Text(), self._runs(sight, liar)))
+            self._live.update(
+                Group(*self._lines[-MILESTONES_SHOWN:], Text(), self._runs(sight, liar))
+            )
 
     def _runs(self, sight: Sight, liar: Address) -> Text:
         text = Text("        ")
         for run in sight.runs.values():
             is_lie = any(item.provider == liar and item.agreed is False for item in run.executions)
-            style = "yellow" if is_lie else "green" if is_accepted(run) else "cyan" if run.executions else "dim"
+            style = (
+                "yellow"
+                if is_lie
+                else "green"
+                if is_accepted(run)
+                else "cyan"
+                if run.executions
+                else "dim"
+            )
             text.append(f"{run.name} ", style)
         return text
 
 
 def result_table(ending: Ending, names: dict[Address, str]) -> Table:
     """The one table: who ran what, who agreed, who was struck, judged and slashed, who was paid, and the gas."""
-    table = Table(title="What happened", caption=_caption(ending), caption_justify="left", show_lines=True)
+    table = Table(
+        title="What happened", caption=_caption(ending), caption_justify="left", show_lines=True
+    )
     for name, justify in (
-        ("provider", "left"), ("ran", "left"), ("agreed", "right"), ("outvoted", "left"), ("strikes", "right"), ("court", "left"),
-        ("slashed USD", "right"), ("paid USD", "right"),
-    ):  # fmt: skip
+        ("provider", "left"),
+        ("ran", "left"),
+        ("agreed", "right"),
+        ("outvoted", "left"),
+        ("strikes", "right"),
+        ("court", "left"),
+        ("slashed USD", "right"),
+        ("paid USD", "right"),
+    ):
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
     slashed, paid = ending.slashed(), ending.sight.books.paid()
     for provider, view in ending.sight.providers.items():
         ran = ending.sight.executions_of(provider)
         outvoted = [run for run, item in ran if item.agreed is False]
         table.add_row(
-            names[provider], _named([run for run, _ in ran]), str(sum(1 for _, item in ran if item.agreed)), _named(outvoted),
-            str(view.strikes), _in_court(ending, provider), usd(slashed.get(provider, 0)), usd(paid.get(provider, 0)),
+            names[provider],
+            _named([run for run, _ in ran]),
+            str(sum(1 for _, item in ran if item.agreed)),
+            _named(outvoted),
+            str(view.strikes),
+            _in_court(ending, provider),
+            usd(slashed.get(provider, 0)),
+            usd(paid.get(provider, 0)),
             style="red" if provider == ending.liar else "",
-        )  # fmt: skip
+        )
     return table
 
 

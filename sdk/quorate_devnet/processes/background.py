@@ -26,7 +26,9 @@ def start(words: Sequence[str], folder: Path, tell: Callable[[str], None]) -> in
     Unavailable when it does not come up in time.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    path = folder.parent / f".{folder.name}.{os.getpid()}.log"  # beside the folder, which is emptied at the start
+    path = (
+        folder.parent / f".{folder.name}.{os.getpid()}.log"
+    )  # beside the folder, which is emptied at the start
     try:
         return _start(words, folder, path, tell)
     finally:
@@ -36,9 +38,12 @@ def start(words: Sequence[str], folder: Path, tell: Callable[[str], None]) -> in
 def _start(words: Sequence[str], folder: Path, path: Path, tell: Callable[[str], None]) -> int:
     with path.open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "quorate_devnet", "up", *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
+            [sys.executable, "-m", "quorate_devnet", "up", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
             start_new_session=True,
-        )  # fmt: skip
+        )
     limit = time.monotonic() + UP_SECONDS
     try:
         with path.open() as told:
@@ -52,7 +57,9 @@ def _start(words: Sequence[str], folder: Path, path: Path, tell: Callable[[str],
                     os.replace(path, folder / "logs" / "up.log")
                     return 0
                 time.sleep(POLL_SECONDS)
-        raise Unavailable(f"the devnet did not come up within {UP_SECONDS:g} s; see {folder / 'logs'}")
+        raise Unavailable(
+            f"the devnet did not come up within {UP_SECONDS:g} s; see {folder / 'logs'}"
+        )
     except BaseException:
         child.terminate()
         child.wait(DOWN_SECONDS)
@@ -78,7 +85,9 @@ def _process_of(folder: Path) -> int:
     except (OSError, ValueError, KeyError) as error:
         raise Unavailable(f"no devnet is up in {folder}; {remedy}") from error
     if not _is_locked(folder):
-        raise Unavailable(f"no devnet is up in {folder}; its {MARKER} was left by one that was killed; {remedy}")
+        raise Unavailable(
+            f"no devnet is up in {folder}; its {MARKER} was left by one that was killed; {remedy}"
+        )
     return descriptor
 
 

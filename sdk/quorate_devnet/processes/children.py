@@ -55,24 +55,40 @@ class Family:
         self.logs.mkdir(parents=True, exist_ok=True)
         with (self.logs / "reaper.log").open("wb") as log:
             self._reaper = subprocess.Popen(
-                [sys.executable, "-m", "quorate_devnet.processes.reaper"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log,
+                [sys.executable, "-m", "quorate_devnet.processes.reaper"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
-    def start(self, name: str, module: str, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> Child:
+    def start(
+        self, name: str, module: str, arguments: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> Child:
         """Runs a module as a child of its own session, so that a Ctrl-C in the terminal reaches only the parent.
 
         A crash point that the parent was armed with is the parent's: a child is armed by `env` alone.
         """
         path = self.logs / f"{name}.log"
-        command = [sys.executable, "-m", "quorate_devnet.processes.child", str(os.getpid()), module, *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "quorate_devnet.processes.child",
+            str(os.getpid()),
+            module,
+            *arguments,
+        ]
         inherited = {key: value for key, value in os.environ.items() if key != CRASH_VARIABLE}
         crash_point("devnet.before-child")
         with path.open("ab") as log:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
                 env={**inherited, **(env or {})},
-            )  # fmt: skip
+            )
         self.tell({"child": process.pid})
         child = Child(name, process, path)
         self.children[name] = child
@@ -101,9 +117,13 @@ class Family:
             if facts is not None:
                 return facts
             if not child.is_running:
-                raise Unavailable(f"{name} ended with status {child.process.returncode}:\n{child.tail()}")
+                raise Unavailable(
+                    f"{name} ended with status {child.process.returncode}:\n{child.tail()}"
+                )
             await asyncio.sleep(POLL_SECONDS)
-        raise Unavailable(f"{name} was not ready within {seconds:g} s; its log is {child.log}:\n{child.tail()}")
+        raise Unavailable(
+            f"{name} was not ready within {seconds:g} s; its log is {child.log}:\n{child.tail()}"
+        )
 
     def ended(self) -> Child | None:
         """A child that ended although nobody asked it to."""

@@ -34,21 +34,35 @@ async def serve(service: Service) -> None:
 def main() -> None:
     """Reads the settings and serves."""
     logs.setup(is_json=False)
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line a request would be most of the log
+    logging.getLogger("aiohttp.access").setLevel(
+        logging.WARNING
+    )  # a line a request would be most of the log
     path = Path(sys.argv[1])
     await_file(path)
     told = read_coordinator(path)
     crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     gc_tuning.settle()
-    keys = coordinator_keys.load(Keystore.at(Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET))
+    keys = coordinator_keys.load(
+        Keystore.at(
+            Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET
+        )
+    )
     config = Config(
-        home=Path(told.home), deployment=told.deployment, chain_url=told.chain_url, beacon_url=told.beacon_url, port=told.port,
-        staging=StagingQuota(20 * GIB), ready_file=Path(told.ready_file), claims_for_all=told.claims_for_all,
-    )  # fmt: skip
+        home=Path(told.home),
+        deployment=told.deployment,
+        chain_url=told.chain_url,
+        beacon_url=told.beacon_url,
+        port=told.port,
+        staging=StagingQuota(20 * GIB),
+        ready_file=Path(told.ready_file),
+        claims_for_all=told.claims_for_all,
+    )
     try:
         asyncio.run(serve(Service(config, keys)))
     except (Refused, Unavailable) as error:
-        raise SystemExit(str(error)) from error  # the program's end: its last line says why, without a trace
+        raise SystemExit(
+            str(error)
+        ) from error  # the program's end: its last line says why, without a trace
 
 
 if __name__ == "__main__":

@@ -24,16 +24,33 @@ from quorate_runtime.process import crash_points, gc_tuning, logs
 async def serve(told: ProviderSettings) -> None:
     """Until SIGTERM."""
     config = Config(
-        home=Path(told.home), coordinators=(told.coordinator_url,), executor=ExecutorKind(told.executor), is_devnet=True, slots=told.slots,
-        price=told.price, listen_host=told.host, listen_port=told.port, chain_url=told.chain_url, stop_on_exit=told.stop_on_exit,
-        noop_milliseconds=told.noop_milliseconds, images=told.images, declined_keep_seconds=told.declined_keep_seconds,
-        cpu_millis=1000 * len(os.sched_getaffinity(0)),  # all providers share this machine anyway: each slot may use all of it
-    )  # fmt: skip
-    keystore = Keystore.at(config.path("keys"), read_passphrase_file(Path(told.password_file)), DEVNET)
+        home=Path(told.home),
+        coordinators=(told.coordinator_url,),
+        executor=ExecutorKind(told.executor),
+        is_devnet=True,
+        slots=told.slots,
+        price=told.price,
+        listen_host=told.host,
+        listen_port=told.port,
+        chain_url=told.chain_url,
+        stop_on_exit=told.stop_on_exit,
+        noop_milliseconds=told.noop_milliseconds,
+        images=told.images,
+        declined_keep_seconds=told.declined_keep_seconds,
+        cpu_millis=1000
+        * len(
+            os.sched_getaffinity(0)
+        ),  # all providers share this machine anyway: each slot may use all of it
+    )
+    keystore = Keystore.at(
+        config.path("keys"), read_passphrase_file(Path(told.password_file)), DEVNET
+    )
     keys = provider_keys.load(keystore, None, told.payout)
     clock = SystemClock()
     executor = await selection.choose(config, told.label, clock)
-    daemon = ProviderDaemon(config, keys, LyingExecutor(executor, told.lie_key) if told.lie_key else executor, clock)
+    daemon = ProviderDaemon(
+        config, keys, LyingExecutor(executor, told.lie_key) if told.lie_key else executor, clock
+    )
     task = asyncio.ensure_future(daemon.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     telling = asyncio.ensure_future(_tell(daemon, Path(told.ready_file)))
@@ -54,7 +71,9 @@ async def _tell(daemon: ProviderDaemon, path: Path) -> None:
 def main() -> None:
     """Reads the settings and serves."""
     logs.setup(is_json=False)
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)  # a line a request would be most of the log
+    logging.getLogger("aiohttp.access").setLevel(
+        logging.WARNING
+    )  # a line a request would be most of the log
     path = Path(sys.argv[1])
     await_file(path)
     crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
@@ -62,7 +81,9 @@ def main() -> None:
     try:
         asyncio.run(serve(read_provider(path)))
     except (Refused, Unavailable) as error:
-        raise SystemExit(str(error)) from error  # the program's end: its last line says why, without a trace
+        raise SystemExit(
+            str(error)
+        ) from error  # the program's end: its last line says why, without a trace
 
 
 if __name__ == "__main__":

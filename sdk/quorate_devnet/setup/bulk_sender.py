@@ -42,12 +42,17 @@ class BulkSender:
             if receipt is None:
                 return False
             if not receipt.success:
-                raise Unavailable(f"{what}: the transaction of 0x{self.signer.address.hex()} was reverted")
+                raise Unavailable(
+                    f"{what}: the transaction of 0x{self.signer.address.hex()} was reverted"
+                )
             del self.sent[what]
         return True
 
     async def _send(self, what: str, to: Address | None, data: bytes, value: int, gas: int) -> None:
-        signed = sign(Transaction(self.chain_id, self.nonce, to, data, value, gas, FEE_MAX_WEI, TIP_WEI), self.signer)
+        signed = sign(
+            Transaction(self.chain_id, self.nonce, to, data, value, gas, FEE_MAX_WEI, TIP_WEI),
+            self.signer,
+        )
         crash_point("wallet.before-send")
         self.sent[what] = await self.client.send_raw(signed.raw)
         crash_point("wallet.after-send")

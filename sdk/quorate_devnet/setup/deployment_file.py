@@ -36,11 +36,17 @@ async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment
         await check_curve(client)
         info = await fetch_info(beacon_url, session)
         wallet = BulkSender(client, await client.chain_id(), KeySigner(dev_account(DEPLOYER)))
-        plan = deploy.plan(wallet.signer.address, 0, wallet.chain_id, BlockNumber(0), DEVNET, info, faucet=True)
+        plan = deploy.plan(
+            wallet.signer.address, 0, wallet.chain_id, BlockNumber(0), DEVNET, info, faucet=True
+        )
         for creation in plan.creations:
             await wallet.create(creation.name, creation.data, creation.gas)
         await mined([wallet])
-    facts = {"chainUrl": chain_url, "beaconUrl": beacon_url, "deployment": canonical.to_json(plan.deployment)}
+    facts = {
+        "chainUrl": chain_url,
+        "beaconUrl": beacon_url,
+        "deployment": canonical.to_json(plan.deployment),
+    }
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n")
     part.replace(path)
@@ -58,5 +64,7 @@ def _read(path: Path) -> Deployment | None:
 
 async def _standing(client: ChainClient, deployment: Deployment, path: Path) -> Deployment:
     if await client.rpc.read("eth_getCode", ["0x" + deployment.stakes.hex(), "latest"]) == "0x":
-        raise Unavailable(f"the chain has forgotten the market of {path} (a devnet chain keeps nothing): remove its volumes and begin anew")
+        raise Unavailable(
+            f"the chain has forgotten the market of {path} (a devnet chain keeps nothing): remove its volumes and begin anew"
+        )
     return deployment

@@ -8,7 +8,7 @@ PROBE_SECONDS = 5
 
 
 def engine_answers() -> str:
-    """"" when one does, else why not. Blocking."""
+    """ "" when one does, else why not. Blocking."""
     try:
         import docker.errors
 
@@ -28,7 +28,10 @@ def engine_answers() -> str:
 
 def _cause(error: Exception) -> str:
     """The system's own words at the bottom of the engine client's; "" is never returned."""
-    found = re.search(r"(FileNotFoundError|PermissionError|ConnectionRefusedError|ConnectionError)\(\d+, '([^']+)'", str(error))
+    found = re.search(
+        r"(FileNotFoundError|PermissionError|ConnectionRefusedError|ConnectionError)\(\d+, '([^']+)'",
+        str(error),
+    )
     at = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     return f"{at}: {found.group(2)}" if found else f"{at}: {str(error).splitlines()[0][:160]}"
 

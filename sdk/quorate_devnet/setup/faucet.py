@@ -27,10 +27,15 @@ async def give(facts: dict[str, Any], accounts: Sequence[str], usd: int) -> list
     deployment = canonical.from_json(Deployment, facts["deployment"])
     async with aiohttp.ClientSession() as session:
         client, signer = ChainClient(Rpc(facts["chainUrl"], session)), KeySigner(dev_account(GIVER))
-        wallet = BulkSender(client, deployment.chain_id, signer, await client.nonce(signer.address, "pending"))
+        wallet = BulkSender(
+            client, deployment.chain_id, signer, await client.nonce(signer.address, "pending")
+        )
         for account in wanted:
             await wallet.pay(account, COINS)
-            await wallet.call(f"dollars for 0x{account.hex()}", Token(deployment.token).mint(account, Amount(usd * USD)))
+            await wallet.call(
+                f"dollars for 0x{account.hex()}",
+                Token(deployment.token).mint(account, Amount(usd * USD)),
+            )
         await mined([wallet])
     return wanted
 
@@ -40,7 +45,9 @@ def _addresses(text: str) -> list[Address]:
     keys = Path(text) / "keys"
     if not keys.is_dir():
         return [_address(text)]
-    paths = [path for name in ("owner", "account", "posting") if (path := keys / f"{name}.json").exists()]
+    paths = [
+        path for name in ("owner", "account", "posting") if (path := keys / f"{name}.json").exists()
+    ]
     if not paths:
         raise ValueError(f"{keys} holds no key that needs money; name the address")
     return [_address(json.loads(path.read_text())["address"]) for path in paths]
@@ -52,5 +59,7 @@ def _address(text: str) -> Address:
     except ValueError:
         value = b""  # told below with the length
     if len(value) != 20:
-        raise ValueError(f"{text[:60]!r} is neither an address (0x and 40 hex digits) nor the folder of a provider, coordinator or client")
+        raise ValueError(
+            f"{text[:60]!r} is neither an address (0x and 40 hex digits) nor the folder of a provider, coordinator or client"
+        )
     return Address(value)

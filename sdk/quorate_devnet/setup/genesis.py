@@ -60,20 +60,34 @@ class Funds:
     deposit: Amount
 
 
-async def begin(client: ChainClient, chain_id: int, beacon: BeaconInfo, providers: Sequence[Newcomer], funds: Funds) -> Deployment:
+async def begin(
+    client: ChainClient,
+    chain_id: int,
+    beacon: BeaconInfo,
+    providers: Sequence[Newcomer],
+    funds: Funds,
+) -> Deployment:
     """Sends everything and waits until it is mined. Unavailable when something was reverted or takes too long, Refused on a chain
     without EIP-2537.
     """
     await check_curve(client)
     deployer = BulkSender(client, chain_id, KeySigner(dev_account(DEPLOYER)))
-    plan = deploy.plan(deployer.signer.address, 0, chain_id, BlockNumber(0), DEVNET, beacon, faucet=True)
+    plan = deploy.plan(
+        deployer.signer.address, 0, chain_id, BlockNumber(0), DEVNET, beacon, faucet=True
+    )
     for creation in plan.creations:
         await deployer.create(creation.name, creation.data, creation.gas)
-    fresh = [*(each.address for each in funds.clients), *(key for each in providers for key in (each.owner.address, each.operator))]
+    fresh = [
+        *(each.address for each in funds.clients),
+        *(key for each in providers for key in (each.owner.address, each.operator)),
+    ]
     for address in fresh:
         await deployer.pay(address, COINS)
     contracts = Contracts.of(plan.deployment)
-    wallets = [deployer, *(BulkSender(client, chain_id, signer) for signer in (funds.account, funds.posting))]
+    wallets = [
+        deployer,
+        *(BulkSender(client, chain_id, signer) for signer in (funds.account, funds.posting)),
+    ]
     await _coordinator(wallets[1], contracts, funds)
     await wallets[2].call("tokens", contracts.token.mint(funds.posting.address, funds.bonds))
     await mined(wallets)
@@ -91,13 +105,18 @@ async def _coordinator(wallet: BulkSender, contracts: Contracts, funds: Funds) -
     bond = contracts.deployment.constants().coordinator_bond
     await wallet.call("tokens", contracts.token.mint(funds.account.address, bond))
     await wallet.call("approval", contracts.token.approve(contracts.stakes.address, bond))
-    await wallet.call("registration", contracts.stakes.register_coordinator(funds.statement, funds.posting.address))
+    await wallet.call(
+        "registration",
+        contracts.stakes.register_coordinator(funds.statement, funds.posting.address),
+    )
 
 
 async def _provider(wallet: BulkSender, contracts: Contracts, newcomer: Newcomer) -> None:
     stakes, limits = contracts.stakes, contracts.deployment.constants()
     stake = Amount(newcomer.slots * limits.slot_stake)
-    await wallet.call("tokens", contracts.token.mint(newcomer.owner.address, Amount(stake + 100 * USD)))
+    await wallet.call(
+        "tokens", contracts.token.mint(newcomer.owner.address, Amount(stake + 100 * USD))
+    )
     await wallet.call("approval", contracts.token.approve(stakes.address, stake))
     keys = (newcomer.operator, newcomer.payout, newcomer.peer_public, newcomer.box_public)
     await wallet.call("registration", stakes.register(*keys, network_of(newcomer.host)))
@@ -119,7 +138,9 @@ async def mined(wallets: Sequence[BulkSender]) -> None:
     for wallet in wallets:
         while not await wallet.check():
             if asyncio.get_running_loop().time() > limit:
-                raise Unavailable(f"the chain did not mine {next(iter(wallet.sent))} within {MINED_SECONDS:g} s")
+                raise Unavailable(
+                    f"the chain did not mine {next(iter(wallet.sent))} within {MINED_SECONDS:g} s"
+                )
             await asyncio.sleep(POLL_SECONDS)
 
 

@@ -29,7 +29,9 @@ NESTING_SAFE = 200
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _ESCAPED_HALF = re.compile(r"\\u[dD]")
 _INTEGER = re.compile(r"-?[0-9]{1,78}")
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 Json = Any  # a JSON tree; the one place of the rules where the type cannot be told beforehand
 Encoder = Callable[[Any], Json]
 Decoder = Callable[[Json, str], Any]
@@ -45,7 +47,10 @@ def decode(cls: type[T], data: bytes, bytes_max: int = 1 << 20) -> T:
     tree = parse(data, bytes_max)
     value = from_json(cls, tree)
     if canonical(to_json(value)) != data:
-        raise Refused(Code.NOT_CANONICAL, "send canonical JSON: sorted keys, no spaces, no repeated or default-less fields")
+        raise Refused(
+            Code.NOT_CANONICAL,
+            "send canonical JSON: sorted keys, no spaces, no repeated or default-less fields",
+        )
     return value
 
 
@@ -67,7 +72,9 @@ def parse(data: bytes, bytes_max: int) -> Json:
     try:
         # Decoded here: the parser would also take UTF-16, and halves of surrogate pairs, which no text in UTF-8 has.
         text = data.decode("utf-8")
-        tree = json.loads(text, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_no_duplicates)
+        tree = json.loads(
+            text, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_no_duplicates
+        )
         if _ESCAPED_HALF.search(text):
             canonical(tree)
     except (ValueError, RecursionError) as error:
@@ -145,7 +152,9 @@ def _no_duplicates(pairs: list[tuple[str, Json]]) -> Json:
 
 
 def _bad(path: str, expected: str, got: object) -> Refused:
-    return Refused(Code.MALFORMED, f"{path or 'document'}: expected {expected}, got {str(got)[:64]!r}")
+    return Refused(
+        Code.MALFORMED, f"{path or 'document'}: expected {expected}, got {str(got)[:64]!r}"
+    )
 
 
 @memo
@@ -216,7 +225,9 @@ def _dataclass_encoder(kind: Any) -> Encoder:
 
 def _union_encoder(kind: Any) -> Encoder:
     classes = [arg for arg in get_args(kind) if is_plain_dataclass(arg)]
-    scalars = [arg for arg in get_args(kind) if not is_plain_dataclass(arg) and arg is not type(None)]
+    scalars = [
+        arg for arg in get_args(kind) if not is_plain_dataclass(arg) and arg is not type(None)
+    ]
     assert len(scalars) <= 1 and not (scalars and classes), f"ambiguous union {kind}"
 
     def run(value: Any) -> Json:
@@ -331,13 +342,18 @@ def _tuple_decoder(kind: Any) -> Decoder:
     inner = get_args(kind)
     if len(inner) == 2 and inner[1] is Ellipsis:
         each = _decoder(inner[0])
-        return lambda tree, path: tuple(each(item, f"{path}[{i}]") for i, item in enumerate(_list(tree, path)))
+        return lambda tree, path: tuple(
+            each(item, f"{path}[{i}]") for i, item in enumerate(_list(tree, path))
+        )
     several = [_decoder(item) for item in inner]
 
     def run(tree: Json, path: str) -> Any:
         if len(_list(tree, path)) != len(several):
             raise _bad(path, f"a list of {len(several)}", tree)
-        return tuple(dec(item, f"{path}[{i}]") for i, (dec, item) in enumerate(zip(several, tree, strict=True)))
+        return tuple(
+            dec(item, f"{path}[{i}]")
+            for i, (dec, item) in enumerate(zip(several, tree, strict=True))
+        )
 
     return run
 
@@ -350,7 +366,10 @@ def _mapping_decoder(kind: Any) -> Decoder:
     def run(tree: Json, path: str) -> Any:
         if not isinstance(tree, dict):
             raise _bad(path, "an object", tree)
-        return {key(_key_int(k, path) if is_int else k, path): item(v, f"{path}.{k}") for k, v in tree.items()}
+        return {
+            key(_key_int(k, path) if is_int else k, path): item(v, f"{path}.{k}")
+            for k, v in tree.items()
+        }
 
     return run
 
@@ -371,11 +390,20 @@ def _dataclass_decoder(kind: Any) -> Decoder:
             raise _bad(path, f"at most {DEPTH_MAX} levels", "deeper")
         unknown = tree.keys() - members.keys()
         if unknown:
-            raise Refused(Code.UNKNOWN_FIELD, f"{path or kind.__name__}: unknown field {sorted(unknown)[0][:64]!r}")
-        missing = [key for key, (_, _, optional) in members.items() if key not in tree and not optional]
+            raise Refused(
+                Code.UNKNOWN_FIELD,
+                f"{path or kind.__name__}: unknown field {sorted(unknown)[0][:64]!r}",
+            )
+        missing = [
+            key for key, (_, _, optional) in members.items() if key not in tree and not optional
+        ]
         if missing:
-            raise Refused(Code.MALFORMED, f"{path or kind.__name__}: field {missing[0]!r} is missing")
-        values = {members[k][0]: members[k][1](v, f"{path}.{k}" if path else k) for k, v in tree.items()}
+            raise Refused(
+                Code.MALFORMED, f"{path or kind.__name__}: field {missing[0]!r} is missing"
+            )
+        values = {
+            members[k][0]: members[k][1](v, f"{path}.{k}" if path else k) for k, v in tree.items()
+        }
         return kind(**values)
 
     return run

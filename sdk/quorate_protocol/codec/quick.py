@@ -44,15 +44,26 @@ else:
 @memo
 def _replacer(kind: Any) -> Callable[[Any, dict[str, object]], Any]:
     own = fields(kind)
-    if not hasattr(kind, "__slots__") or hasattr(kind, "__post_init__") or not all(f.init for f in own):
+    if (
+        not hasattr(kind, "__slots__")
+        or hasattr(kind, "__post_init__")
+        or not all(f.init for f in own)
+    ):
         return lambda value, changes: dataclasses.replace(value, **changes)
     setters = {f.name: getattr(kind, f.name).__set__ for f in own}
     names: dict[str, Any] = {f"set_{name}": each for name, each in setters.items()}
     names |= {"kind": kind, "new": object.__new__, "setters": setters, "draft": _draft_of(kind)}
     if names["draft"] is not None:
-        made = ["    made = draft()", *(f"    made.{name} = value.{name}" for name in setters), "    made.__class__ = kind"]
+        made = [
+            "    made = draft()",
+            *(f"    made.{name} = value.{name}" for name in setters),
+            "    made.__class__ = kind",
+        ]
     else:
-        made = ["    made = new(kind)", *(f"    set_{name}(made, value.{name})" for name in setters)]
+        made = [
+            "    made = new(kind)",
+            *(f"    set_{name}(made, value.{name})" for name in setters),
+        ]
     lines = [
         "def copy(value, changes):",
         *made,
@@ -60,7 +71,9 @@ def _replacer(kind: Any) -> Callable[[Any, dict[str, object]], Any]:
         "        setters[name](made, changed)",
         "    return made",
     ]
-    exec(compile("\n".join(lines), f"<copy of {kind.__name__}>", "exec"), names)  # of our own declared types only
+    exec(
+        compile("\n".join(lines), f"<copy of {kind.__name__}>", "exec"), names
+    )  # of our own declared types only
     run: Callable[[Any, dict[str, object]], Any] = names["copy"]
     return run
 
@@ -92,11 +105,25 @@ def _quicken(kind: Any) -> None:
 def _replace_constructor(kind: Any) -> None:
     """Leaves alone what is not frozen and slotted, what checks itself after it was made, and what sets fields in its own way."""
     own = fields(kind)
-    is_plain = kind.__dataclass_params__.frozen and hasattr(kind, "__slots__") and not hasattr(kind, "__post_init__")
-    if not is_plain or not own or not all(f.init and not f.kw_only for f in own) or kind.__init__.__name__ == "quick_init":
+    is_plain = (
+        kind.__dataclass_params__.frozen
+        and hasattr(kind, "__slots__")
+        and not hasattr(kind, "__post_init__")
+    )
+    if (
+        not is_plain
+        or not own
+        or not all(f.init and not f.kw_only for f in own)
+        or kind.__init__.__name__ == "quick_init"
+    ):
         return
     draft = _draft_of(kind)
-    names: dict[str, Any] = {"_missing": MISSING, "_set_class": _set_class, "_draft": draft, "_kind": kind}
+    names: dict[str, Any] = {
+        "_missing": MISSING,
+        "_set_class": _set_class,
+        "_draft": draft,
+        "_kind": kind,
+    }
     arguments, lines = [], []
     for f in own:
         names[f"set_{f.name}"] = getattr(kind, f.name).__set__
@@ -107,11 +134,15 @@ def _replace_constructor(kind: Any) -> None:
             names[f"default_{f.name}"], default = f.default_factory, "=_missing"
             value = f"default_{f.name}() if {f.name} is _missing else {f.name}"
         arguments.append(f.name + default)
-        lines.append(f"    set_{f.name}(self, {value})" if draft is None else f"    self.{f.name} = {value}")
+        lines.append(
+            f"    set_{f.name}(self, {value})" if draft is None else f"    self.{f.name} = {value}"
+        )
     if draft is not None:
         lines = ["    _set_class(self, _draft)", *lines, "    self.__class__ = _kind"]
     text = "\n".join([f"def quick_init(self, {', '.join(arguments)}):", *lines])
-    exec(compile(text, f"<constructor of {kind.__name__}>", "exec"), names)  # of our own declared types only
+    exec(
+        compile(text, f"<constructor of {kind.__name__}>", "exec"), names
+    )  # of our own declared types only
     init: Callable[..., None] = names["quick_init"]
     init.__qualname__ = f"{kind.__qualname__}.__init__"
     kind.__init__ = init

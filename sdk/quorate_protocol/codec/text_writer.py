@@ -85,7 +85,9 @@ def _tuple_writer(kind: Any) -> Writer:
     inner = get_args(kind)
     if len(inner) != 2 or inner[1] is not Ellipsis:
         several = [writer_of(item) for item in inner]
-        return lambda value: f"[{','.join([write(item) for write, item in zip(several, value, strict=True)])}]"
+        return lambda value: (
+            f"[{','.join([write(item) for write, item in zip(several, value, strict=True)])}]"
+        )
     each = writer_of(inner[0])
     return lambda value: f"[{','.join([each(item) for item in value])}]" if value else "[]"
 
@@ -121,7 +123,9 @@ def _at_first_use(kind: Any, tag: str) -> Writer:
 class _Source:
     """A function while it is written: statements that bind nested dataclasses, and the writers that its text calls."""
 
-    names: dict[str, object] = field(default_factory=lambda: {"quote": encode_basestring, "big": _write_int})
+    names: dict[str, object] = field(
+        default_factory=lambda: {"quote": encode_basestring, "big": _write_int}
+    )
     lines: list[str] = field(default_factory=list)
     open_kinds: list[Any] = field(default_factory=list)
 
@@ -129,7 +133,10 @@ class _Source:
         """The f-string's part for one dataclass bound to `variable`."""
         self.open_kinds.append(kind)
         hints = get_type_hints(kind, include_extras=True)
-        parts = {canonical.camel(f.name): self._member(hints[f.name], f"{variable}.{f.name}") for f in fields(kind)}
+        parts = {
+            canonical.camel(f.name): self._member(hints[f.name], f"{variable}.{f.name}")
+            for f in fields(kind)
+        }
         if tag:
             parts.setdefault("kind", f'"{tag}"')
         self.open_kinds.pop()
@@ -146,7 +153,12 @@ class _Source:
             # Of int itself only: an enumeration's member has a text of its own.
             self.lines.append(f"{name} = {place}")
             return f"{{{name} if type({name}) is int and -{_SAFE} <= {name} <= {_SAFE} else big({name})}}"
-        if is_dataclass(kind) and get_origin(kind) is None and kind not in CUSTOM and kind not in self.open_kinds:
+        if (
+            is_dataclass(kind)
+            and get_origin(kind) is None
+            and kind not in CUSTOM
+            and kind not in self.open_kinds
+        ):
             self.lines.append(f"{name} = {place}")
             return self.body(kind, "", name)
         self.names[name] = writer_of(kind)
@@ -156,7 +168,13 @@ class _Source:
 def _compiled(kind: Any, tag: str) -> Writer:
     source = _Source()
     text = source.body(kind, tag, "value")
-    lines = ["def write(value):", *(f"    {line}" for line in source.lines), f"    return f'''{text}'''"]
+    lines = [
+        "def write(value):",
+        *(f"    {line}" for line in source.lines),
+        f"    return f'''{text}'''",
+    ]
     names = source.names
-    exec(compile("\n".join(lines), f"<writer of {kind.__name__}>", "exec"), names)  # of our own declared types only
+    exec(
+        compile("\n".join(lines), f"<writer of {kind.__name__}>", "exec"), names
+    )  # of our own declared types only
     return typing.cast(Writer, names["write"])

@@ -148,13 +148,19 @@ def _tuple_reader(kind: Any) -> Reader:
     if len(inner) != 2 or inner[1] is not Ellipsis:
         return _long_way(kind)
     each = reader_of(inner[0])
-    return lambda tree: tuple([each(item) for item in tree]) if type(tree) is list else _give_up(tree)
+    return lambda tree: (
+        tuple([each(item) for item in tree]) if type(tree) is list else _give_up(tree)
+    )
 
 
 def _union_reader(kind: Any) -> Reader:
     args = [arg for arg in get_args(kind) if arg is not type(None)]
     is_optional = len(args) < len(get_args(kind))
-    classes = {str(arg.__name__): _compiled(arg, is_tagged=True) for arg in args if canonical.is_plain_dataclass(arg)}
+    classes = {
+        str(arg.__name__): _compiled(arg, is_tagged=True)
+        for arg in args
+        if canonical.is_plain_dataclass(arg)
+    }
     if len(classes) < 2:
         if len(args) > 1:
             return _long_way(kind)
@@ -187,7 +193,9 @@ class _Source:
 
     def member(self, kind: Any, key: str) -> str:
         """Expression of one field's value; statements before it bind and check."""
-        solidity, width = WIRE_TYPES.get(kind.__name__, ("", 0)) if hasattr(kind, "__supertype__") else ("", 0)
+        solidity, width = (
+            WIRE_TYPES.get(kind.__name__, ("", 0)) if hasattr(kind, "__supertype__") else ("", 0)
+        )
         name = f"x{len(self.lines)}"
         if solidity and not solidity.startswith("uint"):
             self.lines += [
@@ -204,7 +212,10 @@ class _Source:
             ]
             return name
         if kind in (str, bool):
-            self.lines += [f"{name} = tree['{key}']", f"if type({name}) is not {kind.__name__}: give_up(0)"]
+            self.lines += [
+                f"{name} = tree['{key}']",
+                f"if type({name}) is not {kind.__name__}: give_up(0)",
+            ]
             return name
         self.names[f"{name}_f"] = reader_of(kind)
         self.lines.append(f"{name} = {name}_f(tree['{key}'])")
@@ -219,8 +230,13 @@ def _compiled(kind: Any, is_tagged: bool) -> Reader:
     source = _Source()
     arguments = [source.member(hints[name], canonical.camel(name)) for name in own]
     # More keys than fields, or as many of which one is not a field's: then a field is missing.
-    lines = [f"    if type(tree) is not dict or len(tree) != {len(own) + is_tagged}: give_up(0)", *(f"    {line}" for line in source.lines)]
+    lines = [
+        f"    if type(tree) is not dict or len(tree) != {len(own) + is_tagged}: give_up(0)",
+        *(f"    {line}" for line in source.lines),
+    ]
     text = "\n".join(["def read(tree):", *lines, f"    return kind({', '.join(arguments)})"])
     names = source.names | {"kind": kind, "fromhex": bytes.fromhex}
-    exec(compile(text, f"<reader of {kind.__name__}>", "exec"), names)  # of our own declared types only
+    exec(
+        compile(text, f"<reader of {kind.__name__}>", "exec"), names
+    )  # of our own declared types only
     return typing.cast(Reader, names["read"])

@@ -25,7 +25,9 @@ class Bearer:
 
 
 def _digest(chain_id: int, coordinator: Address, bearer: Bearer) -> Hash32:
-    return hash_tuple("quorate-http/1", chain_id, coordinator, bearer.account, bearer.key, bearer.expires)
+    return hash_tuple(
+        "quorate-http/1", chain_id, coordinator, bearer.account, bearer.key, bearer.expires
+    )
 
 
 def make_token(bearer: Bearer, chain_id: int, coordinator: Address, sign: Sign) -> str:
@@ -34,12 +36,16 @@ def make_token(bearer: Bearer, chain_id: int, coordinator: Address, sign: Sign) 
     return f"{SCHEME} {bearer.account.hex()}.{bearer.key.hex()}.{bearer.expires}.{signature.hex()}"
 
 
-def read_token(header: str, chain_id: int, coordinator: Address, recover: Recover, now: UnixSeconds) -> Bearer:
+def read_token(
+    header: str, chain_id: int, coordinator: Address, recover: Recover, now: UnixSeconds
+) -> Bearer:
     """Checks form, expiry and signature; `Refused(BAD_SIGNATURE | EXPIRED)`."""
     try:
         scheme, token = header.split(" ")
         account, key, expires, signature = token.split(".")
-        bearer = Bearer(Address(bytes.fromhex(account)), Address(bytes.fromhex(key)), UnixSeconds(int(expires)))
+        bearer = Bearer(
+            Address(bytes.fromhex(account)), Address(bytes.fromhex(key)), UnixSeconds(int(expires))
+        )
         sig = Signature(bytes.fromhex(signature))
     except ValueError as error:
         raise Refused(Code.BAD_SIGNATURE, "authorization: not a Quorate token") from error

@@ -35,10 +35,15 @@ def check_opens(commit: Commit, reveal: Reveal) -> Hash32:
     """The result digest, or `Refused(DOES_NOT_OPEN)`."""
     result = result_digest(reveal.exit_status, reveal.output_digest)
     if not _is_of(commit, reveal, result):
-        raise Refused(Code.DOES_NOT_OPEN, "reveal: exitStatus, outputDigest and salt do not give the commitment that was signed")
+        raise Refused(
+            Code.DOES_NOT_OPEN,
+            "reveal: exitStatus, outputDigest and salt do not give the commitment that was signed",
+        )
     return result
 
 
 def _is_of(commit: Commit, reveal: Reveal, result: Hash32) -> bool:
     same = commit.assignment_hash == reveal.assignment_hash
-    return same and commit.commitment == commitment(reveal.assignment_hash, reveal.provider, reveal.salt, result)
+    return same and commit.commitment == commitment(
+        reveal.assignment_hash, reveal.provider, reveal.salt, result
+    )

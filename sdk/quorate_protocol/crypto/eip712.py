@@ -34,7 +34,11 @@ class Domain:
 
 @lru_cache(maxsize=64)
 def _separator(chain_id: int, contract: Address) -> Hash32:
-    parts = (keccak256(DOMAIN_TYPE.encode()), keccak256(DOMAIN_NAME.encode()), keccak256(DOMAIN_VERSION.encode()))
+    parts = (
+        keccak256(DOMAIN_TYPE.encode()),
+        keccak256(DOMAIN_NAME.encode()),
+        keccak256(DOMAIN_VERSION.encode()),
+    )
     return keccak256(b"".join(parts) + word(chain_id) + word(contract))
 
 
@@ -86,7 +90,12 @@ def _solidity(hint: Any, nested: dict[str, str]) -> str:
 def _hasher(kind: Any) -> Callable[[Any], Hash32]:
     """hashStruct of one dataclass, written and compiled once: a type hash and one word a field, joined."""
     hints = get_type_hints(kind)
-    names: dict[str, Any] = {"keccak": keccak256, "type_hash": keccak256(type_string(kind).encode()), "join": b"".join, "pad": bytes(12)}
+    names: dict[str, Any] = {
+        "keccak": keccak256,
+        "type_hash": keccak256(type_string(kind).encode()),
+        "join": b"".join,
+        "pad": bytes(12),
+    }
     words = ["type_hash", *(_word(hints[f.name], f"message.{f.name}", names) for f in fields(kind))]
     length = 32 * (1 + len(fields(kind)))
     lines = [
@@ -95,7 +104,9 @@ def _hasher(kind: Any) -> Callable[[Any], Hash32]:
         f"    assert len(data) == {length}, 'a member is not as wide as its type'",
         "    return keccak(data)",
     ]
-    exec(compile("\n".join(lines), f"<hash of {kind.__name__}>", "exec"), names)  # of our own declared types only
+    exec(
+        compile("\n".join(lines), f"<hash of {kind.__name__}>", "exec"), names
+    )  # of our own declared types only
     run: Callable[[Any], Hash32] = names["hash_struct"]
     return run
 
@@ -117,7 +128,9 @@ def _word(hint: Any, place: str, names: dict[str, Any]) -> str:
 def _member(hint: Any) -> Callable[[Any], bytes]:
     if get_origin(hint) is tuple:
         each = _member(get_args(hint)[0])
-        return lambda items: keccak256(b"".join([each(item) for item in items])) if items else EMPTY_HASH
+        return lambda items: (
+            keccak256(b"".join([each(item) for item in items])) if items else EMPTY_HASH
+        )
     if is_dataclass(hint):
         return _hasher(hint)
     return word

@@ -40,7 +40,11 @@ class _Sponge:
 
     def __init__(self) -> None:
         self._library = library = _library()
-        self.reset, self.absorb, self.digest = library.keccak_reset, library.keccak_absorb, library.keccak_digest
+        self.reset, self.absorb, self.digest = (
+            library.keccak_reset,
+            library.keccak_absorb,
+            library.keccak_digest,
+        )
         self.state, self.buffer = _STATE(), ctypes.create_string_buffer(32)
         self.out = _STATE(ctypes.addressof(self.buffer))
         assert library.keccak_init(ctypes.byref(self.state), 64, 24) == 0, "no memory for a hash"
@@ -83,7 +87,9 @@ def _fastest() -> Callable[[bytes], bytes]:
     """Sponges; the library's public class where its functions are not, or no longer, those that are known here."""
     try:
         sponges = _Sponges()
-        is_good = all(sponges.hash(data) == _keccak_anew(data) for data in (b"", b"abc", bytes(200), b""))
+        is_good = all(
+            sponges.hash(data) == _keccak_anew(data) for data in (b"", b"abc", bytes(200), b"")
+        )
     except (AttributeError, TypeError, ValueError, OSError, AssertionError):
         # Another version, or one built otherwise.
         return _keccak_anew

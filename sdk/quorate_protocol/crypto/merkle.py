@@ -13,7 +13,9 @@ def merkle_root(entries: frozenset[Hash32]) -> Hash32:
     if not level:
         return ZERO_HASH
     while len(level) > 1:
-        paired = [keccak256(left + right) for left, right in zip(level[::2], level[1::2], strict=False)]
+        paired = [
+            keccak256(left + right) for left, right in zip(level[::2], level[1::2], strict=False)
+        ]
         level = paired + ([level[-1]] if len(level) % 2 else [])
     return Hash32(level[0])
 
@@ -68,7 +70,9 @@ class FullLog:
     def __init__(self, entries: Sequence[Hash32]) -> None:
         self._levels = [list(entries)]
         while len(level := self._levels[-1]) > 1:
-            self._levels.append([_above(left, right) for left, right in zip(level[::2], level[1::2], strict=False)])
+            self._levels.append(
+                [_above(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
+            )
 
     def __len__(self) -> int:
         return len(self._levels[0])
@@ -98,14 +102,19 @@ class FullLog:
             if index < first + size:
                 break
             first, mine = first + size, mine + 1
-        siblings = tuple(self._levels[height][index >> height ^ 1] for height in range(size.bit_length() - 1))
+        siblings = tuple(
+            self._levels[height][index >> height ^ 1] for height in range(size.bit_length() - 1)
+        )
         peaks = self._peaks()
         return Inclusion(index, count, siblings, (*peaks[:mine], *peaks[mine + 1 :]))
 
     def _peaks(self) -> tuple[Hash32, ...]:
         """Roots of the perfect trees, the largest first: each the last node of its level that was not paired on the way up."""
         count = len(self)
-        return tuple(self._levels[size.bit_length() - 1][(count >> size.bit_length() - 1) - 1] for size in _sizes(count))
+        return tuple(
+            self._levels[size.bit_length() - 1][(count >> size.bit_length() - 1) - 1]
+            for size in _sizes(count)
+        )
 
 
 def prove(entries: Sequence[Hash32], index: int) -> Inclusion:
@@ -122,13 +131,18 @@ def is_included(root: Hash32, entry: Hash32, shown: Inclusion) -> bool:
         if shown.index < first + size:
             break
         first, mine = first + size, mine + 1
-    if len(shown.siblings) != size.bit_length() - 1 or len(shown.other_peaks) != shown.count.bit_count() - 1:
+    if (
+        len(shown.siblings) != size.bit_length() - 1
+        or len(shown.other_peaks) != shown.count.bit_count() - 1
+    ):
         return False
     node, place = entry, shown.index - first
     for sibling in shown.siblings:
         node = _above(sibling, node) if place & 1 else _above(node, sibling)
         place >>= 1
-    return _bagged(shown.count, (*shown.other_peaks[:mine], node, *shown.other_peaks[mine:])) == root
+    return (
+        _bagged(shown.count, (*shown.other_peaks[:mine], node, *shown.other_peaks[mine:])) == root
+    )
 
 
 def _sizes(count: int) -> list[int]:

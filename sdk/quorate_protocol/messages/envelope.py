@@ -52,13 +52,19 @@ def signer(domain: eip712.Domain, envelope: AnyEnvelope, recover: Recover) -> Ad
 def check_signature_form(sig: Signature) -> None:
     """65 bytes, low s, v of 27 or 28 (PROTOCOL §3)."""
     if len(sig) != 65 or sig[64] not in (27, 28) or int.from_bytes(sig[32:64], "big") > HALF_ORDER:
-        raise Refused(Code.BAD_SIGNATURE, "65 bytes r, s, v with low s and v of 27 or 28 are needed")
+        raise Refused(
+            Code.BAD_SIGNATURE, "65 bytes r, s, v with low s and v of 27 or 28 are needed"
+        )
 
 
 def to_json(envelope: AnyEnvelope) -> canonical.Json:
     """JSON tree `{type, body, sig}`."""
     name = type(envelope.message).__name__
-    return {"type": name, "body": canonical.to_json(envelope.message), "sig": "0x" + envelope.sig.hex()}
+    return {
+        "type": name,
+        "body": canonical.to_json(envelope.message),
+        "sig": "0x" + envelope.sig.hex(),
+    }
 
 
 def from_json(tree: canonical.Json, expected: type[M] | None = None) -> Envelope[M]:

@@ -113,7 +113,9 @@ class JobSpec:
         return ("/bin/sh", "-c", self.shell) if self.shell else self.argv
 
 
-text_writer.keep(JobSpec, 256)  # in the order's event, its document, the assignment and the receipt; at most 512 of SPEC_BYTES_MAX
+text_writer.keep(
+    JobSpec, 256
+)  # in the order's event, its document, the assignment and the receipt; at most 512 of SPEC_BYTES_MAX
 
 
 def decode(data: bytes) -> JobSpec:
@@ -142,19 +144,41 @@ def input_root(spec: JobSpec) -> Hash32:
 def validate(spec: JobSpec) -> None:
     """`Refused` naming the field for whatever no provider may run."""
     _check(spec.version == 1, "version", "only 1 is known")
-    _check(_NAME.fullmatch(spec.name) is not None, "name", "lower-case letters, digits and inner hyphens, at most 63")
+    _check(
+        _NAME.fullmatch(spec.name) is not None,
+        "name",
+        "lower-case letters, digits and inner hyphens, at most 63",
+    )
     image_digest(spec.image)
     _check(0 <= spec.image_bytes <= 64 * GIB, "imageBytes", "0 to 64 GiB")
-    _check(is_image_cid(spec.image) == (spec.image_bytes > 0), "imageBytes", "the archive's size for a CID, 0 for a registry image")
-    _check(len(spec.argv) <= ARGV_MAX and not (spec.argv and spec.shell), "argv", f"at most {ARGV_MAX} words, and not together with shell")
-    _check(all(_is_text(item) for item in (*spec.argv, spec.shell)), "argv", f"no NUL, at most {TEXT_MAX} characters each")
-    _check(spec.working_dir.startswith("/") and _is_text(spec.working_dir), "workingDir", "an absolute path")
+    _check(
+        is_image_cid(spec.image) == (spec.image_bytes > 0),
+        "imageBytes",
+        "the archive's size for a CID, 0 for a registry image",
+    )
+    _check(
+        len(spec.argv) <= ARGV_MAX and not (spec.argv and spec.shell),
+        "argv",
+        f"at most {ARGV_MAX} words, and not together with shell",
+    )
+    _check(
+        all(_is_text(item) for item in (*spec.argv, spec.shell)),
+        "argv",
+        f"no NUL, at most {TEXT_MAX} characters each",
+    )
+    _check(
+        spec.working_dir.startswith("/") and _is_text(spec.working_dir),
+        "workingDir",
+        "an absolute path",
+    )
     _check(0 < spec.max_duration <= DURATION_MAX, "maxDuration", f"1 to {DURATION_MAX} s")
     _check(not spec.network, "network", "jobs have no network yet")
     _check(not spec.sealed, "sealed", "sealed jobs are not offered yet")
     _check(spec.kind is JobKind.TASK, "kind", "only task is offered yet")
     _check(spec.compare.comparator is Comparator.EXACT, "compare", "only exact is offered yet")
-    _check(spec.sandbox in SANDBOXES, "sandbox", f"one of {', '.join(SANDBOXES[1:])}, or empty for any")
+    _check(
+        spec.sandbox in SANDBOXES, "sandbox", f"one of {', '.join(SANDBOXES[1:])}, or empty for any"
+    )
     _validate_env(spec.env)
     _validate_inputs(spec.inputs)
     _validate_resources(spec.resources)
@@ -171,10 +195,22 @@ def _is_text(text: str) -> bool:
 
 def _validate_env(env: tuple[EnvVar, ...]) -> None:
     names = [item.name for item in env]
-    _check(len(env) <= ENV_MAX and names == sorted(set(names)), "env", f"at most {ENV_MAX}, sorted by name, no name twice")
+    _check(
+        len(env) <= ENV_MAX and names == sorted(set(names)),
+        "env",
+        f"at most {ENV_MAX}, sorted by name, no name twice",
+    )
     for item in env:
-        _check(_ENV_NAME.fullmatch(item.name) is not None and _is_text(item.value), "env", f"{item.name[:40]!r} is not a usable name")
-        _check(not item.name.startswith(RESERVED_ENV), "env", f"{item.name} is reserved (LD_*, NVIDIA_*, QUORATE_*, DOCKER_*)")
+        _check(
+            _ENV_NAME.fullmatch(item.name) is not None and _is_text(item.value),
+            "env",
+            f"{item.name[:40]!r} is not a usable name",
+        )
+        _check(
+            not item.name.startswith(RESERVED_ENV),
+            "env",
+            f"{item.name} is reserved (LD_*, NVIDIA_*, QUORATE_*, DOCKER_*)",
+        )
 
 
 def _validate_inputs(inputs: tuple[Input, ...]) -> None:
@@ -183,11 +219,23 @@ def _validate_inputs(inputs: tuple[Input, ...]) -> None:
     for item in inputs:
         cids.cid_parts(item.cid, "inputs.cid")
         parts = item.mount.split("/")
-        good = item.mount.startswith("/inputs/") and ".." not in parts and "" not in parts[1:] and "." not in parts and _is_text(item.mount)
+        good = (
+            item.mount.startswith("/inputs/")
+            and ".." not in parts
+            and "" not in parts[1:]
+            and "." not in parts
+            and _is_text(item.mount)
+        )
         _check(good, "inputs.mount", f"{item.mount[:80]!r} must be a plain path below /inputs/")
         _check(0 <= item.size_bytes <= 16 * 1024 * GIB, "inputs.sizeBytes", "0 to 16 TiB")
-        nested = any(other != item.mount and (other + "/").startswith(item.mount + "/") for other in mounts)
-        _check(not nested and mounts.count(item.mount) == 1, "inputs.mount", f"{item.mount[:80]!r} overlaps another mount")
+        nested = any(
+            other != item.mount and (other + "/").startswith(item.mount + "/") for other in mounts
+        )
+        _check(
+            not nested and mounts.count(item.mount) == 1,
+            "inputs.mount",
+            f"{item.mount[:80]!r} overlaps another mount",
+        )
 
 
 def _validate_resources(resources: Resources) -> None:

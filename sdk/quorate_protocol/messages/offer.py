@@ -85,7 +85,9 @@ class OfferEnvelope:
     signature: Envelope[SignedOffer]
 
 
-def validate(envelope: OfferEnvelope, domain: Domain, recover: Recover, now: UnixSeconds, ttl_max: int) -> Address:
+def validate(
+    envelope: OfferEnvelope, domain: Domain, recover: Recover, now: UnixSeconds, ttl_max: int
+) -> Address:
     """Checks form, expiry and that the signature covers exactly this document; returns the key that signed.
 
     One that is withdrawn never was in time: whoever holds it neither matches nor draws its provider (PROTOCOL §3, Offer).
@@ -97,11 +99,21 @@ def validate(envelope: OfferEnvelope, domain: Domain, recover: Recover, now: Uni
         raise Refused(Code.BAD_SIGNATURE, "offer: the signature covers another document")
     if offer.expires != WITHDRAWN and not now < offer.expires <= now + ttl_max + 60:
         raise Refused(Code.EXPIRED, f"offer: expires must lie within {ttl_max} s ahead")
-    if offer.version != 1 or not 1 <= len(offer.slots) <= 16 or len(offer.addresses) > ADDRESSES_MAX or len(offer.cached) > CACHED_MAX:
-        raise Refused(Code.MALFORMED, "offer: slots (1 to 16), addresses (at most 4), cached (at most 8) or version")
+    if (
+        offer.version != 1
+        or not 1 <= len(offer.slots) <= 16
+        or len(offer.addresses) > ADDRESSES_MAX
+        or len(offer.cached) > CACHED_MAX
+    ):
+        raise Refused(
+            Code.MALFORMED,
+            "offer: slots (1 to 16), addresses (at most 4), cached (at most 8) or version",
+        )
     for slot in offer.slots:
         slot.host.validate()
-        if slot.count < 1 or not all(0 <= price <= PRICE_MAX for price in (slot.spot, slot.on_demand, slot.reserved)):
+        if slot.count < 1 or not all(
+            0 <= price <= PRICE_MAX for price in (slot.spot, slot.on_demand, slot.reserved)
+        ):
             raise Refused(Code.BAD_AMOUNT, "offer: a slot needs a count and prices below 10^12")
     if len({slot.host.id() for slot in offer.slots}) != len(offer.slots):
         raise Refused(Code.MALFORMED, "offer: one host class stands twice")

@@ -18,13 +18,34 @@ from quorate_protocol.crypto.hashing import hash_list, sha256
 from quorate_protocol.limits import DRAW_TRIES, TIERS
 from quorate_protocol.messages.envelope import AnyEnvelope, Envelope, Recover, check_signature_form
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.signed import Accept, Ack, Assignment, Commit, CommitSet, Order, Reveal, Session, Stop, Verdict, Witness
+from quorate_protocol.messages.signed import (
+    Accept,
+    Ack,
+    Assignment,
+    Commit,
+    CommitSet,
+    Order,
+    Reveal,
+    Session,
+    Stop,
+    Verdict,
+    Witness,
+)
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import audit
 from quorate_protocol.rules.audit import StakeSlot
 from quorate_protocol.rules.beacon_rounds import Timing
 from quorate_protocol.rules.eligible import ShownSlot
-from quorate_protocol.units import KILLED, PPM_ONE, ZERO_HASH, Address, Hash32, Label, Outcome, Round
+from quorate_protocol.units import (
+    KILLED,
+    PPM_ONE,
+    ZERO_HASH,
+    Address,
+    Hash32,
+    Label,
+    Outcome,
+    Round,
+)
 
 RECEIPT_BYTES_MAX = 4 << 20
 VerifyRound = Callable[[bytes, int, bytes], bool]
@@ -145,14 +166,22 @@ def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
     """Rechecks a receipt file. Never raises for bad content: what cannot be read is one failed check named `form`."""
     try:
         tree = canonical.parse(data, RECEIPT_BYTES_MAX)
-        if not isinstance(tree, dict) or set(tree) != {"body", "cid"} or canonical.canonical(tree) != data.strip():
+        if (
+            not isinstance(tree, dict)
+            or set(tree) != {"body", "cid"}
+            or canonical.canonical(tree) != data.strip()
+        ):
             raise Refused(Code.MALFORMED, "a receipt is canonical JSON with exactly body and cid")
         receipt = canonical.from_json(Receipt, tree["body"])
         cid = str(tree["cid"])
     except Refused as refused:
         return Report((Check("form", False, refused.detail or refused.code.value),))
     # A re-encoding that differs from what was read would hide bytes from every hash below.
-    whole = Check("cid", canonical.canonical(tree["body"]) == receipt.encode() and cid == receipt.cid(), "cid of the body")
+    whole = Check(
+        "cid",
+        canonical.canonical(tree["body"]) == receipt.encode() and cid == receipt.cid(),
+        "cid of the body",
+    )
     try:
         return Report((whole, *_checks(receipt, recover, verify_round)))
     except (Refused, KeyError, IndexError, AssertionError, ArithmeticError) as error:
@@ -162,7 +191,11 @@ def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
 
 def _checks(receipt: Receipt, recover: Recover, verify_round: VerifyRound) -> Iterator[Check]:
     domain = Domain(receipt.chain_id, receipt.stakes)
-    yield Check("version", receipt.version == 1, "only 1 is known: what a later one means, nobody can say here")
+    yield Check(
+        "version",
+        receipt.version == 1,
+        "only 1 is known: what a later one means, nobody can say here",
+    )
     yield from _signatures(receipt, domain, recover)
     yield from _orders(receipt, domain)
     yield from _executions(receipt, domain)
@@ -171,13 +204,19 @@ def _checks(receipt: Receipt, recover: Recover, verify_round: VerifyRound) -> It
     yield from _verdict(receipt)
 
 
-def _signed(name: str, envelope: AnyEnvelope, expected: Address, domain: Domain, recover: Recover) -> Check:
+def _signed(
+    name: str, envelope: AnyEnvelope, expected: Address, domain: Domain, recover: Recover
+) -> Check:
     try:
         check_signature_form(envelope.sig)
         actual = recover(envelope.digest(domain), envelope.sig)
     except Refused as refused:
         return Check(f"signature:{name}", False, refused.detail or refused.code.value)
-    return Check(f"signature:{name}", actual == expected, f"signed by 0x{actual.hex()}, expected 0x{expected.hex()}")
+    return Check(
+        f"signature:{name}",
+        actual == expected,
+        f"signed by 0x{actual.hex()}, expected 0x{expected.hex()}",
+    )
 
 
 def _signatures(receipt: Receipt, domain: Domain, recover: Recover) -> Iterator[Check]:
@@ -189,7 +228,9 @@ def _signatures(receipt: Receipt, domain: Domain, recover: Recover) -> Iterator[
     for number, batch in enumerate(receipt.batches):
         yield _signed(f"commitSet[{number}]", batch, receipt.coordinator_key, domain, recover)
     for number, item in enumerate(receipt.executions):
-        yield _signed(f"assignment[{number}]", item.assignment, receipt.coordinator_key, domain, recover)
+        yield _signed(
+            f"assignment[{number}]", item.assignment, receipt.coordinator_key, domain, recover
+        )
         yield _signed(f"accept[{number}]", item.accept, item.operator_key, domain, recover)
         yield _signed(f"commit[{number}]", item.commit, item.operator_key, domain, recover)
     if receipt.witness is not None:
@@ -202,36 +243,89 @@ def _signatures(receipt: Receipt, domain: Domain, recover: Recover) -> Iterator[
 
 def _orders(receipt: Receipt, domain: Domain) -> Iterator[Check]:
     order, ack = receipt.order.message, receipt.ack.message
-    yield Check("hash:spec", sha256(receipt.spec.encode()) == order.spec_hash, "spec document against order.specHash")
-    yield Check("hash:jobId", digest(domain, order) == ack.job_id == receipt.verdict.message.job_id, "order digest")
-    yield Check("order:session", order.client == receipt.session.message.client, "order and session name one client")
+    yield Check(
+        "hash:spec",
+        sha256(receipt.spec.encode()) == order.spec_hash,
+        "spec document against order.specHash",
+    )
+    yield Check(
+        "hash:jobId",
+        digest(domain, order) == ack.job_id == receipt.verdict.message.job_id,
+        "order digest",
+    )
+    yield Check(
+        "order:session",
+        order.client == receipt.session.message.client,
+        "order and session name one client",
+    )
     if receipt.stop is not None:
-        yield Check("stop:jobId", receipt.stop.message.job_id == ack.job_id, "the Stop is for this job")
+        yield Check(
+            "stop:jobId", receipt.stop.message.job_id == ack.job_id, "the Stop is for this job"
+        )
     for number, batch in enumerate(receipt.batches):
         message = batch.message
-        yield Check(f"hash:secret[{number}]", secret_hash(message.secret) == ack.secret_hash, "x against Ack.secretHash")
+        yield Check(
+            f"hash:secret[{number}]",
+            secret_hash(message.secret) == ack.secret_hash,
+            "x against Ack.secretHash",
+        )
         # Both go into the seed of the draw: whoever may choose them may try until the beacon draws its friends.
-        yield Check(f"batch[{number}]", message.job_id == ack.job_id and message.batch == number, "this job's batches, in order from 0")
+        yield Check(
+            f"batch[{number}]",
+            message.job_id == ack.job_id and message.batch == number,
+            "this job's batches, in order from 0",
+        )
 
 
 def _executions(receipt: Receipt, domain: Domain) -> Iterator[Check]:
     entries = [entry for batch in receipt.batches for entry in batch.message.ordered]
     blinds = [blind for batch in receipt.batches for blind in batch.message.blinds]
-    yield Check("commitSet:members", len(entries) == len(blinds) == len(receipt.executions), "one execution an entry")
+    yield Check(
+        "commitSet:members",
+        len(entries) == len(blinds) == len(receipt.executions),
+        "one execution an entry",
+    )
     job_id = receipt.ack.message.job_id
-    for number, (entry, blind, item) in enumerate(zip(entries, blinds, receipt.executions, strict=False)):
+    for number, (entry, blind, item) in enumerate(
+        zip(entries, blinds, receipt.executions, strict=False)
+    ):
         assignment, commit = item.assignment.message, item.commit.message
         hashed = digest(domain, assignment)
-        yield Check(f"hash:assignment[{number}]", hashed == entry.assignment_hash == commit.assignment_hash, "assignment digest")
-        yield Check(f"hash:accept[{number}]", item.accept.message.assignment_hash == hashed, "accept is for this assignment")
-        yield Check(f"hash:commit[{number}]", digest(domain, commit) == entry.commit_hash, "commit digest against CommitSet")
-        yield Check(f"hash:blind[{number}]", assignment_id(job_id, item.index, blind) == assignment.assignment_id, "blind")
-        yield Check(f"provider[{number}]", entry.provider == assignment.provider, "provider of the entry")
+        yield Check(
+            f"hash:assignment[{number}]",
+            hashed == entry.assignment_hash == commit.assignment_hash,
+            "assignment digest",
+        )
+        yield Check(
+            f"hash:accept[{number}]",
+            item.accept.message.assignment_hash == hashed,
+            "accept is for this assignment",
+        )
+        yield Check(
+            f"hash:commit[{number}]",
+            digest(domain, commit) == entry.commit_hash,
+            "commit digest against CommitSet",
+        )
+        yield Check(
+            f"hash:blind[{number}]",
+            assignment_id(job_id, item.index, blind) == assignment.assignment_id,
+            "blind",
+        )
+        yield Check(
+            f"provider[{number}]", entry.provider == assignment.provider, "provider of the entry"
+        )
         if item.reveal is not None:
             result = result_digest(item.reveal.exit_status, item.reveal.output_digest)
             opened = commitment(hashed, assignment.provider, item.reveal.salt, result)
-            same = item.reveal.provider == assignment.provider and item.reveal.assignment_hash == hashed
-            yield Check(f"hash:reveal[{number}]", same and opened == commit.commitment, "reveal opens the commitment")
+            same = (
+                item.reveal.provider == assignment.provider
+                and item.reveal.assignment_hash == hashed
+            )
+            yield Check(
+                f"hash:reveal[{number}]",
+                same and opened == commit.commitment,
+                "reveal opens the commitment",
+            )
 
 
 def _terms(receipt: Receipt) -> Iterator[Check]:
@@ -243,7 +337,11 @@ def _terms(receipt: Receipt) -> Iterator[Check]:
         ordered = (order.coordinator, order.spec_hash, ack.host_class, spec.max_duration)
         good = named == ordered and message.price_per_hour <= order.max_price_per_hour
         yield Check(f"terms[{number}]", good, "the assignment is of this order, at no higher price")
-    yield Check("hostClass", order.host_class in (ZERO_HASH, ack.host_class), "the host class is the one that the order names, if any")
+    yield Check(
+        "hostClass",
+        order.host_class in (ZERO_HASH, ack.host_class),
+        "the host class is the one that the order names, if any",
+    )
     classes = {item.commit.message.class_id for item in receipt.executions}
     yield Check("class", len(classes) <= 1, "all executions are of one determinism class")
     yield Check("parties", _are_distinct(receipt), "owners, payouts and networks are distinct")
@@ -255,7 +353,11 @@ def _are_distinct(receipt: Receipt) -> bool:
         (party.owner, party.operator_key) for party in parties
     ]:
         return False
-    members = ({party.owner for party in parties}, {party.payout for party in parties}, {party.network for party in parties})
+    members = (
+        {party.owner for party in parties},
+        {party.payout for party in parties},
+        {party.network for party in parties},
+    )
     return all(len(found) == len(parties) for found in members)
 
 
@@ -273,31 +375,58 @@ def _draws(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         if message.beacon_round == 0 and receipt.verdict.message.outcome is Outcome.LAPSED:
             # Stopped by the client: what was cut short cannot be repeated, so nobody is drawn and nothing is claimed of it.
             alone = receipt.stop is not None and not message.slots and len(owners) == 1
-            yield Check(f"draw[{number}]", alone, "a job stopped by its client has one execution and no draw")
+            yield Check(
+                f"draw[{number}]",
+                alone,
+                "a job stopped by its client has one execution and no draw",
+            )
             continue
         if message.beacon_round not in randomness:
             yield Check(f"draw[{number}]", False, f"beacon round {message.beacon_round} is missing")
             continue
-        seed = audit.seed(randomness[message.beacon_round], message.job_id, message.secret, message.batch)
+        seed = audit.seed(
+            randomness[message.beacon_round], message.job_id, message.secret, message.batch
+        )
         audited = audit.is_audited(seed, message.audit_ppm) or message.batch > 0
         indices = audit.touched(seed, message.slots, receipt.taken_from_chain.list_length)
         touched.update(indices)
         met = [shown.get(indices[attempt]) for attempt in message.slots]
         drawn = [slot for slot in met if slot is not None]
         expected = sorted(owners[1:] if message.batch == 0 else owners)
-        is_theirs = sorted(slot.owner for slot in drawn) == expected and len(drawn) == len(message.slots)
-        yield Check(f"draw[{number}]", is_theirs and _are_parties(receipt, drawn), "drawn slots are the auditors")
-        tries = len(set(message.slots)) == len(message.slots) and all(attempt < DRAW_TRIES for attempt in message.slots)
+        is_theirs = sorted(slot.owner for slot in drawn) == expected and len(drawn) == len(
+            message.slots
+        )
+        yield Check(
+            f"draw[{number}]",
+            is_theirs and _are_parties(receipt, drawn),
+            "drawn slots are the auditors",
+        )
+        tries = len(set(message.slots)) == len(message.slots) and all(
+            attempt < DRAW_TRIES for attempt in message.slots
+        )
         yield Check(f"tries[{number}]", tries, f"distinct tries of the draw, below {DRAW_TRIES}")
         is_rate = message.audit_ppm >= _least_rate(receipt) and (audited or not message.slots)
-        yield Check(f"rate[{number}]", is_rate, f"auditPpm {message.audit_ppm}, at least {_least_rate(receipt)}")
+        yield Check(
+            f"rate[{number}]",
+            is_rate,
+            f"auditPpm {message.audit_ppm}, at least {_least_rate(receipt)}",
+        )
     yield from _shown(receipt, touched)
     rounds = [batch.message.beacon_round for batch in receipt.batches]
     yield from _rounds(receipt)
     if receipt.witness is not None and receipt.executions:
-        witness, primary = receipt.witness.message, digest(domain, receipt.executions[0].commit.message)
-        yield Check("witness:commit", witness.commit_hash == primary, "witness is for the primary's commit")
-        yield Check("witness:round", rounds[:1] in ([witness.beacon_round], [0]), "the first draw is by the round that was witnessed")
+        witness, primary = (
+            receipt.witness.message,
+            digest(domain, receipt.executions[0].commit.message),
+        )
+        yield Check(
+            "witness:commit", witness.commit_hash == primary, "witness is for the primary's commit"
+        )
+        yield Check(
+            "witness:round",
+            rounds[:1] in ([witness.beacon_round], [0]),
+            "the first draw is by the round that was witnessed",
+        )
 
 
 def _rounds(receipt: Receipt) -> Iterator[Check]:
@@ -308,21 +437,33 @@ def _rounds(receipt: Receipt) -> Iterator[Check]:
     for number, batch in enumerate(batches):
         if batch.beacon_round:
             is_after = batch.closed_at >= timing.appears_at(batch.beacon_round)
-            yield Check(f"closedAt[{number}]", is_after, f"closed no earlier than beacon round {batch.beacon_round} appeared")
+            yield Check(
+                f"closedAt[{number}]",
+                is_after,
+                f"closed no earlier than beacon round {batch.beacon_round} appeared",
+            )
     for number, (one, following) in enumerate(pairwise(batches), 1):
         first = last = timing.later_round(one.closed_at)
         if number == 1 and _was_held(receipt):
             # Looked at again when a fault of its provider was found, at its exit, or when the hold was over.
             last = timing.later_round(one.closed_at + timing.max_hold)
-        is_due = one.beacon_round < following.beacon_round and first <= following.beacon_round <= last
+        is_due = (
+            one.beacon_round < following.beacon_round and first <= following.beacon_round <= last
+        )
         due = f"{first}" if first == last else f"{first} to {last}"
-        yield Check(f"round[{number}]", is_due, f"batch {number} is drawn by beacon round {due}: revealBy and a period later")
+        yield Check(
+            f"round[{number}]",
+            is_due,
+            f"batch {number} is drawn by beacon round {due}: revealBy and a period later",
+        )
 
 
 def _was_held(receipt: Receipt) -> bool:
     """Whether the first batch alone was accepted, unaudited: the job was held, and executed again later."""
     reveal = receipt.executions[0].reveal
-    is_alone = len(receipt.batches[0].message.ordered) == 1 and receipt.ack.message.rule is Label.ADAPTIVE
+    is_alone = (
+        len(receipt.batches[0].message.ordered) == 1 and receipt.ack.message.rule is Label.ADAPTIVE
+    )
     return is_alone and reveal is not None and reveal.exit_status not in KILLED
 
 
@@ -333,42 +474,78 @@ def _least_rate(receipt: Receipt) -> int:
         case Label.QUORUM_2:
             return PPM_ONE
         case Label.ADAPTIVE:
-            return TIERS[order.verify_tier].p_min if receipt.witness is not None or order.accept_unwitnessed else PPM_ONE
+            return (
+                TIERS[order.verify_tier].p_min
+                if receipt.witness is not None or order.accept_unwitnessed
+                else PPM_ONE
+            )
         case Label.UNVERIFIED | Label.NONE:
             return 0
 
 
 def _are_parties(receipt: Receipt, drawn: list[StakeSlot]) -> bool:
     """Whether the auditors are said to be who their slots are."""
-    known = {party.owner: (party.payout, party.network) for party in receipt.taken_from_chain.parties}
+    known = {
+        party.owner: (party.payout, party.network) for party in receipt.taken_from_chain.parties
+    }
     return all(known.get(slot.owner) == (slot.payout, slot.network) for slot in drawn)
 
 
 def _shown(receipt: Receipt, touched: set[int]) -> Iterator[Check]:
     """Of every try it is shown whom it met, and of nothing else: what was passed over, a stranger sees as the coordinator had to."""
     ack, chain = receipt.ack.message, receipt.taken_from_chain
-    yield Check("slots", [item.proof.index for item in receipt.slots] == sorted(touched), "one slot for each index that the tries met")
+    yield Check(
+        "slots",
+        [item.proof.index for item in receipt.slots] == sorted(touched),
+        "one slot for each index that the tries met",
+    )
     for number, item in enumerate(receipt.slots):
-        is_listed = item.is_under(ack.eligible_root) and item.proof.count == chain.list_length and chain.block == ack.slot_block
+        is_listed = (
+            item.is_under(ack.eligible_root)
+            and item.proof.count == chain.list_length
+            and chain.block == ack.slot_block
+        )
         is_active = item.slot is None or item.slot.is_active(ack.slot_block)
-        yield Check(f"hash:slot[{number}]", is_listed and is_active, f"index {item.proof.index} under Ack.eligibleRoot and active")
+        yield Check(
+            f"hash:slot[{number}]",
+            is_listed and is_active,
+            f"index {item.proof.index} under Ack.eligibleRoot and active",
+        )
 
 
 def _verdict(receipt: Receipt) -> Iterator[Check]:
     verdict = receipt.verdict.message
     reveals = [item.reveal for item in receipt.executions if item.reveal is not None]
     hashed = hash_list(tuple(struct_hash(reveal) for reveal in reveals))
-    yield Check("hash:evidence", hashed == verdict.evidence_hash, "reveals against Verdict.evidenceHash")
+    yield Check(
+        "hash:evidence", hashed == verdict.evidence_hash, "reveals against Verdict.evidenceHash"
+    )
     results: dict[Hash32, Hash32] = {}
     for reveal in reveals:
         results[reveal.assignment_hash] = result_digest(reveal.exit_status, reveal.output_digest)
     members = {item.commit.message.assignment_hash for item in receipt.executions}
-    yield Check("verdict:members", set(verdict.group) | set(verdict.faulted) <= members, "group and faulted are executions")
-    yield Check("verdict:label", verdict.label is receipt.ack.message.rule, "label is the Ack's rule")
-    yield Check("verdict:batches", verdict.batches == len(receipt.batches), "as many batches as the verdict rests on")
+    yield Check(
+        "verdict:members",
+        set(verdict.group) | set(verdict.faulted) <= members,
+        "group and faulted are executions",
+    )
+    yield Check(
+        "verdict:label", verdict.label is receipt.ack.message.rule, "label is the Ack's rule"
+    )
+    yield Check(
+        "verdict:batches",
+        verdict.batches == len(receipt.batches),
+        "as many batches as the verdict rests on",
+    )
     if verdict.outcome is Outcome.ACCEPTED:
-        yield Check("verdict:group", _is_agreed(receipt, results), "the group agrees, the faulted differ")
-        yield Check("verdict:enough", _is_enough(receipt, results), "no other result has more executions, and the rule needs no more")
+        yield Check(
+            "verdict:group", _is_agreed(receipt, results), "the group agrees, the faulted differ"
+        )
+        yield Check(
+            "verdict:enough",
+            _is_enough(receipt, results),
+            "no other result has more executions, and the rule needs no more",
+        )
 
 
 def _is_agreed(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
@@ -376,21 +553,36 @@ def _is_agreed(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
     verdict = receipt.verdict.message
     agreed = {results.get(item) for item in verdict.group}
     outside = all(results.get(item) not in agreed for item in verdict.faulted)
-    alone = {batch.message.ordered[0].assignment_hash for batch in receipt.batches if len(batch.message.ordered) == 1}
+    alone = {
+        batch.message.ordered[0].assignment_hash
+        for batch in receipt.batches
+        if len(batch.message.ordered) == 1
+    }
     everybody = [item.commit.message.assignment_hash for item in receipt.executions]
-    members = [item for item in everybody if item in results or item not in alone]  # alone and silent, it is in neither
+    members = [
+        item for item in everybody if item in results or item not in alone
+    ]  # alone and silent, it is in neither
     shared_out = [(item, item in verdict.group) for item in members]
     named = [(item, True) for item in verdict.group] + [(item, False) for item in verdict.faulted]
-    return len(agreed) == 1 and None not in agreed and outside and sorted(shared_out, key=lambda pair: not pair[1]) == named
+    return (
+        len(agreed) == 1
+        and None not in agreed
+        and outside
+        and sorted(shared_out, key=lambda pair: not pair[1]) == named
+    )
 
 
 def _is_enough(receipt: Receipt, results: dict[Hash32, Hash32]) -> bool:
     """What every accepted group needs, whatever is thought of its members: that depends on the coordinator's log (PROTOCOL §5 Batches)."""
     verdict = receipt.verdict.message
     most = max(Counter(results.values()).values(), default=0)
-    is_outnumbered = verdict.label is not Label.ADAPTIVE and most > len(verdict.group)  # there the trusted count for more
+    is_outnumbered = verdict.label is not Label.ADAPTIVE and most > len(
+        verdict.group
+    )  # there the trusted count for more
     if verdict.label is Label.ADAPTIVE and len(receipt.executions) == 1:
         reveal = receipt.executions[0].reveal
-        return reveal is not None and reveal.exit_status not in KILLED  # a kill can be claimed by who ran nothing: always audited
+        return (
+            reveal is not None and reveal.exit_status not in KILLED
+        )  # a kill can be claimed by who ran nothing: always audited
     least = 2 if verdict.label in (Label.QUORUM_2, Label.ADAPTIVE) else 1
     return not is_outnumbered and len(verdict.group) >= least

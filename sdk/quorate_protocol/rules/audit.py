@@ -10,7 +10,17 @@ from typing import Protocol
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import DRAW_TRIES, HELD_PRICE_MULTIPLE, TIERS, TRUST_NEWCOMER
 from quorate_protocol.rules.trust import Trust
-from quorate_protocol.units import PPM_ONE, Address, Amount, BlockNumber, Hash32, Label, Ppm, Small, VerifyTier
+from quorate_protocol.units import (
+    PPM_ONE,
+    Address,
+    Amount,
+    BlockNumber,
+    Hash32,
+    Label,
+    Ppm,
+    Small,
+    VerifyTier,
+)
 
 FOREVER = BlockNumber(2**48 - 1)
 _FAULTY_AUDITOR_PPM = 200_000  # f of p_econ
@@ -34,7 +44,15 @@ class StakeSlot:
 
     def entry(self) -> Hash32:
         """Its entry in the eligible list: H(index, owner, operatorKey, payout, network, activeFrom, activeUntil)."""
-        return hash_tuple(self.index, self.owner, self.operator_key, self.payout, self.network, self.active_from, self.active_until)
+        return hash_tuple(
+            self.index,
+            self.owner,
+            self.operator_key,
+            self.payout,
+            self.network,
+            self.active_from,
+            self.active_until,
+        )
 
 
 class Listed(Protocol):
@@ -59,7 +77,10 @@ def seed(randomness: bytes, job_id: Hash32, secret: Hash32, batch: int) -> Hash3
 
 def is_audited(draw_seed: Hash32, audit_ppm: Ppm) -> bool:
     """H(seed, "audit") mod 10^6 < auditPpm."""
-    return audit_ppm > 0 and int.from_bytes(hash_tuple(draw_seed, "audit"), "big") % PPM_ONE < audit_ppm
+    return (
+        audit_ppm > 0
+        and int.from_bytes(hash_tuple(draw_seed, "audit"), "big") % PPM_ONE < audit_ppm
+    )
 
 
 def slot_index(draw_seed: Hash32, attempt: int, length: int) -> int:
@@ -73,7 +94,11 @@ def touched(draw_seed: Hash32, taken: Sequence[int], length: int) -> list[int]:
 
 
 def draw(
-    draw_seed: Hash32, list_length: int, eligible: Listed, excluded: Sequence[StakeSlot], first: int = 0
+    draw_seed: Hash32,
+    list_length: int,
+    eligible: Listed,
+    excluded: Sequence[StakeSlot],
+    first: int = 0,
 ) -> Iterator[Drawn]:
     """Yields auditors in order of the tries, from try `first`: eligible, and distinct in owner, payout and network from `excluded`
     and from each other.

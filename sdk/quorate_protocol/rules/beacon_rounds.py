@@ -38,7 +38,10 @@ class Timing:
 
     def later_round(self, closed_at: int) -> Round:
         """The first round that appears a period or more after the reveals of a set closed then were due (PROTOCOL §5 Batches)."""
-        return Round(max(0, -((self.genesis - closed_at - self.reveal_within - self.period) // self.period)) + 1)
+        return Round(
+            max(0, -((self.genesis - closed_at - self.reveal_within - self.period) // self.period))
+            + 1
+        )
 
     def appears_at(self, number: int) -> UnixSeconds:
         """The moment at which a round appears."""

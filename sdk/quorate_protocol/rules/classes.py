@@ -57,10 +57,22 @@ class HostClass:
     def validate(self) -> None:
         """`Refused(MALFORMED)` unless every value stands in the catalogue."""
         if self.is_gpu:
-            good = 0 < self.sm_count <= SM_COUNT_MAX and _BRANCH.fullmatch(self.driver_branch) is not None
-            good = good and len(self.mig_profile) <= MIG_PROFILE_MAX and not self.level and not self.vendor
+            good = (
+                0 < self.sm_count <= SM_COUNT_MAX
+                and _BRANCH.fullmatch(self.driver_branch) is not None
+            )
+            good = (
+                good
+                and len(self.mig_profile) <= MIG_PROFILE_MAX
+                and not self.level
+                and not self.vendor
+            )
         else:
-            good = self.architecture in CPU_ARCHITECTURES and self.level in CPU_LEVELS and self.vendor in CPU_VENDORS
+            good = (
+                self.architecture in CPU_ARCHITECTURES
+                and self.level in CPU_LEVELS
+                and self.vendor in CPU_VENDORS
+            )
             good = good and not self.sm_count and not self.driver_branch and not self.mig_profile
         if not good:
             raise Refused(Code.MALFORMED, f"hostClass: {str(self)[:300]} is not in the catalogue")
@@ -78,7 +90,14 @@ class HostClass:
 def _id_of(host: HostClass) -> Hash32:
     """Kept, because the book asks for it once for each offer and order."""
     if host.is_gpu:
-        return hash_tuple("gpu", host.architecture, host.sm_count, host.mig_profile, host.driver_branch, host.world_size)
+        return hash_tuple(
+            "gpu",
+            host.architecture,
+            host.sm_count,
+            host.mig_profile,
+            host.driver_branch,
+            host.world_size,
+        )
     return hash_tuple("cpu", host.architecture, host.level, host.vendor)
 
 
@@ -88,7 +107,9 @@ def environment_digest(environment: tuple[tuple[str, str], ...]) -> Hash32:
 
 
 @lru_cache(maxsize=4096)
-def determinism_class(host_class: Hash32, image_digest: Hash32, environment: tuple[tuple[str, str], ...]) -> Hash32:
+def determinism_class(
+    host_class: Hash32, image_digest: Hash32, environment: tuple[tuple[str, str], ...]
+) -> Hash32:
     """H(host class, image digest, determinism environment): a Commit must carry this one."""
     return hash_tuple(host_class, image_digest, environment_digest(environment))
 

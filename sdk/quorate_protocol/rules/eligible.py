@@ -33,7 +33,9 @@ class EligibleList:
 
     __slots__ = ("_log", "_of_owner", "_places", "length", "root", "slots")
 
-    def __init__(self, slots: Iterable[StakeSlot], length: int, like: "EligibleList | None" = None) -> None:
+    def __init__(
+        self, slots: Iterable[StakeSlot], length: int, like: "EligibleList | None" = None
+    ) -> None:
         """`like`: a list of which this one may share most hashes."""
         self.slots, self.length = tuple(slots), length
         self._places: list[StakeSlot | None] = [None] * length
@@ -58,12 +60,16 @@ class EligibleList:
 
     def show(self, indices: Iterable[int]) -> tuple[ShownSlot, ...]:
         """What stands at these indices, each once, in order: what a receipt holds of the list."""
-        return tuple(ShownSlot(self._places[index], self._log.prove(index)) for index in sorted(set(indices)))
+        return tuple(
+            ShownSlot(self._places[index], self._log.prove(index)) for index in sorted(set(indices))
+        )
 
     def changes(self, places: list[StakeSlot | None]) -> FullLog:
         """The log of a list as long as this one."""
         pairs = enumerate(zip(places, self._places, strict=True))
-        return self._log.changed({index: _entry(new) for index, (new, old) in pairs if new is not old and new != old})
+        return self._log.changed(
+            {index: _entry(new) for index, (new, old) in pairs if new is not old and new != old}
+        )
 
 
 def _log_of(places: list[StakeSlot | None], like: EligibleList | None) -> FullLog:

@@ -27,7 +27,11 @@ class Leaf:
 
     def node(self) -> "Node":
         """The leaf as a tree node."""
-        return Node(hash_tuple(self.index, self.account, self.final, self.held, self.receipts_root), self.final, self.held)
+        return Node(
+            hash_tuple(self.index, self.account, self.final, self.held, self.receipts_root),
+            self.final,
+            self.held,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,11 @@ def prove(leaves: Sequence[Leaf], account: Address) -> tuple[Leaf, Proof]:
 
 def root_of(leaf: Leaf, proof: Proof) -> Node:
     """The root that a proof leads to. `Refused(MALFORMED)` for numbers that the contract has no words for."""
-    if not (0 <= leaf.index < 2**256 and 0 <= proof.position < 2**SIBLINGS_MAX and len(proof.siblings) <= SIBLINGS_MAX):
+    if not (
+        0 <= leaf.index < 2**256
+        and 0 <= proof.position < 2**SIBLINGS_MAX
+        and len(proof.siblings) <= SIBLINGS_MAX
+    ):
         raise Refused(Code.MALFORMED, "proof: an index, position or depth that no epoch has")
     node = leaf.node()
     for level, sibling in enumerate(proof.siblings):

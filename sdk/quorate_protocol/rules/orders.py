@@ -23,7 +23,14 @@ class Submission:
     spec: job_spec.JobSpec
 
 
-def validate(submission: Submission, domain: Domain, recover: Recover, coordinator: Address, now: UnixSeconds, limits: Limits) -> None:
+def validate(
+    submission: Submission,
+    domain: Domain,
+    recover: Recover,
+    coordinator: Address,
+    now: UnixSeconds,
+    limits: Limits,
+) -> None:
     """Everything that can be checked without the coordinator's state. `Refused` names the field."""
     order, session, spec = submission.order.message, submission.session.message, submission.spec
     job_spec.validate(spec)
@@ -35,28 +42,53 @@ def validate(submission: Submission, domain: Domain, recover: Recover, coordinat
     if not now < order.expiry <= now + 30 * 86_400:
         raise Refused(Code.EXPIRED, "order: expiry must lie ahead, at most 30 days")
     if order.verify_tier in (VerifyTier.TEE, VerifyTier.NONE):
-        raise Refused(Code.UNSUPPORTED, "order: verifyTier must be lean, standard, strict or critical")
-    if order.comparator is not spec.compare.comparator or order.sealed_key_hash != ZERO_HASH or spec.sealed:
-        raise Refused(Code.UNSUPPORTED, "order: comparator must be the spec's, and sealed jobs are not offered yet")
+        raise Refused(
+            Code.UNSUPPORTED, "order: verifyTier must be lean, standard, strict or critical"
+        )
+    if (
+        order.comparator is not spec.compare.comparator
+        or order.sealed_key_hash != ZERO_HASH
+        or spec.sealed
+    ):
+        raise Refused(
+            Code.UNSUPPORTED,
+            "order: comparator must be the spec's, and sealed jobs are not offered yet",
+        )
     if order.caseable and (spec.sealed or spec.network):
         raise Refused(Code.MALFORMED, "order: caseable needs a job without seal and network")
     if not 1 <= order.max_executions <= EXECUTIONS_MAX:
         raise Refused(Code.BAD_AMOUNT, f"order: maxExecutions must be 1 to {EXECUTIONS_MAX}")
     if order.max_fee_bps > FEE_BPS_MAX or order.audit_premium_bps > PREMIUM_BPS_MAX:
-        raise Refused(Code.BAD_AMOUNT, f"order: maxFeeBps at most {FEE_BPS_MAX}, auditPremiumBps at most {PREMIUM_BPS_MAX}")
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"order: maxFeeBps at most {FEE_BPS_MAX}, auditPremiumBps at most {PREMIUM_BPS_MAX}",
+        )
     if not 0 < order.max_price_per_hour < 2**64 or not 0 < order.budget < 2**100:
-        raise Refused(Code.BAD_AMOUNT, "order: maxPricePerHour and budget must be positive and sane")
+        raise Refused(
+            Code.BAD_AMOUNT, "order: maxPricePerHour and budget must be positive and sane"
+        )
 
 
 def _check_session(
-    submission: Submission, domain: Domain, recover: Recover, coordinator: Address, now: UnixSeconds, limits: Limits
+    submission: Submission,
+    domain: Domain,
+    recover: Recover,
+    coordinator: Address,
+    now: UnixSeconds,
+    limits: Limits,
 ) -> None:
     session = submission.session.message
     if signer(domain, submission.session, recover) != session.client:
-        raise Refused(Code.WRONG_SIGNER, "session: not signed by its client account (or for another chain)")
+        raise Refused(
+            Code.WRONG_SIGNER, "session: not signed by its client account (or for another chain)"
+        )
     if session.coordinator != coordinator:
         raise Refused(Code.WRONG_SIGNER, "session: made for another coordinator")
     if not now < session.expires <= now + limits.session_max + 60:
-        raise Refused(Code.EXPIRED, f"session: must expire within {limits.session_max} s; sign a new one")
+        raise Refused(
+            Code.EXPIRED, f"session: must expire within {limits.session_max} s; sign a new one"
+        )
     if signer(domain, submission.order, recover) != session.session_key:
-        raise Refused(Code.WRONG_SIGNER, "order: not signed by the session key (or for another chain)")
+        raise Refused(
+            Code.WRONG_SIGNER, "order: not signed by the session key (or for another chain)"
+        )

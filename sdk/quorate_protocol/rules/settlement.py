@@ -9,7 +9,17 @@ from dataclasses import dataclass
 
 from quorate_protocol.messages.signed import Assignment, CommitSet, Order, Session
 from quorate_protocol.rules.beacon_rounds import Timing
-from quorate_protocol.units import BPS_ONE, Amount, Bps, Hash32, Label, Milliseconds, UnixSeconds, pay_for, share_bps
+from quorate_protocol.units import (
+    BPS_ONE,
+    Amount,
+    Bps,
+    Hash32,
+    Label,
+    Milliseconds,
+    UnixSeconds,
+    pay_for,
+    share_bps,
+)
 
 SIGNABLE_MAX = Amount(2**60 - 1)
 """What `Epochs` remembers of a session's upTo: it refuses a voucher above that, and the whole epoch with it."""
@@ -53,12 +63,19 @@ def is_audit_billed(order: Order, rule: Label, is_witnessed: bool, executions: i
 
     `executions` of the first batch: where nobody could be drawn, there was no audit.
     """
-    return rule is Label.ADAPTIVE and not is_witnessed and not order.accept_unwitnessed and executions > 1
+    return (
+        rule is Label.ADAPTIVE
+        and not is_witnessed
+        and not order.accept_unwitnessed
+        and executions > 1
+    )
 
 
 def executions_priced(rule: Label, accepts_unwitnessed: bool) -> int:
     """Executions that a client's budget must cover: in a small market, and when nobody may come to witness, one more is the premium."""
-    return 2 if rule is Label.QUORUM_2 or (rule is Label.ADAPTIVE and not accepts_unwitnessed) else 1
+    return (
+        2 if rule is Label.QUORUM_2 or (rule is Label.ADAPTIVE and not accepts_unwitnessed) else 1
+    )
 
 
 def worst_charge(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> Amount:
@@ -66,18 +83,30 @@ def worst_charge(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> 
     one = pay_for(Milliseconds(max_duration * 1000), order.max_price_per_hour, Amount(2**127))
     priced = executions_priced(rule, order.accept_unwitnessed)
     pays = one * priced
-    premium = share_bps(Amount(one), order.audit_premium_bps) if rule is Label.ADAPTIVE and priced == 1 else 0
+    premium = (
+        share_bps(Amount(one), order.audit_premium_bps)
+        if rule is Label.ADAPTIVE and priced == 1
+        else 0
+    )
     return Amount(pays + premium + share_bps(Amount(pays), fee_bps))
 
 
 def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
     """Pay of one execution: usage × signed rate, at most the signed duration and budget."""
-    return pay_for(Milliseconds(min(usage, assignment.max_duration * 1000)), assignment.price_per_hour, order.budget)
+    return pay_for(
+        Milliseconds(min(usage, assignment.max_duration * 1000)),
+        assignment.price_per_hour,
+        order.budget,
+    )
 
 
 def committed_by(closed: CommitSet, assignment_hash: Hash32, timing: Timing) -> UnixSeconds:
     """A moment by which an execution of a closed batch had committed: a primary before its round appeared, others before the closing."""
-    is_primary = closed.batch == 0 and closed.beacon_round and closed.ordered[0].assignment_hash == assignment_hash
+    is_primary = (
+        closed.batch == 0
+        and closed.beacon_round
+        and closed.ordered[0].assignment_hash == assignment_hash
+    )
     return timing.appears_at(closed.beacon_round) if is_primary else closed.closed_at
 
 
@@ -87,7 +116,9 @@ def believed(usage: Milliseconds, assignment: Assignment, by: UnixSeconds) -> Mi
     return Milliseconds(min(usage, passed * 1000))
 
 
-def split(order: Order, rule: Label, fee_bps: Bps, paid: Sequence[Credit], has_premium: bool = True) -> Split:
+def split(
+    order: Order, rule: Label, fee_bps: Bps, paid: Sequence[Credit], has_premium: bool = True
+) -> Split:
     """Settlement of executions that the client pays for: the agreeing ones, or those that ran when its program was not deterministic.
 
     Credits beyond the budget are cut in order of commitment, which worst_charge excludes for a deterministic program.

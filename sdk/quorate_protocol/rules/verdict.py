@@ -54,7 +54,9 @@ class Unresolved:
 Decision = Accepted | More | Unresolved
 
 
-def decide(rule: Label, tier: VerifyTier, executions: Sequence[Execution], cap: int, is_exhausted: bool) -> Decision:
+def decide(
+    rule: Label, tier: VerifyTier, executions: Sequence[Execution], cap: int, is_exhausted: bool
+) -> Decision:
     """The decision over all executions so far, in CommitSet order. `cap` = order.maxExecutions; at most 7 whatever it says."""
     groups = _groups(executions)
     best = _best(rule, executions, groups)
@@ -63,7 +65,9 @@ def decide(rule: Label, tier: VerifyTier, executions: Sequence[Execution], cap: 
         outside = (i for i in range(len(executions)) if i not in inside)
         return Accepted(best, tuple(i for i in outside if not _has_lapsed(executions[i])))
     if rule is Label.ADAPTIVE and len(executions) == 1:
-        cap = max(cap, 2)  # a kill that is not audited yet: whatever the client allows for disagreement, it is looked at once
+        cap = max(
+            cap, 2
+        )  # a kill that is not audited yet: whatever the client allows for disagreement, it is looked at once
     if len(executions) >= min(cap, EXECUTIONS_MAX) or is_exhausted:
         different = {execution.result for execution in executions if execution.result is not None}
         return Unresolved(is_clients_doing=len(different) >= 3)
@@ -83,7 +87,9 @@ def _has_lapsed(execution: Execution) -> bool:
     return execution.result is None and execution.is_alone
 
 
-def _best(rule: Label, executions: Sequence[Execution], groups: list[tuple[int, ...]]) -> tuple[int, ...]:
+def _best(
+    rule: Label, executions: Sequence[Execution], groups: list[tuple[int, ...]]
+) -> tuple[int, ...]:
     """The one group that may be accepted. Under the adaptive rule the one that least likely lies alike, however many agree on another:
     owners who have passed many audits are not outvoted by as many newcomers as somebody cares to register.
     """
@@ -101,7 +107,11 @@ def _groups(executions: Sequence[Execution]) -> list[tuple[int, ...]]:
 
 
 def _suffices(
-    rule: Label, tier: VerifyTier, executions: Sequence[Execution], groups: list[tuple[int, ...]], best: tuple[int, ...]
+    rule: Label,
+    tier: VerifyTier,
+    executions: Sequence[Execution],
+    groups: list[tuple[int, ...]],
+    best: tuple[int, ...],
 ) -> bool:
     match rule:
         case Label.QUORUM_2:
@@ -112,7 +122,12 @@ def _suffices(
             return _adaptive_suffices(tier, executions, groups, best)
 
 
-def _adaptive_suffices(tier: VerifyTier, executions: Sequence[Execution], groups: list[tuple[int, ...]], best: tuple[int, ...]) -> bool:
+def _adaptive_suffices(
+    tier: VerifyTier,
+    executions: Sequence[Execution],
+    groups: list[tuple[int, ...]],
+    best: tuple[int, ...],
+) -> bool:
     if len(executions) == 1:
         # Not audited: provisional. But a time-out or a memory kill can be claimed without running anything: it is always audited.
         return bool(best) and not executions[0].is_killed
@@ -122,10 +137,15 @@ def _adaptive_suffices(tier: VerifyTier, executions: Sequence[Execution], groups
     alone = risk(executions, best)
     if alone > Fraction(TIERS[tier].epsilon, PPM_ONE):
         return False
-    return all(len(best) >= 2 and alone / (alone + risk(executions, rival)) <= RIVAL_SHARE_MAX for rival in rivals)
+    return all(
+        len(best) >= 2 and alone / (alone + risk(executions, rival)) <= RIVAL_SHARE_MAX
+        for rival in rivals
+    )
 
 
-def _needed(rule: Label, tier: VerifyTier, executions: Sequence[Execution], best: tuple[int, ...], cap: int) -> int:
+def _needed(
+    rule: Label, tier: VerifyTier, executions: Sequence[Execution], best: tuple[int, ...], cap: int
+) -> int:
     room = cap - len(executions)
     if rule is not Label.ADAPTIVE:
         return 1

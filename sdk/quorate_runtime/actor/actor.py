@@ -20,7 +20,13 @@ from quorate_protocol.step import Core, Effect, Input, Outcome
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.actor.actor_codec import ActorCodec
 from quorate_runtime.actor.outbox import OnRefused, Outbox, Perform, is_performing
-from quorate_runtime.journal.journal_port import Appended, JournalError, JournalPort, Record, Snapshot
+from quorate_runtime.journal.journal_port import (
+    Appended,
+    JournalError,
+    JournalPort,
+    Record,
+    Snapshot,
+)
 from quorate_runtime.process.crash_points import crash_point
 from quorate_runtime.process.metrics import Registry
 
@@ -74,8 +80,12 @@ class Actor(Generic[E, F]):
         self._at = UnixSeconds(0)
         self._saved_offset, self._saved_at = 0, UnixSeconds(0)  # of the newest snapshot
         self._is_over, self._is_behind = False, False
-        self._steps = registry.counter("quorate_events_total", "Events journaled, by type.", ("event",))
-        self._refusals = registry.counter("quorate_refused_total", "Events refused, by code.", ("code",))
+        self._steps = registry.counter(
+            "quorate_events_total", "Events journaled, by type.", ("event",)
+        )
+        self._refusals = registry.counter(
+            "quorate_refused_total", "Events refused, by code.", ("code",)
+        )
         registry.gauge("quorate_inbox", "Events waiting for the loop.", self._inbox.qsize)
 
     async def start(self) -> None:
@@ -87,14 +97,25 @@ class Actor(Generic[E, F]):
             self._at = record.at
             # Effects of replayed events are in the outbox already; a Refused here would mean that replay is not faithful.
             with _of_this_version(f"event {stored.offset}"):
-                self.core.step(Input(record.at, record.random, self._codec.decode_event(record.version, record.payload)))
+                self.core.step(
+                    Input(
+                        record.at,
+                        record.random,
+                        self._codec.decode_event(record.version, record.payload),
+                    )
+                )
             replayed += 1
             if replayed % 256 == 0:
                 await asyncio.sleep(0)
         for pending in self._journal.pending_effects():
             with _of_this_version(f"effect {pending.key}"):
                 self._outbox.add(self._codec.decode_effect(pending.version, pending.payload))
-        log.info("journal: %d events, %d replayed, %d effects pending", self._journal.last_offset, replayed, self._outbox.pending)
+        log.info(
+            "journal: %d events, %d replayed, %d effects pending",
+            self._journal.last_offset,
+            replayed,
+            self._outbox.pending,
+        )
 
     async def run(self) -> None:
         """Steps and performs until cancelled. Raises what ends it: a failed append, or a bug in a step or in `perform`."""
@@ -162,20 +183,29 @@ class Actor(Generic[E, F]):
                 entry.reply.set_exception(refusal)
             return
         self._at = at
-        self._append(entry, outcome, Record(self._codec.version, at, random, self._codec.encode_event(entry.event)))
+        self._append(
+            entry,
+            outcome,
+            Record(self._codec.version, at, random, self._codec.encode_event(entry.event)),
+        )
 
     def _time(self) -> UnixSeconds:
         """Now, but never before the newest event: replay and every deadline lean on that. So a clock put back makes time stand still."""
         now = UnixSeconds(int(self._clock.now()))
         behind = self._at - now
         if behind > BEHIND_SECONDS and not self._is_behind:
-            log.error("the clock is %d s behind the journal: no deadline comes and nothing lapses here until it has caught up", behind)
+            log.error(
+                "the clock is %d s behind the journal: no deadline comes and nothing lapses here until it has caught up",
+                behind,
+            )
         self._is_behind = behind > BEHIND_SECONDS
         return max(self._at, now)
 
     def _append(self, entry: _Entry[E], outcome: Outcome[F], record: Record) -> None:
         effects = [(effect.key, self._codec.encode_effect(effect)) for effect in outcome.effects]
-        assert len({key for key, _ in effects}) == len(effects), "two effects of one step have the same key"
+        assert len({key for key, _ in effects}) == len(effects), (
+            "two effects of one step have the same key"
+        )
         crash_point("actor.before-append", entry.event)
         future = self._journal.append(record, effects)
         self._flying.append((entry, future))
@@ -206,12 +236,16 @@ class Actor(Generic[E, F]):
 
     def _is_snapshot_due(self) -> bool:
         events = self._journal.last_offset - self._saved_offset
-        return events >= self._snapshot_every or (events >= SNAPSHOT_LEAST and self._at - self._saved_at >= SNAPSHOT_SECONDS)
+        return events >= self._snapshot_every or (
+            events >= SNAPSHOT_LEAST and self._at - self._saved_at >= SNAPSHOT_SECONDS
+        )
 
     def _save_snapshot(self) -> None:
         self._saved_offset, self._saved_at = self._journal.last_offset, self._at
         payload = self._at.to_bytes(8, "big") + self.core.snapshot()
-        saved = self._journal.save_snapshot(Snapshot(self._saved_offset, self._codec.version, payload))
+        saved = self._journal.save_snapshot(
+            Snapshot(self._saved_offset, self._codec.version, payload)
+        )
         saved.add_done_callback(self._saved)
 
     def _saved(self, future: asyncio.Future[None]) -> None:

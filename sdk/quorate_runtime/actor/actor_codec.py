@@ -37,9 +37,16 @@ class CanonicalCodec(Generic[E, F]):
         self.version = version
         quicken(event_kind)
         quicken(effect_kind)
-        self._event: Any = make_dataclass("EventCarrier", [("item", event_kind)], frozen=True, slots=True)
-        self._effect: Any = make_dataclass("EffectCarrier", [("item", effect_kind)], frozen=True, slots=True)
-        self._write_event, self._write_effect = text_writer.writer_of(event_kind), text_writer.writer_of(effect_kind)
+        self._event: Any = make_dataclass(
+            "EventCarrier", [("item", event_kind)], frozen=True, slots=True
+        )
+        self._effect: Any = make_dataclass(
+            "EffectCarrier", [("item", effect_kind)], frozen=True, slots=True
+        )
+        self._write_event, self._write_effect = (
+            text_writer.writer_of(event_kind),
+            text_writer.writer_of(effect_kind),
+        )
 
     def encode_event(self, event: E) -> bytes:
         """Bytes of an event."""
@@ -59,6 +66,9 @@ class CanonicalCodec(Generic[E, F]):
 
     def _decode(self, carrier: Any, version: int, data: bytes) -> object:
         if version != self.version:
-            raise Refused(Code.UNSUPPORTED, f"its form has version {version}, and this program knows {self.version}")
+            raise Refused(
+                Code.UNSUPPORTED,
+                f"its form has version {version}, and this program knows {self.version}",
+            )
         # Our own bytes under a checksum: whether they are canonical need not be asked again.
         return value_reader.from_json(carrier, canonical.parse(data, ITEM_BYTES_MAX)).item

@@ -52,8 +52,14 @@ class Outbox(Generic[F]):
         self._done: list[str] = []  # performed, and to be marked in this turn of the loop
         self._wake = asyncio.Event()
         self.pending = 0
-        self._results = registry.counter("quorate_effects_total", "Effects by what came of an attempt.", ("effect", "result"))
-        registry.gauge("quorate_effects_pending", "Effects decided and not yet performed.", lambda: self.pending)
+        self._results = registry.counter(
+            "quorate_effects_total", "Effects by what came of an attempt.", ("effect", "result")
+        )
+        registry.gauge(
+            "quorate_effects_pending",
+            "Effects decided and not yet performed.",
+            lambda: self.pending,
+        )
 
     async def run(self) -> None:
         """Performs until cancelled. All lane tasks are its own: a task made anywhere else could outlive a cancellation."""

@@ -28,7 +28,9 @@ _NOT_YET = frozenset({404, 425})
 class HttpBeacon:
     """`quorate_protocol.ports.Beacon`. The session is the caller's. `info` is what everybody agreed on, never what a relay says."""
 
-    def __init__(self, url: str, info: BeaconInfo, session: aiohttp.ClientSession, clock: Clock) -> None:
+    def __init__(
+        self, url: str, info: BeaconInfo, session: aiohttp.ClientSession, clock: Clock
+    ) -> None:
         self.info = info
         self._url = url.rstrip("/")
         self._session = session
@@ -44,7 +46,9 @@ class HttpBeacon:
             self._rounds.move_to_end(number)
             return kept
         if round_time(self.info, number) > self._clock.now() + self.info.period:
-            return None  # far ahead: nobody needs to be asked (one period of clock error is allowed)
+            return (
+                None  # far ahead: nobody needs to be asked (one period of clock error is allowed)
+            )
         found = await self._fetch(number)
         if found is not None:
             self._rounds[number] = found
@@ -69,7 +73,9 @@ class HttpBeacon:
             raise Unavailable(f"beacon {self._url}: HTTP {status} for round {number}")
         signature = _unhex(tree.get("signature"))
         if not bls.verify_round(self.info.public_key, number, signature):
-            raise Unavailable(f"beacon {self._url}: round {number} does not verify under the agreed key")
+            raise Unavailable(
+                f"beacon {self._url}: round {number} does not verify under the agreed key"
+            )
         # The relay's own "randomness" is not read: it follows from the signature.
         return BeaconRound(number, signature, bls.randomness(signature))
 
@@ -77,20 +83,33 @@ class HttpBeacon:
 async def fetch_info(url: str, session: aiohttp.ClientSession) -> BeaconInfo:
     """What a beacon says of itself (/info). For a devnet or a first look: whoever pays by it must know the key from elsewhere."""
     status, tree = await get_json(session, f"{url.rstrip('/')}/info")
-    period, genesis, key = tree.get("period"), tree.get("genesis_time"), _unhex(tree.get("public_key"))
-    if status != 200 or type(period) is not int or type(genesis) is not int or len(key) != bls.PUBLIC_KEY_BYTES:
+    period, genesis, key = (
+        tree.get("period"),
+        tree.get("genesis_time"),
+        _unhex(tree.get("public_key")),
+    )
+    if (
+        status != 200
+        or type(period) is not int
+        or type(genesis) is not int
+        or len(key) != bls.PUBLIC_KEY_BYTES
+    ):
         raise Unavailable(f"beacon {url}: HTTP {status} without usable /info")
     if not (0 < period < 2**31 and 0 <= genesis < 2**63):
         raise Unavailable(f"beacon {url}: its /info says times that no clock tells")
     if tree.get("schemeID") != SCHEME:
-        raise Unavailable(f"beacon {url} uses the scheme {str(tree.get('schemeID'))[:40]}, not {SCHEME}")
+        raise Unavailable(
+            f"beacon {url} uses the scheme {str(tree.get('schemeID'))[:40]}, not {SCHEME}"
+        )
     return BeaconInfo(key, Seconds(period), genesis)
 
 
 async def get_json(session: aiohttp.ClientSession, url: str) -> tuple[int, dict[str, object]]:
     """Status and JSON object of a bounded answer ({} for a status other than 200)."""
     try:
-        async with session.get(url, timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS), allow_redirects=False) as response:
+        async with session.get(
+            url, timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS), allow_redirects=False
+        ) as response:
             raw = bytearray()
             async for chunk in response.content.iter_chunked(4096):
                 raw += chunk

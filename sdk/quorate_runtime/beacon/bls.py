@@ -42,7 +42,10 @@ def verify_round(key: bytes, number: Round, signature: bytes) -> bool:
         return False
     try:
         # from_compressed_bytes checks curve and subgroup.
-        point, key_point = G1Point.from_compressed_bytes(signature), G2Point.from_compressed_bytes(key)
+        point, key_point = (
+            G1Point.from_compressed_bytes(signature),
+            G2Point.from_compressed_bytes(key),
+        )
     except ValueError:
         # Bytes that encode no point are a wrong signature, nothing more.
         return False
@@ -78,7 +81,10 @@ def public_key_words(key: bytes) -> tuple[int, ...]:
 
 def pairing_probes() -> tuple[bytes, bytes]:
     """Two inputs of EIP-2537's pairing check, each of two pairs of points: its answer to the first is one, to the second zero."""
-    one, other = words_bytes(_words(G1Point().to_xy_bytes_be())), words_bytes(_words((-G1Point()).to_xy_bytes_be()))
+    one, other = (
+        words_bytes(_words(G1Point().to_xy_bytes_be())),
+        words_bytes(_words((-G1Point()).to_xy_bytes_be())),
+    )
     two = words_bytes(_words(_GENERATOR.to_xy_bytes_be()))
     return one + two + other + two, one + two + one + two
 
@@ -86,7 +92,9 @@ def pairing_probes() -> tuple[bytes, bytes]:
 def map_probe() -> tuple[bytes, bytes]:
     """A field element as EIP-2537's map to G1 takes it, and the point that it answers."""
     element = (7).to_bytes(_FIELD_BYTES, "big")
-    return element.rjust(64, b"\0"), words_bytes(_words(G1Point.map_from_fp_be(element).to_xy_bytes_be()))
+    return element.rjust(64, b"\0"), words_bytes(
+        _words(G1Point.map_from_fp_be(element).to_xy_bytes_be())
+    )
 
 
 def words_bytes(words: tuple[int, ...]) -> bytes:
@@ -100,5 +108,8 @@ def _message_point(number: Round) -> G1Point:
 
 def _words(coordinates: bytes) -> tuple[int, ...]:
     # Each 48-byte field element becomes 64 bytes: 16 zero bytes in front, split into two words.
-    padded = b"".join(bytes(16) + coordinates[i : i + _FIELD_BYTES] for i in range(0, len(coordinates), _FIELD_BYTES))
+    padded = b"".join(
+        bytes(16) + coordinates[i : i + _FIELD_BYTES]
+        for i in range(0, len(coordinates), _FIELD_BYTES)
+    )
     return tuple(int.from_bytes(padded[i : i + 32], "big") for i in range(0, len(padded), 32))

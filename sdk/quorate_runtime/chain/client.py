@@ -10,7 +10,19 @@ from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.chain.node_errors import Answer, classify
 from quorate_runtime.chain.revert import is_revert, revert_reason
 from quorate_runtime.chain.rpc import Rpc, RpcFailure
-from quorate_runtime.chain.types import BlockHead, Fees, Json, RawLog, Receipt, head_from, integer, log_from, member, octets, receipt_from
+from quorate_runtime.chain.types import (
+    BlockHead,
+    Fees,
+    Json,
+    RawLog,
+    Receipt,
+    head_from,
+    integer,
+    log_from,
+    member,
+    octets,
+    receipt_from,
+)
 
 BlockId = BlockNumber | Hash32 | str
 """A height, a hash, or "latest", "pending"."""
@@ -49,7 +61,13 @@ class ChainClient:
         return found
 
     async def logs(
-        self, first: BlockNumber, last: BlockNumber, addresses: Sequence[Address], topics: Topics = (), *, only: Hash32 | None = None
+        self,
+        first: BlockNumber,
+        last: BlockNumber,
+        addresses: Sequence[Address],
+        topics: Topics = (),
+        *,
+        only: Hash32 | None = None,
     ) -> tuple[RawLog, ...]:
         """Logs of a range of blocks (both ends included), in order, with their time. RpcFailure when the node finds the range too large.
 
@@ -57,7 +75,9 @@ class ChainClient:
         node's newest block is answered with what it has.
         """
         query: dict[str, Json] = {"address": [_hex(address) for address in addresses]}
-        query |= {"blockHash": _hex(only)} if only else {"fromBlock": hex(first), "toBlock": hex(last)}
+        query |= (
+            {"blockHash": _hex(only)} if only else {"fromBlock": hex(first), "toBlock": hex(last)}
+        )
         if topics:
             query["topics"] = [_topic(place) for place in topics]
         trees = await self.rpc.read("eth_getLogs", query)
@@ -66,8 +86,16 @@ class ChainClient:
         found = [log_from(tree, 0) for tree in trees]
         if not all(first <= log.block <= last and log.address in addresses for log in found):
             # Every block named costs a question about its time, and nobody follows these contracts.
-            raise Unavailable("the chain node sent logs of other blocks or contracts than it was asked for")
-        times = await self._times({log.block for log, tree in zip(found, trees, strict=True) if not member(tree, "blockTimestamp")})
+            raise Unavailable(
+                "the chain node sent logs of other blocks or contracts than it was asked for"
+            )
+        times = await self._times(
+            {
+                log.block
+                for log, tree in zip(found, trees, strict=True)
+                if not member(tree, "blockTimestamp")
+            }
+        )
         timed = (replace(log, block_time=times.get(log.block, log.block_time)) for log in found)
         return tuple(sorted(timed, key=lambda log: (log.block, log.log_index)))
 
@@ -79,17 +107,32 @@ class ChainClient:
         head = await self.block(Hash32(octets(member(tree, "blockHash"), 32)))
         return receipt_from(tree, head.time if head else 0)
 
-    async def call(self, to: Address, data: bytes, sender: Address | None = None, block: BlockId = "latest", value: int = 0) -> bytes:
+    async def call(
+        self,
+        to: Address,
+        data: bytes,
+        sender: Address | None = None,
+        block: BlockId = "latest",
+        value: int = 0,
+    ) -> bytes:
         """eth_call. Refused(CHAIN, reason) when the contract reverts."""
         try:
-            return octets(await self.rpc.read("eth_call", call_object(to, data, sender, value), block_id(block)))
+            return octets(
+                await self.rpc.read(
+                    "eth_call", call_object(to, data, sender, value), block_id(block)
+                )
+            )
         except RpcFailure as failure:
             raise _refused(failure) from failure
 
-    async def estimate_gas(self, to: Address | None, data: bytes, sender: Address, value: int = 0) -> int:
+    async def estimate_gas(
+        self, to: Address | None, data: bytes, sender: Address, value: int = 0
+    ) -> int:
         """Gas a transaction needs. Refused(CHAIN, reason) when it would revert."""
         try:
-            return integer(await self.rpc.read("eth_estimateGas", call_object(to, data, sender, value)))
+            return integer(
+                await self.rpc.read("eth_estimateGas", call_object(to, data, sender, value))
+            )
         except RpcFailure as failure:
             raise _refused(failure) from failure
 
@@ -120,7 +163,9 @@ class ChainClient:
         except RpcFailure:
             return 0  # not re-raised: some nodes have no such method
         rows = member(tree, "reward")
-        if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 1 for row in rows[:FEE_BLOCKS]):
+        if not isinstance(rows, list) or not all(
+            isinstance(row, list) and len(row) == 1 for row in rows[:FEE_BLOCKS]
+        ):
             return 0
         return max((integer(row[0]) for row in rows[:FEE_BLOCKS]), default=0)
 
@@ -154,7 +199,12 @@ def block_id(which: BlockId) -> str:
 
 def call_object(to: Address | None, data: bytes, sender: Address | None, value: int) -> Json:
     """A call as the API writes it."""
-    form = {"to": _hex(to) if to else None, "from": _hex(sender) if sender else None, "input": _hex(data), "value": hex(value)}
+    form = {
+        "to": _hex(to) if to else None,
+        "from": _hex(sender) if sender else None,
+        "input": _hex(data),
+        "value": hex(value),
+    }
     return {name: text for name, text in form.items() if text is not None}
 
 

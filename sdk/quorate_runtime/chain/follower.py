@@ -13,7 +13,9 @@ from quorate_runtime.chain.types import BlockHead, RawLog
 
 RANGE_MAX = 2000
 TRAIL_MAX = 64
-NEW_BLOCKS = 8  # so many are read one by one: of several nodes behind one URL some may not have them yet
+NEW_BLOCKS = (
+    8  # so many are read one by one: of several nodes behind one URL some may not have them yet
+)
 GENESIS = BlockNumber(0)
 
 _logger = logging.getLogger(__name__)
@@ -61,9 +63,17 @@ class LogFollower:
     """Delivers each log of some contracts once per history. `start` is the first block when the cursor is empty."""
 
     def __init__(
-        self, client: ChainClient, clock: Clock, addresses: Sequence[Address], topics: Topics = (), *,
-        cursor: Cursor | None = None, start: BlockNumber = GENESIS, depth: int = 1, poll_seconds: float = 0.5,
-    ) -> None:  # fmt: skip
+        self,
+        client: ChainClient,
+        clock: Clock,
+        addresses: Sequence[Address],
+        topics: Topics = (),
+        *,
+        cursor: Cursor | None = None,
+        start: BlockNumber = GENESIS,
+        depth: int = 1,
+        poll_seconds: float = 0.5,
+    ) -> None:
         assert depth >= 1, "a block at the head has depth 1"
         self._client = client
         self._clock = clock
@@ -97,7 +107,9 @@ class LogFollower:
             self._cursor = notice.cursor
             return notice
         head = await self._client.head()
-        first = BlockNumber(self._cursor.trail[-1].number + 1 if self._cursor.trail else self._start)
+        first = BlockNumber(
+            self._cursor.trail[-1].number + 1 if self._cursor.trail else self._start
+        )
         top = min(head.number - self._depth + 1, first + self._range - 1)
         if top < first:
             return None
@@ -114,10 +126,16 @@ class LogFollower:
         """
         trail = self._cursor.trail
         if trail and await self._client.block(trail[-1].number) is None:
-            raise Unavailable(f"the chain node does not have block {trail[-1].number} yet, which was read before")
+            raise Unavailable(
+                f"the chain node does not have block {trail[-1].number} yet, which was read before"
+            )
         for kept in range(len(trail), 0, -1):
             if await self._is_canonical(trail[kept - 1]):
-                return None if kept == len(trail) else Reorganised(trail[kept - 1].number, Cursor(trail[:kept]))
+                return (
+                    None
+                    if kept == len(trail)
+                    else Reorganised(trail[kept - 1].number, Cursor(trail[:kept]))
+                )
         return Reorganised(None, Cursor()) if trail else None
 
     async def _is_canonical(self, checkpoint: Checkpoint) -> bool:
@@ -131,7 +149,9 @@ class LogFollower:
             logs = await self._logs(first, top, head.number)
         except RpcFailure as failure:
             if self._range == 1:
-                raise Unavailable(f"the chain node does not give the logs of block {first}: {failure}") from failure
+                raise Unavailable(
+                    f"the chain node does not give the logs of block {first}: {failure}"
+                ) from failure
             # Nodes bound range and result size, each differently: half of it is asked next.
             self._range = max(1, min(self._range, top - first + 1) // 2)
             return None
@@ -142,7 +162,9 @@ class LogFollower:
         self._range = min(RANGE_MAX, self._range * 2)
         return LogBatch(first, after, head, logs, self._cursor.then(Checkpoint(top, after.hash)))
 
-    async def _logs(self, first: BlockNumber, top: BlockNumber, head: BlockNumber) -> tuple[RawLog, ...]:
+    async def _logs(
+        self, first: BlockNumber, top: BlockNumber, head: BlockNumber
+    ) -> tuple[RawLog, ...]:
         """Those of a range. The newest blocks are asked for one by one, by their hash."""
         old = BlockNumber(min(top, head - NEW_BLOCKS))
         found: list[RawLog] = []
@@ -151,6 +173,10 @@ class LogFollower:
         for number in range(max(first, old + 1), top + 1):
             block = await self._client.block(BlockNumber(number))
             if block is None:
-                raise Unavailable(f"the chain node does not have block {number} yet, of which it told")
-            found += await self._client.logs(block.number, block.number, self._addresses, self._topics, only=block.hash)
+                raise Unavailable(
+                    f"the chain node does not have block {number} yet, of which it told"
+                )
+            found += await self._client.logs(
+                block.number, block.number, self._addresses, self._topics, only=block.hash
+            )
         return tuple(found)

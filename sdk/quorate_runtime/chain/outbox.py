@@ -82,20 +82,34 @@ class Outbox:
     def unsettled(self, nonce_max: int) -> tuple[Entry, ...]:
         """Entries without an end whose nonce is at most that, lowest first, at most `UNSETTLED_MAX`."""
         with self._using():
-            return self._select("receipt IS NULL AND nonce <= ? ORDER BY nonce LIMIT ?", nonce_max, UNSETTLED_MAX)
+            return self._select(
+                "receipt IS NULL AND nonce <= ? ORDER BY nonce LIMIT ?", nonce_max, UNSETTLED_MAX
+            )
 
     def nonces(self, first: int) -> frozenset[int]:
         """Nonces from `first` on that some purpose holds."""
         with self._using():
-            rows = self._db.execute("SELECT nonce FROM sends WHERE domain=? AND account=? AND nonce>=?", (*self._key, first))
+            rows = self._db.execute(
+                "SELECT nonce FROM sends WHERE domain=? AND account=? AND nonce>=?",
+                (*self._key, first),
+            )
             return frozenset(row[0] for row in rows)
 
     def add(self, entry: Entry) -> None:
         """Stores a new purpose with its first attempt; durable when it returns."""
-        values = (*self._key, entry.purpose, entry.nonce, entry.to, entry.data, str(entry.value), entry.gas)
+        values = (
+            *self._key,
+            entry.purpose,
+            entry.nonce,
+            entry.to,
+            entry.data,
+            str(entry.value),
+            entry.gas,
+        )
         with self._changing():
             self._db.execute(
-                "INSERT INTO sends (domain, account, purpose, nonce, destination, data, value, gas) VALUES (?,?,?,?,?,?,?,?)", values
+                "INSERT INTO sends (domain, account, purpose, nonce, destination, data, value, gas) VALUES (?,?,?,?,?,?,?,?)",
+                values,
             )
             for attempt in entry.attempts:
                 self._insert(entry.nonce, attempt)
@@ -113,8 +127,14 @@ class Outbox:
     def renumber(self, entry: Entry, nonce: int, attempt: Attempt) -> None:
         """Gives a purpose a new nonce, because the old one was used for good by something else."""
         with self._changing():
-            self._db.execute("DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?", (*self._key, entry.nonce))
-            self._db.execute("UPDATE sends SET nonce=? WHERE domain=? AND account=? AND purpose=?", (nonce, *self._key, entry.purpose))
+            self._db.execute(
+                "DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?",
+                (*self._key, entry.nonce),
+            )
+            self._db.execute(
+                "UPDATE sends SET nonce=? WHERE domain=? AND account=? AND purpose=?",
+                (nonce, *self._key, entry.purpose),
+            )
             self._insert(nonce, attempt)
 
     def settle(self, purpose: str, receipt: Receipt, reason: str) -> None:
@@ -128,13 +148,22 @@ class Outbox:
     def reopen(self, purpose: str) -> None:
         """Takes back how it ended: the chain has changed its mind."""
         with self._using():
-            self._db.execute("UPDATE sends SET receipt=NULL, reason='' WHERE domain=? AND account=? AND purpose=?", (*self._key, purpose))
+            self._db.execute(
+                "UPDATE sends SET receipt=NULL, reason='' WHERE domain=? AND account=? AND purpose=?",
+                (*self._key, purpose),
+            )
 
     def forget(self, entry: Entry) -> None:
         """Removes a purpose that no node has ever taken; its nonce is free again."""
         with self._changing():
-            self._db.execute("DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?", (*self._key, entry.nonce))
-            self._db.execute("DELETE FROM sends WHERE domain=? AND account=? AND purpose=?", (*self._key, entry.purpose))
+            self._db.execute(
+                "DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?",
+                (*self._key, entry.nonce),
+            )
+            self._db.execute(
+                "DELETE FROM sends WHERE domain=? AND account=? AND purpose=?",
+                (*self._key, entry.purpose),
+            )
 
     def close(self) -> None:
         """Closes the file."""
@@ -168,7 +197,15 @@ class Outbox:
                     self._db.execute("ROLLBACK")
 
     def _insert(self, nonce: int, attempt: Attempt) -> None:
-        values = (attempt.hash, *self._key, nonce, attempt.raw, str(attempt.fee_max), str(attempt.tip_max), int(attempt.taken))
+        values = (
+            attempt.hash,
+            *self._key,
+            nonce,
+            attempt.raw,
+            str(attempt.fee_max),
+            str(attempt.tip_max),
+            int(attempt.taken),
+        )
         self._db.execute("INSERT INTO attempts VALUES (?,?,?,?,?,?,?,?)", values)
 
     def _select(self, condition: str, *values: str | int) -> tuple[Entry, ...]:
@@ -179,15 +216,36 @@ class Outbox:
         return tuple(self._entry(*row) for row in rows)
 
     def _entry(
-        self, purpose: str, nonce: int, to: bytes | None, data: bytes, value: str, gas: int, receipt: bytes | None, reason: str
+        self,
+        purpose: str,
+        nonce: int,
+        to: bytes | None,
+        data: bytes,
+        value: str,
+        gas: int,
+        receipt: bytes | None,
+        reason: str,
     ) -> Entry:
         rows = self._db.execute(
             "SELECT hash, raw, fee_max, tip_max, taken FROM attempts WHERE domain=? AND account=? AND nonce=? ORDER BY rowid",
             (*self._key, nonce),
         )
-        attempts = tuple(Attempt(Hash32(h), raw, int(fee), int(tip), bool(taken)) for h, raw, fee, tip, taken in rows)
+        attempts = tuple(
+            Attempt(Hash32(h), raw, int(fee), int(tip), bool(taken))
+            for h, raw, fee, tip, taken in rows
+        )
         done = None if receipt is None else canonical.decode(Receipt, receipt, RECEIPT_BYTES_MAX)
-        return Entry(purpose, nonce, None if to is None else Address(to), data, int(value), gas, attempts, done, reason)
+        return Entry(
+            purpose,
+            nonce,
+            None if to is None else Address(to),
+            data,
+            int(value),
+            gas,
+            attempts,
+            done,
+            reason,
+        )
 
 
 def ensure(path: Path) -> None:
@@ -205,13 +263,17 @@ def has_signed(path: Path, account: Address, prefix: str) -> bool:
 def _opened(path: Path) -> sqlite3.Connection:
     make_whole(path, _SCHEMA)
     try:
-        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10)
+        connection = sqlite3.connect(
+            path, check_same_thread=False, isolation_level=None, timeout=10
+        )
     except sqlite3.OperationalError as error:
         raise trouble(path, error) from error
     try:
         check_whole(path, connection)
         _check_tables(path, connection)
-        connection.execute("PRAGMA synchronous=FULL")  # a nonce that is forgotten after a power cut could be used twice
+        connection.execute(
+            "PRAGMA synchronous=FULL"
+        )  # a nonce that is forgotten after a power cut could be used twice
         connection.execute(SMALL_CACHE)
     except BaseException:
         connection.close()
@@ -221,7 +283,10 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
     """Another file put back under this name has others; and none of this one's could be read from it."""
-    for table, columns in (("sends", "domain, account, purpose, nonce, data, receipt"), ("attempts", "hash, nonce, raw, taken")):
+    for table, columns in (
+        ("sends", "domain, account, purpose, nonce, data, receipt"),
+        ("attempts", "hash, nonce, raw, taken"),
+    ):
         try:
             connection.execute(f"SELECT {columns} FROM {table} LIMIT 1")
         except sqlite3.DatabaseError as error:

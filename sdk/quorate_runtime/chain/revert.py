@@ -9,7 +9,15 @@ _ERROR_STRING = bytes.fromhex("08c379a0")  # selector of Error(string)
 _PANIC = bytes.fromhex("4e487b71")  # selector of Panic(uint256)
 _PREFIX = "execution reverted"
 _CODES = (3, -32015)  # geth and its kin; Nethermind and Parity
-_WORDS = ("revert", "opcode", "out of gas", "stack limit", "stack underflow", "invalid jump", "vm exception")
+_WORDS = (
+    "revert",
+    "opcode",
+    "out of gas",
+    "stack limit",
+    "stack underflow",
+    "invalid jump",
+    "vm exception",
+)
 
 
 def is_revert(failure: RpcFailure) -> bool:

@@ -30,7 +30,9 @@ class RpcFailure(Exception):
 class Rpc:
     """A chain node at a URL. Opens no session of its own: the caller's ClientSession is used and stays the caller's."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession, timeout_seconds: float = 10.0) -> None:
+    def __init__(
+        self, url: str, session: aiohttp.ClientSession, timeout_seconds: float = 10.0
+    ) -> None:
         self._url = url
         self._session = session
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
@@ -40,15 +42,21 @@ class Rpc:
         """One try. Unavailable when the node cannot be reached or answers nonsense, RpcFailure when it refuses."""
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": list(params)}
         try:
-            async with self._session.post(self._url, json=body, timeout=self._timeout, allow_redirects=False) as response:
+            async with self._session.post(
+                self._url, json=body, timeout=self._timeout, allow_redirects=False
+            ) as response:
                 raw = await read_bounded(response, ANSWER_BYTES_MAX)
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"chain node {self._url}, {method}: {str(error) or type(error).__name__}") from error
+            raise Unavailable(
+                f"chain node {self._url}, {method}: {str(error) or type(error).__name__}"
+            ) from error
         try:
             tree = loads(raw)
         except ValueError as error:
-            raise Unavailable(f"chain node {self._url}, {method}: HTTP {status} without JSON") from error
+            raise Unavailable(
+                f"chain node {self._url}, {method}: HTTP {status} without JSON"
+            ) from error
         return _result(tree, method)
 
     async def read(self, method: str, *params: Json) -> Json:

@@ -61,7 +61,14 @@ class Outgoing:
 class Sender:
     """Sends for one key; one instance per key and file. `path` is the outbox's SQLite file."""
 
-    def __init__(self, client: ChainClient, signer: Signer, path: Path, clock: Clock, policy: SendPolicy | None = None) -> None:
+    def __init__(
+        self,
+        client: ChainClient,
+        signer: Signer,
+        path: Path,
+        clock: Clock,
+        policy: SendPolicy | None = None,
+    ) -> None:
         self._client = client
         self._signer = signer
         self._path = path
@@ -76,7 +83,14 @@ class Sender:
         return self._signer.address
 
     async def send(
-        self, purpose: str, to: Address | None, data: bytes, *, deadline_seconds: float, value: int = 0, gas: int | None = None
+        self,
+        purpose: str,
+        to: Address | None,
+        data: bytes,
+        *,
+        deadline_seconds: float,
+        value: int = 0,
+        gas: int | None = None,
     ) -> Receipt:
         """Does `purpose` once and returns its receipt at depth k; a purpose that is known is only waited for, its first call stands.
 
@@ -100,7 +114,9 @@ class Sender:
                     await self._bump_before(entry)
                     entry = await self._bump(entry)
                     sent_at, bumped_at = None, now
-                if not in_block and (sent_at is None or now - sent_at >= self._policy.resend_seconds):
+                if not in_block and (
+                    sent_at is None or now - sent_at >= self._policy.resend_seconds
+                ):
                     await self._send_up_to(entry, again=sent_at is not None)
                     sent_at = now
             except Unavailable as error:
@@ -110,19 +126,33 @@ class Sender:
             else:
                 reason = "not mined yet"
             if self._clock.now() >= limit:
-                raise Unavailable(f"{purpose}: not at depth {self._policy.depth} within {deadline_seconds:g} s: {reason}", pause)
+                raise Unavailable(
+                    f"{purpose}: not at depth {self._policy.depth} within {deadline_seconds:g} s: {reason}",
+                    pause,
+                )
             await self._clock.sleep(min(pause, max(0.0, limit - self._clock.now())))
 
-    async def send_in_order(self, outgoing: Sequence[Outgoing], *, deadline_seconds: float) -> tuple[Receipt, ...]:
+    async def send_in_order(
+        self, outgoing: Sequence[Outgoing], *, deadline_seconds: float
+    ) -> tuple[Receipt, ...]:
         """Like `send` for each, but signed in this order (rising nonces) and waited for together, so that one block can hold all.
 
         Purposes that were signed before keep their nonces; a concurrent `send` may take one in between.
         The first failure is raised after all have ended.
         """
         for item in outgoing:
-            await self._prepare(Entry(item.purpose, -1, item.to, item.data, item.value, item.gas or 0, ()))
+            await self._prepare(
+                Entry(item.purpose, -1, item.to, item.data, item.value, item.gas or 0, ())
+            )
         sends = (
-            self.send(item.purpose, item.to, item.data, value=item.value, gas=item.gas, deadline_seconds=deadline_seconds)
+            self.send(
+                item.purpose,
+                item.to,
+                item.data,
+                value=item.value,
+                gas=item.gas,
+                deadline_seconds=deadline_seconds,
+            )
             for item in outgoing
         )
         ended = await asyncio.gather(*sends, return_exceptions=True)
@@ -161,20 +191,28 @@ class Sender:
         found = await asyncio.to_thread(outbox.find, wanted.purpose)
         if found is not None:
             return found
-        gas = wanted.gas or await self._client.estimate_gas(wanted.to, wanted.data, self.address, wanted.value)
+        gas = wanted.gas or await self._client.estimate_gas(
+            wanted.to, wanted.data, self.address, wanted.value
+        )
         fees = await self._client.fees()
         async with self._lock:
             found = await asyncio.to_thread(outbox.find, wanted.purpose)
             if found is None:
-                found = await self._reserve(Entry(wanted.purpose, -1, wanted.to, wanted.data, wanted.value, gas, ()), fees)
+                found = await self._reserve(
+                    Entry(wanted.purpose, -1, wanted.to, wanted.data, wanted.value, gas, ()), fees
+                )
         return found
 
     async def _reserve(self, wanted: Entry, fees: Fees) -> Entry:
         """Takes the lowest free nonce, signs and stores. The lock is held."""
         outbox, _ = await self._open()
         nonce = await self._free_nonce(outbox)
-        attempt = await self._sign(wanted, nonce, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei)
-        entry = Entry(wanted.purpose, nonce, wanted.to, wanted.data, wanted.value, wanted.gas, (attempt,))
+        attempt = await self._sign(
+            wanted, nonce, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei
+        )
+        entry = Entry(
+            wanted.purpose, nonce, wanted.to, wanted.data, wanted.value, wanted.gas, (attempt,)
+        )
         await asyncio.to_thread(outbox.add, entry)
         return entry
 
@@ -192,7 +230,10 @@ class Sender:
         crash_point("chain.before-sign")
         fee = min(fee_max, self._policy.fee_cap_wei)
         tip = min(tip_max, fee)
-        signed = sign(Transaction(chain_id, nonce, entry.to, entry.data, entry.value, entry.gas, fee, tip), self._signer)
+        signed = sign(
+            Transaction(chain_id, nonce, entry.to, entry.data, entry.value, entry.gas, fee, tip),
+            self._signer,
+        )
         return Attempt(signed.hash, signed.raw, fee, tip)
 
     async def _look(self, entry: Entry) -> tuple[Receipt | None, bool]:
@@ -202,7 +243,11 @@ class Sender:
                 return _ended(entry.receipt, entry.reason), True
             outbox, _ = await self._open()
             await asyncio.to_thread(outbox.reopen, entry.purpose)
-            _logger.warning("%s: block %d was taken away by a reorganisation", entry.purpose, entry.receipt.block)
+            _logger.warning(
+                "%s: block %d was taken away by a reorganisation",
+                entry.purpose,
+                entry.receipt.block,
+            )
         for attempt in reversed(entry.attempts):
             receipt = await self._client.receipt(attempt.hash)
             if receipt is None:
@@ -256,7 +301,9 @@ class Sender:
         outbox, _ = await self._open()
         for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce):
             is_own = waiting.purpose == entry.purpose
-            if is_own or ((again or not waiting.attempts[-1].taken) and not await self._has_ended(waiting)):
+            if is_own or (
+                (again or not waiting.attempts[-1].taken) and not await self._has_ended(waiting)
+            ):
                 await self._hand_over(outbox, waiting, is_own)
 
     async def _hand_over(self, outbox: Outbox, entry: Entry, is_own: bool) -> None:
@@ -272,14 +319,18 @@ class Sender:
                 case Answer.NONCE_USED:
                     await self._renumber_if_lost(outbox, entry)
                     return
-                case Answer.NEVER | Answer.UNFUNDED as answer if not any(a.taken for a in entry.attempts):
+                case Answer.NEVER | Answer.UNFUNDED as answer if not any(
+                    a.taken for a in entry.attempts
+                ):
                     if is_own:
                         await asyncio.to_thread(outbox.forget, entry)
                         kind = Unfunded if answer is Answer.UNFUNDED else Refused
                         raise kind(Code.CHAIN, f"{entry.purpose}: {failure.message}") from failure
                     return  # its own caller is told
                 case _:
-                    raise Unavailable(f"{entry.purpose}: the chain node says: {failure.message}") from failure
+                    raise Unavailable(
+                        f"{entry.purpose}: the chain node says: {failure.message}"
+                    ) from failure
         if not attempt.taken:
             await asyncio.to_thread(outbox.taken, attempt)
 
@@ -303,9 +354,13 @@ class Sender:
                 return
             nonce = await self._free_nonce(outbox)
             fees = await self._client.fees()
-            again = await self._sign(entry, nonce, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei)
+            again = await self._sign(
+                entry, nonce, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei
+            )
             await asyncio.to_thread(outbox.renumber, entry, nonce, again)
-            _logger.warning("%s: nonce %d was used by something else, now %d", entry.purpose, entry.nonce, nonce)
+            _logger.warning(
+                "%s: nonce %d was used by something else, now %d", entry.purpose, entry.nonce, nonce
+            )
 
     async def _fill_gaps(self, entry: Entry) -> None:
         """Nonces before ours that nothing holds any more (a purpose was forgotten) get an empty transfer to ourselves."""
@@ -317,15 +372,23 @@ class Sender:
             fees = await self._client.fees() if gaps else Fees(0, 0)
             for gap in gaps:
                 filler = Entry(f"{GAP_PURPOSE}{gap}", gap, self.address, b"", 0, TRANSFER_GAS, ())
-                attempt = await self._sign(filler, gap, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei)
-                await asyncio.to_thread(outbox.add, Entry(filler.purpose, gap, filler.to, b"", 0, TRANSFER_GAS, (attempt,)))
+                attempt = await self._sign(
+                    filler, gap, 2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei
+                )
+                await asyncio.to_thread(
+                    outbox.add,
+                    Entry(filler.purpose, gap, filler.to, b"", 0, TRANSFER_GAS, (attempt,)),
+                )
 
     async def _bump_before(self, entry: Entry) -> None:
         """What stands before this one and was left behind by the price holds it up, and perhaps nobody waits for it any more."""
         outbox, _ = await self._open()
         fees, mined = await self._client.fees(), await self._client.nonce(self.address)
         for waiting in await asyncio.to_thread(outbox.unsettled, entry.nonce - 1):
-            if waiting.nonce >= mined and waiting.attempts[-1].fee_max < fees.base_fee_wei + fees.tip_wei:
+            if (
+                waiting.nonce >= mined
+                and waiting.attempts[-1].fee_max < fees.base_fee_wei + fees.tip_wei
+            ):
                 await self._bump(waiting)
 
     async def _bump(self, entry: Entry) -> Entry:
@@ -343,11 +406,17 @@ class Sender:
         tip = max(_raised(last.tip_max), fees.tip_wei)
         fee = max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip)
         if min(fee, self._policy.fee_cap_wei) < _raised(last.fee_max):
-            _logger.warning("%s: the fee cap of %d wei is reached", entry.purpose, self._policy.fee_cap_wei)
+            _logger.warning(
+                "%s: the fee cap of %d wei is reached", entry.purpose, self._policy.fee_cap_wei
+            )
             return entry
         is_left_behind = last.fee_max < fees.base_fee_wei + last.tip_max
         if tip > TIP_RISE_MAX * max(fees.tip_wei, TIP_LEAST_WEI) and not is_left_behind:
-            _logger.warning("%s: nobody takes it for a tip of %d wei; is the chain node all right?", entry.purpose, last.tip_max)
+            _logger.warning(
+                "%s: nobody takes it for a tip of %d wei; is the chain node all right?",
+                entry.purpose,
+                last.tip_max,
+            )
             return entry
         attempt = await self._sign(entry, entry.nonce, fee, tip)
         await asyncio.to_thread(outbox.attempt, entry, attempt)

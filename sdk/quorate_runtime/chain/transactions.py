@@ -38,7 +38,11 @@ def sign(transaction: Transaction, signer: Signer) -> Signed:
     """Signs; the same transaction and key always give the same bytes (RFC 6979)."""
     fields = _fields(transaction)
     signature = signer.sign(keccak256(DYNAMIC_FEE + rlp(fields)))
-    r, s, parity = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big"), signature[64] - 27
+    r, s, parity = (
+        int.from_bytes(signature[:32], "big"),
+        int.from_bytes(signature[32:64], "big"),
+        signature[64] - 27,
+    )
     assert parity in (0, 1), "a signer gives v 27 or 28"
     raw = DYNAMIC_FEE + rlp([*fields, parity, r, s])
     return Signed(raw, keccak256(raw))

@@ -60,7 +60,13 @@ class Fees:
 
 def integer(value: Json, bits: int = 256) -> int:
     """A quantity from a node that fits so many bits."""
-    if isinstance(value, str) and value.startswith("0x") and len(value) <= 66 and value[2:].isascii() and value[2:].isalnum():
+    if (
+        isinstance(value, str)
+        and value.startswith("0x")
+        and len(value) <= 66
+        and value[2:].isascii()
+        and value[2:].isalnum()
+    ):
         try:
             found = int(value, 16)
         except ValueError as error:
@@ -120,7 +126,11 @@ def log_from(tree: Json, block_time: int) -> RawLog:
 
 def receipt_from(tree: Json, block_time: int) -> Receipt:
     """A receipt from eth_getTransactionReceipt."""
-    created, revert, logs = member(tree, "contractAddress"), member(tree, "revertReason"), member(tree, "logs")
+    created, revert, logs = (
+        member(tree, "contractAddress"),
+        member(tree, "revertReason"),
+        member(tree, "logs"),
+    )
     if not isinstance(logs, list | None):
         raise Unavailable("the chain node sent a receipt whose logs are no list")
     return Receipt(
@@ -132,5 +142,7 @@ def receipt_from(tree: Json, block_time: int) -> Receipt:
         gas_price_wei=integer(member(tree, "effectiveGasPrice") or "0x0"),
         contract=Address(octets(created, 20)) if created else None,
         logs=tuple(log_from(log, block_time) for log in logs or ()),
-        revert_output=octets(revert) if isinstance(revert, str) and revert.startswith("0x") else None,
+        revert_output=octets(revert)
+        if isinstance(revert, str) and revert.startswith("0x")
+        else None,
     )

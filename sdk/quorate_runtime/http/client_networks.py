@@ -105,6 +105,8 @@ class Proxies:
             remote = request.remote or ""
             if not self.networks or not self.trusts(remote):
                 return await handler(request)
-            return await handler(request.clone(remote=self.origin(remote, request.headers.getall(self.header, []))))
+            return await handler(
+                request.clone(remote=self.origin(remote, request.headers.getall(self.header, [])))
+            )
 
         return place

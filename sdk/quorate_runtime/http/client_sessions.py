@@ -23,5 +23,7 @@ async def read_bounded(response: aiohttp.ClientResponse, bytes_max: int) -> byte
     async for chunk in response.content.iter_chunked(1 << 16):
         raw += chunk
         if len(raw) > bytes_max:
-            raise Unavailable(f"{response.url.origin()} sends more than {bytes_max} bytes", retry_after=30.0)
+            raise Unavailable(
+                f"{response.url.origin()} sends more than {bytes_max} bytes", retry_after=30.0
+            )
     return bytes(raw)

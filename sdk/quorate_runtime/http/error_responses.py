@@ -13,7 +13,13 @@ from quorate_runtime.journal.journal_port import JournalFailed
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 STARTED = web.RequestKey("started", bool)
-OF_STATUS: dict[int, Code] = {404: Code.UNKNOWN, 405: Code.UNSUPPORTED, 413: Code.OVERSIZE, 415: Code.UNSUPPORTED, 503: Code.BUSY}
+OF_STATUS: dict[int, Code] = {
+    404: Code.UNKNOWN,
+    405: Code.UNSUPPORTED,
+    413: Code.OVERSIZE,
+    415: Code.UNSUPPORTED,
+    503: Code.BUSY,
+}
 """Codes of what the HTTP library refuses by itself; others are malformed."""
 
 
@@ -25,10 +31,14 @@ class Busy(Refused):
         self.retry_after = max(1, math.ceil(retry_after_seconds))
 
 
-def refusal_answer(code: str, sentence: str, detail: str, status: int, headers: dict[str, str] | None = None) -> web.Response:
+def refusal_answer(
+    code: str, sentence: str, detail: str, status: int, headers: dict[str, str] | None = None
+) -> web.Response:
     """The one form of every answer of 400 and above."""
     tree = {"code": code, "sentence": sentence, "detail": detail[:2000]}
-    return web.Response(status=status, text=json.dumps(tree), content_type="application/json", headers=headers)
+    return web.Response(
+        status=status, text=json.dumps(tree), content_type="application/json", headers=headers
+    )
 
 
 def coded(code: Code, detail: str, status: int | None = None) -> web.Response:
@@ -39,7 +49,9 @@ def coded(code: Code, detail: str, status: int | None = None) -> web.Response:
 
 def internal() -> web.Response:
     """A bug of ours: what it was stands in the log only."""
-    return refusal_answer("internal", "The service failed; this is not your fault.", "it is in the service's log", 500)
+    return refusal_answer(
+        "internal", "The service failed; this is not your fault.", "it is in the service's log", 500
+    )
 
 
 @web.middleware
@@ -76,7 +88,13 @@ def _told(error: Refused | Unavailable) -> web.Response:
         return refusal_answer("unavailable", "Try again later.", str(error), 503, wait)
     if isinstance(error, Busy):
         meaning = MEANINGS[Code.BUSY]
-        return refusal_answer(error.code.value, meaning.sentence, error.detail, meaning.status, {"Retry-After": str(error.retry_after)})
+        return refusal_answer(
+            error.code.value,
+            meaning.sentence,
+            error.detail,
+            meaning.status,
+            {"Retry-After": str(error.retry_after)},
+        )
     return coded(error.code, error.detail)
 
 

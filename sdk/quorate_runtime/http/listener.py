@@ -54,7 +54,9 @@ class ListenerProtocol:
     turned_away: int = 0
     hung_up: int = 0  # on readers that did not read
     warned_at: float = -WARN_SECONDS
-    connections_max: int = field(init=False)  # as many as the bounds say, or fewer where so many could not be open
+    connections_max: int = field(
+        init=False
+    )  # as many as the bounds say, or fewer where so many could not be open
 
     def __post_init__(self) -> None:
         self.connections_max = self.bounds.connections_max
@@ -86,7 +88,9 @@ class ListenerProtocol:
             del self.by_address[address]
         if time.monotonic() - self.warned_at >= WARN_SECONDS:  # a flood must not fill the log too
             self.warned_at = time.monotonic()
-            log.warning("%d connections turned away so far, the last from %s", self.turned_away, address)
+            log.warning(
+                "%d connections turned away so far, the last from %s", self.turned_away, address
+            )
 
 
 class Visitor(RequestHandler):
@@ -94,14 +98,25 @@ class Visitor(RequestHandler):
 
     __slots__ = ("_address", "_doorman", "_mark", "_socket")
 
-    def __init__(self, doorman: ListenerProtocol, server: web.Server, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, doorman: ListenerProtocol, server: web.Server, loop: asyncio.AbstractEventLoop
+    ) -> None:
         idle = doorman.bounds.head_and_idle_seconds
         super().__init__(
-            server, loop=loop, keepalive_timeout=idle, lingering_time=LINGER_SECONDS, auto_decompress=False,
-            max_line_size=LINE_BYTES_MAX, max_field_size=LINE_BYTES_MAX, max_headers=HEAD_FIELDS_MAX, access_log=None,  # type: ignore[arg-type]
-        )  # fmt: skip
+            server,
+            loop=loop,
+            keepalive_timeout=idle,
+            lingering_time=LINGER_SECONDS,
+            auto_decompress=False,
+            max_line_size=LINE_BYTES_MAX,
+            max_field_size=LINE_BYTES_MAX,
+            max_headers=HEAD_FIELDS_MAX,
+            access_log=None,  # type: ignore[arg-type]
+        )
         self._doorman, self._address = doorman, ""
-        self._mark: tuple[float, int] | None = None  # when, and how many bytes the reader's side had acknowledged
+        self._mark: tuple[float, int] | None = (
+            None  # when, and how many bytes the reader's side had acknowledged
+        )
         self._socket: socket.socket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -112,7 +127,9 @@ class Visitor(RequestHandler):
         if not self._doorman.lets_in(address, is_proxy=self._doorman.proxies.trusts(remote or "")):
             assert isinstance(transport, asyncio.Transport)
             transport.abort()
-            self._manager = None  # so that the end of a connection that never began is nobody's business
+            self._manager = (
+                None  # so that the end of a connection that never began is nobody's business
+            )
             return
         self._address, self._socket = address, transport.get_extra_info("socket")
         self._doorman.visitors.add(self)
@@ -131,7 +148,9 @@ class Visitor(RequestHandler):
         if self._socket is None:
             return False
         try:
-            waiting = int.from_bytes(fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+            waiting = int.from_bytes(
+                fcntl.ioctl(self._socket.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder
+            )
             if not waiting:
                 self._mark = None
                 return False
@@ -159,7 +178,11 @@ class Visitor(RequestHandler):
                 return  # not re-raised: it is over already, which is what was wanted
 
     def handle_error(
-        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
     ) -> web.StreamResponse:
         """What is no HTTP gets a typed answer without a trace in the log; a bug that no handler caught gets one there."""
         is_gone = isinstance(exc, ConnectionError)
@@ -167,7 +190,11 @@ class Visitor(RequestHandler):
             log.error("a request from %s failed", request.remote, exc_info=exc)
         if is_gone or request.writer.output_size > 0:
             raise ConnectionError("the answer had begun")
-        answer = internal() if status >= 500 else coded(OF_STATUS.get(status, Code.MALFORMED), (message or "no HTTP")[:200], status)
+        answer = (
+            internal()
+            if status >= 500
+            else coded(OF_STATUS.get(status, Code.MALFORMED), (message or "no HTTP")[:200], status)
+        )
         answer.force_close()
         return answer
 
@@ -175,15 +202,22 @@ class Visitor(RequestHandler):
 def closed(host: str, port: int, error: OSError) -> Unavailable:
     """Why nothing can listen there, and what to choose instead."""
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-        return Unavailable(f"{host!r} is no address of this machine; choose another with `init --host` and the same --home", 0)
+        return Unavailable(
+            f"{host!r} is no address of this machine; choose another with `init --host` and the same --home",
+            0,
+        )
     why = os.strerror(error.errno) if error.errno else str(error)
-    return Unavailable(f"port {port} on {host} cannot be used: {why}; choose another with --port", 0)
+    return Unavailable(
+        f"port {port} on {host} cannot be used: {why}; choose another with --port", 0
+    )
 
 
 class Listener(web.BaseSite):
     """`web.TCPSite` whose connections are `Visitor`s."""
 
-    def __init__(self, runner: web.BaseRunner, host: str, port: int, doorman: ListenerProtocol) -> None:
+    def __init__(
+        self, runner: web.BaseRunner, host: str, port: int, doorman: ListenerProtocol
+    ) -> None:
         super().__init__(runner, backlog=BACKLOG)
         self._host, self._port, self._doorman = host, port, doorman
         self._patrol: asyncio.Task[None] | None = None
@@ -200,8 +234,11 @@ class Listener(web.BaseSite):
         loop, server = asyncio.get_running_loop(), self._runner.server
         assert server is not None, "set up the runner first"
         self._server = await loop.create_server(
-            lambda: Visitor(self._doorman, server, loop), self._host, self._port, backlog=self._backlog
-        )  # fmt: skip
+            lambda: Visitor(self._doorman, server, loop),
+            self._host,
+            self._port,
+            backlog=self._backlog,
+        )
         self._patrol = loop.create_task(self._walk(), name="door")
 
     async def stop(self) -> None:

@@ -12,7 +12,12 @@ def web_url(name: str, text: str, example: str) -> str:
     is_text = len(text) <= CHARACTERS_MAX and text.isprintable() and " " not in text
     try:
         place = urlsplit(text)
-        is_good = is_text and place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0
+        is_good = (
+            is_text
+            and place.scheme in ("http", "https")
+            and bool(place.hostname)
+            and place.port != 0
+        )
     except ValueError:
         is_good = False  # a port above 65535, half an IPv6 address
     if not is_good:

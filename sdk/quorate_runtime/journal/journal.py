@@ -78,7 +78,9 @@ class Journal:
         self._lock = lock
         self._connection = connection  # the writer thread's alone from here on
         self._gathered: list[_Request] = []  # in this turn of the loop
-        self._requests: queue.SimpleQueue[list[_Request] | None] = queue.SimpleQueue()  # bounded by the actor's appends in flight
+        self._requests: queue.SimpleQueue[list[_Request] | None] = (
+            queue.SimpleQueue()
+        )  # bounded by the actor's appends in flight
         self._loop = asyncio.get_running_loop()
         self._failure: JournalFailed | None = None
         self._closed = False
@@ -97,7 +99,9 @@ class Journal:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = _lock_folder(folder)
         except OSError as error:
-            raise JournalError(f"{folder}: {error.strerror or error}; make room, or give this user its rights, then start again") from error
+            raise JournalError(
+                f"{folder}: {error.strerror or error}; make room, or give this user its rights, then start again"
+            ) from error
         try:
             connection = files.open_for_writing(folder, pages_max)
             try:
@@ -109,7 +113,9 @@ class Journal:
             os.close(lock)
             raise
 
-    def append(self, record: Record, effects: Sequence[KeyedEffect] = ()) -> asyncio.Future[Appended]:
+    def append(
+        self, record: Record, effects: Sequence[KeyedEffect] = ()
+    ) -> asyncio.Future[Appended]:
         """See `JournalPort`."""
         self._check_usable()
         self.last_offset = offset = self.last_offset + 1
@@ -218,7 +224,9 @@ class Journal:
             if requests is None:
                 return batch, False
             batch += requests
-            size += sum([len(request.data) for request in requests if not isinstance(request, _Save)])
+            size += sum(
+                [len(request.data) for request in requests if not isinstance(request, _Save)]
+            )
             is_lazy = is_lazy and all(isinstance(request, _Done) for request in requests)
             deadline = deadline or time.monotonic() + LINGER_SECONDS
         return batch, True
@@ -251,7 +259,9 @@ class Journal:
     def _write_parts(self, parts: list[bytes], events: int) -> int:
         """Writes and empties `parts`; 0 events wait then."""
         if parts:
-            files.write_batch(self._connection, self._written + 1, self._written + events, b"".join(parts))
+            files.write_batch(
+                self._connection, self._written + 1, self._written + events, b"".join(parts)
+            )
             self._written += events
             parts.clear()
         return 0

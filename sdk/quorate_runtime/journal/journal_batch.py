@@ -47,7 +47,9 @@ class Done:
 
 def pack_event(record: Record, effects: Sequence[KeyedEffect]) -> bytes:
     """Bytes of an event."""
-    head = _EVENT.pack(_IS_EVENT, record.version, record.at, record.random, len(record.payload), len(effects))
+    head = _EVENT.pack(
+        _IS_EVENT, record.version, record.at, record.random, len(record.payload), len(effects)
+    )
     if not effects:
         return head + record.payload
     parts = [head, record.payload]
@@ -90,7 +92,9 @@ def _event(data: bytes, at: int) -> tuple[Event, int]:
     for _ in range(count):
         key_length, effect_length = _EFFECT.unpack_from(data, at)
         at += _EFFECT.size
-        effects.append((_cut(data, at, key_length).decode(), _cut(data, at + key_length, effect_length)))
+        effects.append(
+            (_cut(data, at, key_length).decode(), _cut(data, at + key_length, effect_length))
+        )
         at += key_length + effect_length
     return Event(Record(version, UnixSeconds(moment), Hash32(random), payload), tuple(effects)), at
 

@@ -10,7 +10,13 @@ from pathlib import Path
 from zlib import crc32
 
 from quorate_runtime.journal.journal_batch import Done, Event, Place, unpack
-from quorate_runtime.journal.journal_port import JournalDamaged, JournalError, Pending, Snapshot, Stored
+from quorate_runtime.journal.journal_port import (
+    JournalDamaged,
+    JournalError,
+    Pending,
+    Snapshot,
+    Stored,
+)
 from quorate_runtime.journal.pending_effects import PendingEffects
 from quorate_runtime.sqlite.durable import MAY_BE_WHOLE, SMALL_CACHE, is_of_the_world
 
@@ -57,7 +63,9 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
             if version == 2:
                 _add_checksums(connection)
             elif version != SCHEMA_VERSION:
-                raise JournalError(f"{path} was written by another version (schema {version}, not {SCHEMA_VERSION}). Use that version.")
+                raise JournalError(
+                    f"{path} was written by another version (schema {version}, not {SCHEMA_VERSION}). Use that version."
+                )
             _check_whole(path, connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(SMALL_CACHE)
@@ -74,20 +82,34 @@ def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
     problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if problem != "ok":
         raise _damaged(path, str(problem).replace("\n", " "))
-    newest, kept = connection.execute("SELECT max(last), (SELECT max(offset) FROM snapshots) FROM batches").fetchone()
+    newest, kept = connection.execute(
+        "SELECT max(last), (SELECT max(offset) FROM snapshots) FROM batches"
+    ).fetchone()
     if (kept or 0) > (newest or 0):
-        raise _damaged(path, f"a snapshot stands at event {kept}, and the newest event is {newest or 0}")
+        raise _damaged(
+            path, f"a snapshot stands at event {kept}, and the newest event is {newest or 0}"
+        )
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
     """From schema 2 to 3, whole or not at all. A snapshot that did not have its checksum has none afterwards."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("ALTER TABLE carried ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
-    for row in connection.execute("SELECT offset, place, key, version, payload FROM carried").fetchall():
-        connection.execute("UPDATE carried SET checksum = ? WHERE offset = ? AND place = ?", (_carried_checksum(*row), *row[:2]))
-    for offset, version, payload, checksum in connection.execute("SELECT offset, version, payload, checksum FROM snapshots").fetchall():
+    for row in connection.execute(
+        "SELECT offset, place, key, version, payload FROM carried"
+    ).fetchall():
+        connection.execute(
+            "UPDATE carried SET checksum = ? WHERE offset = ? AND place = ?",
+            (_carried_checksum(*row), *row[:2]),
+        )
+    for offset, version, payload, checksum in connection.execute(
+        "SELECT offset, version, payload, checksum FROM snapshots"
+    ).fetchall():
         if crc32(payload) == checksum:
-            connection.execute("UPDATE snapshots SET checksum = ? WHERE offset = ?", (_checksum(offset, version, payload), offset))
+            connection.execute(
+                "UPDATE snapshots SET checksum = ? WHERE offset = ?",
+                (_checksum(offset, version, payload), offset),
+            )
     connection.execute("PRAGMA user_version = 3")
     connection.execute("COMMIT")
 
@@ -112,13 +134,18 @@ def _create(folder: Path, path: Path) -> None:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
 
 
 def last_offset(connection: sqlite3.Connection) -> int:
     """Newest offset, 0 when empty. A batch of marks alone stands at the newest event's; the newest snapshot's events may be gone."""
-    return int(connection.execute("SELECT max(coalesce(max(last), 0), (SELECT coalesce(max(offset), 0) FROM snapshots)) FROM batches")
-               .fetchone()[0])  # fmt: skip
+    return int(
+        connection.execute(
+            "SELECT max(coalesce(max(last), 0), (SELECT coalesce(max(offset), 0) FROM snapshots)) FROM batches"
+        ).fetchone()[0]
+    )
 
 
 def snapshot_offsets(connection: sqlite3.Connection) -> list[int]:
@@ -129,7 +156,8 @@ def snapshot_offsets(connection: sqlite3.Connection) -> list[int]:
 def write_batch(connection: sqlite3.Connection, first: int, last: int, payload: bytes) -> None:
     """Inserts the events `first` to `last` and whatever marks stand among them; `last` is `first` - 1 for marks alone."""
     connection.execute(
-        "INSERT INTO batches (first, last, payload, checksum) VALUES (?, ?, ?, ?)", (first, last, payload, _checksum(first, last, payload))
+        "INSERT INTO batches (first, last, payload, checksum) VALUES (?, ?, ?, ?)",
+        (first, last, payload, _checksum(first, last, payload)),
     )
 
 
@@ -143,14 +171,20 @@ def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Dro
         for start in range(0, len(snapshot.payload), PIECE_BYTES):
             blob.write(snapshot.payload[start : start + PIECE_BYTES])
     connection.execute(
-        "DELETE FROM snapshots WHERE offset NOT IN (SELECT offset FROM snapshots ORDER BY offset DESC LIMIT ?)", (SNAPSHOTS_KEPT,)
+        "DELETE FROM snapshots WHERE offset NOT IN (SELECT offset FROM snapshots ORDER BY offset DESC LIMIT ?)",
+        (SNAPSHOTS_KEPT,),
     )
     if drop is None:
         return
     connection.execute("DELETE FROM carried")
     rows = [(*place, item.key, item.version, item.payload) for place, item in drop.carried]
-    connection.executemany("INSERT INTO carried VALUES (?, ?, ?, ?, ?, ?)", ((*row, _carried_checksum(*row)) for row in rows))
-    connection.execute("DELETE FROM batches WHERE id < (SELECT min(id) FROM batches WHERE last > ?)", (drop.until,))
+    connection.executemany(
+        "INSERT INTO carried VALUES (?, ?, ?, ?, ?, ?)",
+        ((*row, _carried_checksum(*row)) for row in rows),
+    )
+    connection.execute(
+        "DELETE FROM batches WHERE id < (SELECT min(id) FROM batches WHERE last > ?)", (drop.until,)
+    )
 
 
 def read_events(folder: Path, after: int) -> Iterator[Stored]:
@@ -162,7 +196,9 @@ def read_events(folder: Path, after: int) -> Iterator[Stored]:
             if isinstance(part, Event) and offset > after:
                 expected += 1
                 if offset != expected:
-                    raise _damaged(path, f"event {expected} is missing" + _dropped(connection, expected))
+                    raise _damaged(
+                        path, f"event {expected} is missing" + _dropped(connection, expected)
+                    )
                 yield Stored(offset, part.record)
 
 
@@ -174,7 +210,9 @@ def read_outbox(connection: sqlite3.Connection, folder: Path) -> PendingEffects:
             "SELECT offset, place, key, version, payload, checksum FROM carried ORDER BY offset, place"
         ):
             if _carried_checksum(*row) != checksum:
-                raise _damaged(path, f"effect {row[1]} of event {row[0]} does not have its checksum")
+                raise _damaged(
+                    path, f"effect {row[1]} of event {row[0]} does not have its checksum"
+                )
             offset, place, key, kind, payload = row
             index.restore([((offset, place), Pending(key, offset, kind, payload))])
         for offset, part in _parts(path, connection, 0):
@@ -182,7 +220,9 @@ def read_outbox(connection: sqlite3.Connection, folder: Path) -> PendingEffects:
     return index
 
 
-def _parts(path: Path, connection: sqlite3.Connection, after: int) -> Iterator[tuple[int, Event | Done]]:
+def _parts(
+    path: Path, connection: sqlite3.Connection, after: int
+) -> Iterator[tuple[int, Event | Done]]:
     """Parts of all batches that hold, or stand after, an event behind `after`; with the offset of the newest event so far."""
     rows = connection.execute(
         "SELECT id, first, last, payload, checksum FROM batches WHERE id >= (SELECT min(id) FROM batches WHERE last > ?) ORDER BY id",
@@ -193,7 +233,9 @@ def _parts(path: Path, connection: sqlite3.Connection, after: int) -> Iterator[t
         if first != (expected or first):
             raise _damaged(path, f"event {expected} is missing")
         if _checksum(first, last, payload) != checksum:
-            raise _damaged(path, f"batch {number} (events {first} to {last}) does not have its checksum")
+            raise _damaged(
+                path, f"batch {number} (events {first} to {last}) does not have its checksum"
+            )
         offset = first - 1
         for part in unpack(payload):
             offset += isinstance(part, Event)
@@ -217,7 +259,9 @@ def read_snapshot(folder: Path) -> Snapshot | None:
             log.error("%s: the snapshot at event %d does not have its checksum", path, offset)
             damaged = offset
     if damaged:
-        raise _damaged(path, f"the snapshot at event {damaged} does not have its checksum, nor has a newer one")
+        raise _damaged(
+            path, f"the snapshot at event {damaged} does not have its checksum, nor has a newer one"
+        )
     return None
 
 
@@ -231,13 +275,19 @@ def _reading(path: Path) -> Iterator[None]:
             raise JournalError(f"{path}: {error}; {MAY_BE_WHOLE}, then start again") from error
         raise _damaged(path, str(error)) from error
     except OSError as error:
-        raise JournalError(f"{path}: {error.strerror or error}; {MAY_BE_WHOLE}, then start again") from error
+        raise JournalError(
+            f"{path}: {error.strerror or error}; {MAY_BE_WHOLE}, then start again"
+        ) from error
 
 
 def _dropped(connection: sqlite3.Connection, offset: int) -> str:
     newest = snapshot_offsets(connection)
     is_old = bool(newest) and offset <= newest[0]
-    return f", as it must be after the snapshot at event {newest[0]}: use the program's version that wrote that" if is_old else ""
+    return (
+        f", as it must be after the snapshot at event {newest[0]}: use the program's version that wrote that"
+        if is_old
+        else ""
+    )
 
 
 def _damaged(path: Path, what: str) -> JournalDamaged:

@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from quorate_runtime.journal.journal_port import Appended, JournalBusy, JournalFailed, KeyedEffect, Pending, Record, Snapshot, Stored
+from quorate_runtime.journal.journal_port import (
+    Appended,
+    JournalBusy,
+    JournalFailed,
+    KeyedEffect,
+    Pending,
+    Record,
+    Snapshot,
+    Stored,
+)
 
 T = TypeVar("T")
 
@@ -30,14 +39,18 @@ class MemoryJournal:
 
     def __init__(self, disk: MemoryDisk) -> None:
         if disk.holder is not None:
-            raise JournalBusy("the disk is in use by another journal. Close it, or take a disk of its own.")
+            raise JournalBusy(
+                "the disk is in use by another journal. Close it, or take a disk of its own."
+            )
         disk.holder = self
         self.last_offset = len(disk.events)
         self._disk = disk
         self._waiting: list[Callable[[], None]] = []
         self._failure: JournalFailed | None = None
 
-    def append(self, record: Record, effects: Sequence[KeyedEffect] = ()) -> asyncio.Future[Appended]:
+    def append(
+        self, record: Record, effects: Sequence[KeyedEffect] = ()
+    ) -> asyncio.Future[Appended]:
         """See `JournalPort`."""
         self._check_usable()
         self.last_offset += 1
@@ -57,7 +70,10 @@ class MemoryJournal:
 
     def replay(self, after: int = 0) -> Iterator[Stored]:
         """See `JournalPort`."""
-        return (Stored(offset, record) for offset, record in enumerate(self._disk.events[after:], after + 1))
+        return (
+            Stored(offset, record)
+            for offset, record in enumerate(self._disk.events[after:], after + 1)
+        )
 
     def pending_effects(self) -> Sequence[Pending]:
         """See `JournalPort`."""
@@ -110,7 +126,9 @@ class MemoryJournal:
 
     def _write_event(self, offset: int, record: Record, effects: Sequence[KeyedEffect]) -> Appended:
         if self._disk.events_max is not None and len(self._disk.events) >= self._disk.events_max:
-            raise JournalFailed("an append could not be made durable (the disk is full). Free space, then start again.")
+            raise JournalFailed(
+                "an append could not be made durable (the disk is full). Free space, then start again."
+            )
         self._disk.events.append(record)
         fresh = frozenset(key for key, _ in effects if key not in self._disk.outbox)
         for key, payload in effects:

@@ -31,7 +31,9 @@ class PendingEffects:
         """Pending effects of events up to an offset."""
         return [(place, item) for place, item in self._pending.items() if place[0] <= until]
 
-    def add(self, offset: int, version: int, effects: Sequence[KeyedEffect]) -> Sequence[KeyedEffect]:
+    def add(
+        self, offset: int, version: int, effects: Sequence[KeyedEffect]
+    ) -> Sequence[KeyedEffect]:
         """Those effects whose keys are new; from now on they are pending."""
         fresh: list[KeyedEffect] = []
         for key, payload in effects:
@@ -49,7 +51,11 @@ class PendingEffects:
 
     def forget(self, until: int) -> None:
         """Drops keys of events up to an offset whose effects are done."""
-        self._known = {key: place for key, place in self._known.items() if place[0] > until or place in self._pending}
+        self._known = {
+            key: place
+            for key, place in self._known.items()
+            if place[0] > until or place in self._pending
+        }
 
     # ---- from what is on disk
 

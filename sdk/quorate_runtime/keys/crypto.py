@@ -25,7 +25,9 @@ def recover(digest: Hash32, sig: Signature) -> Address:
     """Address that signed a 32-byte digest (`envelope.Recover`); `Refused(BAD_SIGNATURE)` for malleable, malformed or impossible ones."""
     check_signature_form(sig)
     try:
-        key = PublicKey.from_signature_and_message(sig[:64] + bytes([sig[64] - 27]), digest, hasher=None)
+        key = PublicKey.from_signature_and_message(
+            sig[:64] + bytes([sig[64] - 27]), digest, hasher=None
+        )
     except ValueError as error:
         raise Refused(Code.BAD_SIGNATURE, "no key makes this signature") from error
     return address_of(key.format(compressed=False))
@@ -121,7 +123,9 @@ class BoxKey:
         try:
             return SealedBox(self._key).decrypt(sealed)
         except CryptoError as error:
-            raise Refused(Code.DOES_NOT_OPEN, "it was not sealed to this box key, or it was changed") from error
+            raise Refused(
+                Code.DOES_NOT_OPEN, "it was not sealed to this box key, or it was changed"
+            ) from error
 
     def box(self, to: Hash32, plain: bytes) -> bytes:
         """Authenticated box to a public key: a random 24-byte nonce and the ciphertext."""

@@ -43,7 +43,11 @@ class Keystore:
     def at(cls, folder: Path, passphrase: str, limits: Limits) -> "Keystore":
         """The keystore in a folder, which is made when missing. A devnet's keys are cheap to open, hence worthless elsewhere."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return cls(folder, passphrase, keystore_v3.CHEAP if limits.name == DEVNET.name else keystore_v3.STRONG)
+        return cls(
+            folder,
+            passphrase,
+            keystore_v3.CHEAP if limits.name == DEVNET.name else keystore_v3.STRONG,
+        )
 
     def __repr__(self) -> str:
         return f"Keystore({str(self.folder)!r})"  # without the passphrase
@@ -102,7 +106,9 @@ class Keystore:
                 os.fsync(file.fileno())
             os.link(draft, path)
         except FileExistsError as error:
-            raise KeystoreError(f"{path} exists. Move it away first if you really want a new key.") from error
+            raise KeystoreError(
+                f"{path} exists. Move it away first if you really want a new key."
+            ) from error
         finally:
             draft.unlink()
         _sync_folder(self.folder)
@@ -113,7 +119,9 @@ class Keystore:
         try:
             return keystore_v3.decrypt(text, self.passphrase)
         except keystore_v3.WrongPassphrase as error:
-            raise KeystoreError(f"the passphrase does not open {path}; give the one it was made with (--password-file FILE)") from error
+            raise KeystoreError(
+                f"the passphrase does not open {path}; give the one it was made with (--password-file FILE)"
+            ) from error
         except keystore_v3.Malformed as error:
             raise KeystoreError(f"{path}: {error}. Restore it from your backup.") from error
 
@@ -132,12 +140,16 @@ def read_private(path: Path, bytes_max: int) -> bytes:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             if stat.S_IMODE(mode) & 0o077:
-                raise KeystoreError(f"{path} can be read by others (mode {stat.S_IMODE(mode):04o}). Run: chmod 600 {path}")
+                raise KeystoreError(
+                    f"{path} can be read by others (mode {stat.S_IMODE(mode):04o}). Run: chmod 600 {path}"
+                )
             data = file.read(bytes_max + 1)
     except OSError as error:
         raise KeystoreError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > bytes_max:
-        raise KeystoreError(f"{path} is larger than {bytes_max} bytes: it is not what belongs there")
+        raise KeystoreError(
+            f"{path} is larger than {bytes_max} bytes: it is not what belongs there"
+        )
     return data
 
 

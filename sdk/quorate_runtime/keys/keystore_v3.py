@@ -56,7 +56,12 @@ def encrypt(secret: bytes, passphrase: str, kdf: Kdf, extra: dict[str, str]) -> 
         "kdfparams": params,
         "mac": keccak256(key[16:] + ciphertext).hex(),
     }
-    return json.dumps({"version": 3, "id": str(uuid.uuid4()), **extra, "crypto": crypto}, indent=1).encode() + b"\n"
+    return (
+        json.dumps(
+            {"version": 3, "id": str(uuid.uuid4()), **extra, "crypto": crypto}, indent=1
+        ).encode()
+        + b"\n"
+    )
 
 
 def decrypt(text: bytes, passphrase: str) -> bytes:
@@ -88,8 +93,14 @@ def _derive(name: str, params: dict[str, Any], passphrase: str) -> bytes:
         work = 128 * r * (n + p + 2)
         if work > WORK_BYTES_MAX or n < 2 or p > 64:
             raise Malformed(f"scrypt with n={n}, r={r}, p={p} is not derived here")
-        return hashlib.scrypt(passphrase.encode(), salt=salt, n=n, r=r, p=p, maxmem=work + (1 << 20), dklen=32)
-    if name == "pbkdf2" and params.get("prf") == "hmac-sha256" and 0 < int(params["c"]) <= ROUNDS_MAX:
+        return hashlib.scrypt(
+            passphrase.encode(), salt=salt, n=n, r=r, p=p, maxmem=work + (1 << 20), dklen=32
+        )
+    if (
+        name == "pbkdf2"
+        and params.get("prf") == "hmac-sha256"
+        and 0 < int(params["c"]) <= ROUNDS_MAX
+    ):
         return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, int(params["c"]), 32)
     raise Malformed(f"key derivation {name!r} is not known")
 

@@ -10,7 +10,9 @@ from quorate_runtime.keys.keystore import KeystoreError, read_passphrase_file
 CREDENTIAL = "passphrase"
 
 
-def passphrase_of(path: Path | None, environment: Mapping[str, str], whose: str, is_new: bool = False) -> str:
+def passphrase_of(
+    path: Path | None, environment: Mapping[str, str], whose: str, is_new: bool = False
+) -> str:
     """From `path`, else the file $QUORATE_PASSWORD_FILE, else the credential `passphrase`, else typed, twice for a new key.
 
     KeystoreError when nobody is there to ask, or the two differ: a typing error in a new key would lock its money away.
@@ -23,7 +25,9 @@ def passphrase_of(path: Path | None, environment: Mapping[str, str], whose: str,
     if path is not None:
         return read_passphrase_file(path)
     if not sys.stdin.isatty():
-        raise KeystoreError("no passphrase: run this in a terminal, or give --password-file FILE (mode 0600) or QUORATE_PASSWORD_FILE")
+        raise KeystoreError(
+            "no passphrase: run this in a terminal, or give --password-file FILE (mode 0600) or QUORATE_PASSWORD_FILE"
+        )
     typed = getpass.getpass(f"Passphrase of the {whose}'s keys: ")
     if not typed:
         raise KeystoreError("the passphrase is empty")

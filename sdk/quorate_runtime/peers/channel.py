@@ -73,9 +73,13 @@ class Channel:
     async def request(self, frame: bytes, deadline: Seconds) -> bytes:
         """See `ports.Peers.request`."""
         if len(frame) > FRAME_BYTES_MAX:
-            raise Refused(Code.OVERSIZE, f"a frame of {len(frame)} bytes; at most {FRAME_BYTES_MAX}")
+            raise Refused(
+                Code.OVERSIZE, f"a frame of {len(frame)} bytes; at most {FRAME_BYTES_MAX}"
+            )
         if self._is_over or len(self._asked) >= INFLIGHT_MAX:
-            raise Unavailable(f"{self._peer} has {len(self._asked)} requests to answer, or went away", 0.5)
+            raise Unavailable(
+                f"{self._peer} has {len(self._asked)} requests to answer, or went away", 0.5
+            )
         number = os.urandom(ID_BYTES)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
@@ -116,13 +120,20 @@ class Channel:
 
     async def _take(self, message: bytes, group: asyncio.TaskGroup) -> bool:
         """Whether the message was well-formed."""
-        if not HEAD_BYTES <= len(message) <= MESSAGE_BYTES_MAX or message[0] not in Kind.__members__.values():
+        if (
+            not HEAD_BYTES <= len(message) <= MESSAGE_BYTES_MAX
+            or message[0] not in Kind.__members__.values()
+        ):
             return False
         kind, number, body = Kind(message[0]), message[1:HEAD_BYTES], message[HEAD_BYTES:]
         if kind is not Kind.REQUEST:
             return self._settle(kind, number, body)
         if len(self._answering) >= INFLIGHT_MAX:
-            await self._send(Kind.UNAVAILABLE, number, canonical.encode(_Failure("too many requests at once", Milliseconds(500))))
+            await self._send(
+                Kind.UNAVAILABLE,
+                number,
+                canonical.encode(_Failure("too many requests at once", Milliseconds(500))),
+            )
             return True
         task = group.create_task(self._answer(number, body))
         self._answering.add(task)
@@ -149,15 +160,24 @@ class Channel:
             kind, body = Kind.ANSWER, await self._handler(self._peer, frame)
         except Refused as refusal:
             # Told to who asked; counted by the handler's owner.
-            kind, body = Kind.REFUSED, canonical.encode(_Refusal(refusal.code, refusal.detail[:TEXT_MAX]))
+            kind, body = (
+                Kind.REFUSED,
+                canonical.encode(_Refusal(refusal.code, refusal.detail[:TEXT_MAX])),
+            )
         except Unavailable as failure:
             # Theirs to retry.
             after = Milliseconds(max(0, int(failure.retry_after * 1000)))
-            kind, body = Kind.UNAVAILABLE, canonical.encode(_Failure(str(failure)[:TEXT_MAX], after))
+            kind, body = (
+                Kind.UNAVAILABLE,
+                canonical.encode(_Failure(str(failure)[:TEXT_MAX], after)),
+            )
         except JournalFailed as error:
             # By design: where nothing can be written down the actor ends the daemon, and says why with the remedy. Here nobody has a bug.
             log.error("no answer to %s: %s", self._peer, error)
-            kind, body = Kind.UNAVAILABLE, canonical.encode(_Failure("the daemon is stopping", Milliseconds(1000)))
+            kind, body = (
+                Kind.UNAVAILABLE,
+                canonical.encode(_Failure("the daemon is stopping", Milliseconds(1000))),
+            )
         except Exception:
             # A bug. It ends this connection, and is written down here because a server may drop it with the connection.
             log.exception("the handler of frames from %s failed", self._peer)

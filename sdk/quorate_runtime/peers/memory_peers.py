@@ -52,7 +52,12 @@ class MemoryHub:
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._handlers.clear()
         for task in self._flying:
             task.cancel()
@@ -71,14 +76,23 @@ class MemoryHub:
         """Accounts that are connected now."""
         return frozenset(self._handlers)
 
-    def send(self, sender: Address, to: Address, frame: bytes, answer: "asyncio.Future[bytes]") -> None:
+    def send(
+        self, sender: Address, to: Address, frame: bytes, answer: "asyncio.Future[bytes]"
+    ) -> None:
         """Sets copies of a request on their way; the first answer to come back settles the future."""
         for delay in self._delays(sender, to, False, frame):
             task = self._group.create_task(self._deliver(sender, to, frame, delay, answer))
             self._flying.add(task)
             task.add_done_callback(self._flying.discard)
 
-    async def _deliver(self, sender: Address, to: Address, frame: bytes, delay: float, answer: "asyncio.Future[bytes]") -> None:
+    async def _deliver(
+        self,
+        sender: Address,
+        to: Address,
+        frame: bytes,
+        delay: float,
+        answer: "asyncio.Future[bytes]",
+    ) -> None:
         await self._clock.sleep(delay)
         handler = self._handlers.get(to)
         if handler is None:
@@ -96,7 +110,9 @@ class MemoryHub:
         if sender in self._handlers and not answer.done():
             _settle(answer, result)
 
-    def _delays(self, sender: Address, to: Address, is_answer: bool, frame: bytes) -> tuple[float, ...]:
+    def _delays(
+        self, sender: Address, to: Address, is_answer: bool, frame: bytes
+    ) -> tuple[float, ...]:
         self._hops += 1
         return self.conditions(Hop(self._hops, sender, to, is_answer, frame))
 
@@ -111,7 +127,9 @@ class MemoryPeers:
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
         """See `ports.Peers`."""
         if len(frame) > FRAME_BYTES_MAX:
-            raise Refused(Code.OVERSIZE, f"a frame of {len(frame)} bytes; at most {FRAME_BYTES_MAX}")
+            raise Refused(
+                Code.OVERSIZE, f"a frame of {len(frame)} bytes; at most {FRAME_BYTES_MAX}"
+            )
         if not {peer, self._account} <= self._hub.joined():
             raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

@@ -123,7 +123,9 @@ class WebSocketPeers:
         self._account, self._handler, self._authorize = account, handler, authorize
         self._channels: dict[Address, tuple[Channel, WebSocket]] = {}
         self._count = 0
-        self._greeting: Counter[str] = Counter()  # connections that have not said hello yet, by network
+        self._greeting: Counter[str] = (
+            Counter()
+        )  # connections that have not said hello yet, by network
 
     def routes(self, path: str = "/v1/peers") -> list[web.RouteDef]:
         """To be added to an aiohttp application."""
@@ -143,15 +145,28 @@ class WebSocketPeers:
     async def close(self) -> None:
         """Ends all connections; the dialers will come back to whoever listens then."""
         # Side by side: one that does not answer a close takes its time, and a thousand must not take a thousand times that.
-        await asyncio.gather(*(_hang_up(ws, aiohttp.WSCloseCode.GOING_AWAY) for _, ws in list(self._channels.values())))
+        await asyncio.gather(
+            *(
+                _hang_up(ws, aiohttp.WSCloseCode.GOING_AWAY)
+                for _, ws in list(self._channels.values())
+            )
+        )
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         network = network_of(request.remote)
-        is_crowded = self._greeting.total() >= GREETINGS_MAX or self._greeting[network] >= NETWORK_GREETINGS_MAX
+        is_crowded = (
+            self._greeting.total() >= GREETINGS_MAX
+            or self._greeting[network] >= NETWORK_GREETINGS_MAX
+        )
         if self._count >= CONNECTIONS_MAX or is_crowded:
             # Strangers are not to fill the places of those who have proved who they are.
             raise Busy("too many connections; come again", HELLO_SECONDS)
-        ws = web.WebSocketResponse(timeout=CLOSE_SECONDS, heartbeat=PING_SECONDS, max_msg_size=MESSAGE_BYTES_MAX + 1, compress=False)
+        ws = web.WebSocketResponse(
+            timeout=CLOSE_SECONDS,
+            heartbeat=PING_SECONDS,
+            max_msg_size=MESSAGE_BYTES_MAX + 1,
+            compress=False,
+        )
         await ws.prepare(request)
         self._count += 1
         try:
@@ -201,10 +216,18 @@ class WebSocketPeers:
         await ws.send_str(canonical.encode(Challenge(challenge)).decode())
         async with asyncio.timeout(HELLO_SECONDS):
             hello = canonical.decode(Hello, (await ws.receive_str()).encode(), HELLO_BYTES_MAX)
-            if recover(hello_digest(challenge, self._account, hello.account), hello.sig) != hello.key:
-                raise Refused(Code.BAD_SIGNATURE, "the hello was signed by another key, or for another server")
+            if (
+                recover(hello_digest(challenge, self._account, hello.account), hello.sig)
+                != hello.key
+            ):
+                raise Refused(
+                    Code.BAD_SIGNATURE, "the hello was signed by another key, or for another server"
+                )
             if not await self._authorize(hello.account, hello.key):
-                raise Refused(Code.WRONG_SIGNER, f"0x{hello.key.hex()} is no operator key of 0x{hello.account.hex()}")
+                raise Refused(
+                    Code.WRONG_SIGNER,
+                    f"0x{hello.key.hex()} is no operator key of 0x{hello.account.hex()}",
+                )
         return hello.account
 
 
@@ -224,7 +247,12 @@ class WebSocketDialer:
     ) -> None:
         """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`. Seconds between tries reach `retry_max`."""
         self._url, self._peer, self._account, self._signer = url, peer, account, signer
-        self._handler, self._clock, self._jitter, self._retry_max = handler, clock, jitter, retry_max
+        self._handler, self._clock, self._jitter, self._retry_max = (
+            handler,
+            clock,
+            jitter,
+            retry_max,
+        )
         self.connections = 0  # made so far
         self._channel: Channel | None = None
         self._ws: aiohttp.ClientWebSocketResponse | None = None
@@ -264,13 +292,21 @@ class WebSocketDialer:
     async def _connect(self, session: aiohttp.ClientSession) -> None:
         """Dials, says hello and reads until the connection ends."""
         async with session.ws_connect(
-            self._url, heartbeat=PING_SECONDS, max_msg_size=MESSAGE_BYTES_MAX + 1, compress=0, timeout=aiohttp.ClientWSTimeout(ws_close=5.0)
+            self._url,
+            heartbeat=PING_SECONDS,
+            max_msg_size=MESSAGE_BYTES_MAX + 1,
+            compress=0,
+            timeout=aiohttp.ClientWSTimeout(ws_close=5.0),
         ) as ws:
             self._ws = ws
             async with asyncio.timeout(HELLO_SECONDS):
                 challenge = await _hear(ws, Challenge)
-                sig = self._signer.sign(hello_digest(challenge.challenge, self._peer, self._account))
-                await ws.send_str(canonical.encode(Hello(self._account, self._signer.address, sig)).decode())
+                sig = self._signer.sign(
+                    hello_digest(challenge.challenge, self._peer, self._account)
+                )
+                await ws.send_str(
+                    canonical.encode(Hello(self._account, self._signer.address, sig)).decode()
+                )
                 await _hear(ws, Welcome)
             channel = Channel(_WsSocket(ws), "0x" + self._peer.hex(), self._handler)
             self._channel = channel
@@ -285,5 +321,7 @@ class WebSocketDialer:
 async def _hear(ws: aiohttp.ClientWebSocketResponse, kind: type[T]) -> T:
     message = await ws.receive()
     if message.type is not aiohttp.WSMsgType.TEXT:
-        raise ConnectionError(f"the server ended the hello: {message.extra or message.data or ws.close_code}")
+        raise ConnectionError(
+            f"the server ended the hello: {message.extra or message.data or ws.close_code}"
+        )
     return canonical.decode(kind, message.data.encode(), HELLO_BYTES_MAX)

@@ -41,7 +41,9 @@ class Point:
 
 
 def _around(place: str, steps: Sequence[str], programs: tuple[Program, ...]) -> tuple[Point, ...]:
-    return tuple(Point(f"{place}.{when}-{step}", programs) for step in steps for when in ("before", "after"))
+    return tuple(
+        Point(f"{place}.{when}-{step}", programs) for step in steps for when in ("before", "after")
+    )
 
 
 _DAEMONS = (Program.COORDINATOR, Program.PROVIDER)
@@ -65,7 +67,11 @@ POINTS: tuple[Point, ...] = (
     Point("chain.after-settle", _SENDERS),
     # every step of a container, or of the sandbox that stands for one
     *_around("container", ("create", "start", "collect", "remove"), _PROVIDER),
-    *(Point(f"{step}.{when}", _PROVIDER) for step in ("mount", "unmount") for when in ("before", "after")),
+    *(
+        Point(f"{step}.{when}", _PROVIDER)
+        for step in ("mount", "unmount")
+        for when in ("before", "after")
+    ),
     Point("output.after-collect", _PROVIDER),
     Point("output.before-seal", _PROVIDER),
     Point("output.before-store", _PROVIDER),
@@ -76,17 +82,42 @@ POINTS: tuple[Point, ...] = (
     Point("supervisor.before-record", _PROVIDER),
     Point("supervisor.after-record", _PROVIDER),
     # a client's order, its witness, what it vouches for, and what it takes home
-    *_around("client", ("upload", "record", "send", "ack", "witness", "settle", "draft", "voucher", "receipt", "fetch"), _CLIENT),
+    *_around(
+        "client",
+        (
+            "upload",
+            "record",
+            "send",
+            "ack",
+            "witness",
+            "settle",
+            "draft",
+            "voucher",
+            "receipt",
+            "fetch",
+        ),
+        _CLIENT,
+    ),
     # a devnet's beginning and end
     *_around("devnet", ("child", "keys", "genesis", "settings", "marker", "stop"), _DEVNET),
     *_around("wallet", ("send",), _DEVNET),
 )
 
 
-def all_points(program: Program, events: Sequence[str] = (), effects: Sequence[str] = ()) -> tuple[str, ...]:
+def all_points(
+    program: Program, events: Sequence[str] = (), effects: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Every point of a program, in the order of `POINTS`; `events` and `effects` are the names of its core's types."""
-    ends: dict[Kind, Sequence[str]] = {Kind.EVENT: [f".{name}" for name in events], Kind.EFFECT: [f".{name}" for name in effects]}
-    return tuple(point.name + end for point in POINTS if program in point.programs for end in ends.get(point.kind, ("",)))
+    ends: dict[Kind, Sequence[str]] = {
+        Kind.EVENT: [f".{name}" for name in events],
+        Kind.EFFECT: [f".{name}" for name in effects],
+    }
+    return tuple(
+        point.name + end
+        for point in POINTS
+        if program in point.programs
+        for end in ends.get(point.kind, ("",))
+    )
 
 
 @dataclass(slots=True)
@@ -143,5 +174,7 @@ def _look(file: Path) -> None:
 
 def _arm(text: str) -> None:
     name, _, count = text.partition(":")
-    assert not count or (count.isdecimal() and int(count) > 0), f"crash point {text!r}: the part after the colon is a number from 1"
+    assert not count or (count.isdecimal() and int(count) > 0), (
+        f"crash point {text!r}: the part after the colon is a number from 1"
+    )
     _armed.text, _armed.name, _armed.left = text, name, int(count or 1)

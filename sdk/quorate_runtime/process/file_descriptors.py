@@ -17,7 +17,12 @@ def connections_max(wanted: int) -> int:
     most = _raised()
     fitting = min(wanted, max(most - KEPT, most // 2))
     if fitting < wanted:
-        log.warning("%d files may be open, so %d connections and not %d: raise it by ulimit -n or LimitNOFILE", most, fitting, wanted)
+        log.warning(
+            "%d files may be open, so %d connections and not %d: raise it by ulimit -n or LimitNOFILE",
+            most,
+            fitting,
+            wanted,
+        )
     return fitting
 
 
@@ -30,6 +35,8 @@ def _raised() -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     except (OSError, ValueError) as error:
-        log.warning("the limit of open files stays at %d: %s", soft, error)  # not re-raised: fewer connections fit then
+        log.warning(
+            "the limit of open files stays at %d: %s", soft, error
+        )  # not re-raised: fewer connections fit then
         return soft
     return most

@@ -37,7 +37,9 @@ def settle() -> None:
 
     And before it has threads: heaps that exist stay.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's; other C libraries have no such heaps
+    mallopt = getattr(
+        ctypes.CDLL(None), "mallopt", None
+    )  # glibc's; other C libraries have no such heaps
     if mallopt is not None:
         mallopt(M_ARENA_MAX, ARENAS)
         mallopt(M_MMAP_THRESHOLD, PAGED_BYTES)

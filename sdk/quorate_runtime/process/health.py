@@ -50,7 +50,7 @@ class Board:
 
 
 def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -> str:
-    """"" while the newest block that was followed is young enough; `depth` blocks are waited for before one is followed."""
+    """ "" while the newest block that was followed is young enough; `depth` blocks are waited for before one is followed."""
     lag = int(clock.now()) - newest
     if lag <= CHAIN_LAG_SECONDS_MAX + (depth - 1) * BLOCK_SECONDS_MAX:
         return ""
@@ -59,7 +59,7 @@ def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -
 
 
 def disk_problem(home: Path) -> str:
-    """"" while there is room; the journal's next append may fail when there is none, and that ends the daemon. Blocking, but quick."""
+    """ "" while there is room; the journal's next append may fail when there is none, and that ends the daemon. Blocking, but quick."""
     try:
         found = os.statvfs(home)
     except OSError as error:
@@ -69,4 +69,8 @@ def disk_problem(home: Path) -> str:
         return f"{home} is on a disk that was made read-only, as after an error of it: look at the kernel's log"
     if found.f_files and found.f_favail < DISK_INODES_LEAST:
         return f"{found.f_favail} inodes are free below {home}: remove files there, or none can be made"
-    return "" if free >= DISK_BYTES_LEAST else f"{free >> 20} MiB are free below {home}; the journal needs room: free some"
+    return (
+        ""
+        if free >= DISK_BYTES_LEAST
+        else f"{free >> 20} MiB are free below {home}; the journal needs room: free some"
+    )

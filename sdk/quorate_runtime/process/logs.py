@@ -24,7 +24,9 @@ FILES_KEPT = 5
 REDACTED = "[redacted]"
 SECRET_WORDS = "passphrase|password|passwd|secret|token|authorization|api[_-]?key|private[_-]?key|mnemonic|salt"
 _SECRET_NAME = re.compile(SECRET_WORDS, re.IGNORECASE)
-_SECRET_TEXT = re.compile(rf"((?:{SECRET_WORDS})[\"']?\s*[=:]\s*)((?:bearer\s+)?[\"']?[^\s\"',;}}]+)", re.IGNORECASE)
+_SECRET_TEXT = re.compile(
+    rf"((?:{SECRET_WORDS})[\"']?\s*[=:]\s*)((?:bearer\s+)?[\"']?[^\s\"',;}}]+)", re.IGNORECASE
+)
 _BEARER = re.compile(r"(bearer\s+)[A-Za-z0-9._~+/=-]+", re.IGNORECASE)
 _USER_INFO = re.compile(r"(\w+://[^\s:/@]+:)[^\s@/]+@")
 
@@ -36,7 +38,11 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 @contextmanager
 def about(*, lease: str = "", job: str = "") -> Iterator[None]:
     """Lines inside the block, and in tasks begun there, name this lease and job (hex ids)."""
-    tokens = [(variable, variable.set(value)) for variable, value in ((_lease, lease), (_job, job)) if value]
+    tokens = [
+        (variable, variable.set(value))
+        for variable, value in ((_lease, lease), (_job, job))
+        if value
+    ]
     try:
         yield
     finally:
@@ -44,7 +50,9 @@ def about(*, lease: str = "", job: str = "") -> Iterator[None]:
             variable.reset(token)
 
 
-def setup(is_json: bool, level: str = "INFO", stream: TextIO | None = None, file: Path | None = None) -> None:
+def setup(
+    is_json: bool, level: str = "INFO", stream: TextIO | None = None, file: Path | None = None
+) -> None:
     """Sends all log lines to a stream (standard error when None), or to a file instead, replacing what was set up before.
 
     The file is turned over at FILE_BYTES, and FILES_KEPT older ones stay: `node.log.1` is the newest of them. OSError when it cannot
@@ -69,7 +77,11 @@ class _PrivateRotation(RotatingFileHandler):
     """The library opens the file that follows with the process's umask."""
 
     def _open(self) -> TextIOWrapper:
-        return TextIOWrapper(open(self.baseFilename, "ab", opener=_private), encoding=self.encoding, errors=self.errors)
+        return TextIOWrapper(
+            open(self.baseFilename, "ab", opener=_private),
+            encoding=self.encoding,
+            errors=self.errors,
+        )
 
 
 def _private(path: str, flags: int) -> int:
@@ -78,7 +90,9 @@ def _private(path: str, flags: int) -> int:
 
 def redact(text: str) -> str:
     """Text without what looks like a secret: `password=...`, bearer tokens, passwords in URLs. Hashes are left alone."""
-    return _USER_INFO.sub(rf"\1{REDACTED}@", _BEARER.sub(rf"\1{REDACTED}", _SECRET_TEXT.sub(rf"\1{REDACTED}", text)))
+    return _USER_INFO.sub(
+        rf"\1{REDACTED}@", _BEARER.sub(rf"\1{REDACTED}", _SECRET_TEXT.sub(rf"\1{REDACTED}", text))
+    )
 
 
 class JsonFormatter(logging.Formatter):
@@ -108,9 +122,15 @@ class HumanFormatter(logging.Formatter):
         ids = " ".join(f"{name}={value[:10]}" for name, value in _ids().items())
         extra = " ".join(f"{name}={redact(str(value))}" for name, value in _extra(record).items())
         message = redact(record.getMessage()).replace("\n", "\\n")[:LINE_CHARS_MAX]
-        parts = [f"{_time(record)} {record.levelname.lower():8} {record.name}: {message}", ids, extra.replace("\n", "\\n")]
+        parts = [
+            f"{_time(record)} {record.levelname.lower():8} {record.name}: {message}",
+            ids,
+            extra.replace("\n", "\\n"),
+        ]
         text = " ".join(part for part in parts if part)
-        return f"{text}\n{redact(self.formatException(record.exc_info))}" if record.exc_info else text
+        return (
+            f"{text}\n{redact(self.formatException(record.exc_info))}" if record.exc_info else text
+        )
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -118,8 +138,16 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _ids() -> dict[str, str]:
-    return {name: variable.get() for name, variable in (("lease", _lease), ("job", _job)) if variable.get()}
+    return {
+        name: variable.get()
+        for name, variable in (("lease", _lease), ("job", _job))
+        if variable.get()
+    }
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
-    return {name: REDACTED if _SECRET_NAME.search(name) else value for name, value in vars(record).items() if name not in _STANDARD}
+    return {
+        name: REDACTED if _SECRET_NAME.search(name) else value
+        for name, value in vars(record).items()
+        if name not in _STANDARD
+    }

@@ -26,7 +26,9 @@ class Metric:
 
     def _series(self, values: tuple[str, ...], extra: str = "") -> str:
         assert len(values) == len(self.labels), f"{self.name} has the labels {self.labels}"
-        pairs = [f'{label}="{_escape(value)}"' for label, value in zip(self.labels, values, strict=True)]
+        pairs = [
+            f'{label}="{_escape(value)}"' for label, value in zip(self.labels, values, strict=True)
+        ]
         pairs += [extra] if extra else []
         return "{" + ",".join(pairs) + "}" if pairs else ""
 
@@ -43,7 +45,9 @@ class Counter(Metric):
     def add(self, *values: str, amount: float = 1.0) -> None:
         """Adds to the series with these label values."""
         assert amount >= 0, "a counter only grows"
-        assert values in self._values or len(self._values) < SERIES_MAX, f"{self.name}: more than {SERIES_MAX} label combinations"
+        assert values in self._values or len(self._values) < SERIES_MAX, (
+            f"{self.name}: more than {SERIES_MAX} label combinations"
+        )
         self._values[values] = self._values.get(values, 0.0) + amount
 
     def value(self, *values: str) -> float:
@@ -52,7 +56,10 @@ class Counter(Metric):
 
     def render(self) -> list[str]:
         """Sample lines."""
-        return [f"{self.name}{self._series(values)} {_number(count)}" for values, count in self._values.items()]
+        return [
+            f"{self.name}{self._series(values)} {_number(count)}"
+            for values, count in self._values.items()
+        ]
 
 
 class Gauge(Metric):
@@ -74,7 +81,9 @@ class Histogram(Metric):
 
     kind = "histogram"
 
-    def __init__(self, name: str, help_text: str, buckets: tuple[float, ...] = SECONDS_BUCKETS) -> None:
+    def __init__(
+        self, name: str, help_text: str, buckets: tuple[float, ...] = SECONDS_BUCKETS
+    ) -> None:
         super().__init__(name, help_text)
         self._bounds = buckets
         self._counts = [0] * (len(buckets) + 1)
@@ -88,7 +97,9 @@ class Histogram(Metric):
     def render(self) -> list[str]:
         """Cumulative buckets, sum and count."""
         lines, total = [], 0
-        for bound, count in zip((*(_number(b) for b in self._bounds), "+Inf"), self._counts, strict=True):
+        for bound, count in zip(
+            (*(_number(b) for b in self._bounds), "+Inf"), self._counts, strict=True
+        ):
             total += count
             lines.append(f'{self.name}_bucket{{le="{bound}"}} {total}')
         return [*lines, f"{self.name}_sum {_number(self._sum)}", f"{self.name}_count {total}"]
@@ -111,7 +122,9 @@ class Registry:
         """A new gauge over a function."""
         return self._add(Gauge(name, help_text, read))
 
-    def histogram(self, name: str, help_text: str, buckets: tuple[float, ...] = SECONDS_BUCKETS) -> Histogram:
+    def histogram(
+        self, name: str, help_text: str, buckets: tuple[float, ...] = SECONDS_BUCKETS
+    ) -> Histogram:
         """A new histogram."""
         return self._add(Histogram(name, help_text, buckets))
 
@@ -119,7 +132,11 @@ class Registry:
         """Everything, as a scrape wants it."""
         lines: list[str] = []
         for metric in self._metrics.values():
-            lines += [f"# HELP {metric.name} {metric.help_text}", f"# TYPE {metric.name} {metric.kind}", *metric.render()]
+            lines += [
+                f"# HELP {metric.name} {metric.help_text}",
+                f"# TYPE {metric.name} {metric.kind}",
+                *metric.render(),
+            ]
         return "\n".join(lines) + "\n"
 
     def _add(self, metric: M) -> M:

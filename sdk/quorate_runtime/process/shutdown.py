@@ -13,7 +13,9 @@ _logger = logging.getLogger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-async def serve_until_signal(run: Coroutine[None, None, None], leave: Callable[[], Awaitable[None]], seconds: float) -> bool:
+async def serve_until_signal(
+    run: Coroutine[None, None, None], leave: Callable[[], Awaitable[None]], seconds: float
+) -> bool:
     """Runs `run` until it ends (False) or was cancelled after a signal (True). `leave` has `seconds` before that. Raises as `run` does."""
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(run)
     leaving: list[asyncio.Task[None]] = []
@@ -40,11 +42,15 @@ async def serve_until_signal(run: Coroutine[None, None, None], leave: Callable[[
             each.cancel()
 
 
-async def _leave(task: asyncio.Future[None], leave: Callable[[], Awaitable[None]], seconds: float) -> None:
+async def _leave(
+    task: asyncio.Future[None], leave: Callable[[], Awaitable[None]], seconds: float
+) -> None:
     try:
         async with asyncio.timeout(seconds):
             await leave()
     except TimeoutError:
-        _logger.warning("not everything was finished within %g s; it is taken up at the next start", seconds)
+        _logger.warning(
+            "not everything was finished within %g s; it is taken up at the next start", seconds
+        )
     finally:
         task.cancel()

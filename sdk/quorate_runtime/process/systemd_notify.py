@@ -19,7 +19,9 @@ class Notifier:
         """Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, as the manager sets them."""
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
         is_ours = environment.get("WATCHDOG_PID", "") in ("", str(os.getpid()))
-        self._watchdog_seconds = _microseconds(environment.get("WATCHDOG_USEC", "")) / 2 if is_ours else 0.0
+        self._watchdog_seconds = (
+            _microseconds(environment.get("WATCHDOG_USEC", "")) / 2 if is_ours else 0.0
+        )
 
     def ready(self, text: str = "") -> None:
         """It serves: what waits for this unit may start."""

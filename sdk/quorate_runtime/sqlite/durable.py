@@ -18,9 +18,15 @@ SMALL_CACHE = "PRAGMA cache_size = -128"  # KiB
 
 # What another process's lock, the disk or its rights do to a file that is whole.
 _WORLD = {
-    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM,
-    sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM,
-}  # fmt: skip
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOMEM,
+}
 RETRY_SECONDS = 5.0
 MAY_BE_WHOLE = "it may be whole: look who else has it open, at the room on the disk, at its rights and at ulimit -n"
 
@@ -61,7 +67,9 @@ def make_whole(path: Path, schema: str) -> None:
         draft.unlink(missing_ok=True)
 
 
-def open_whole(path: Path, versions: Sequence[str], timeout: float = 5.0) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+def open_whole(
+    path: Path, versions: Sequence[str], timeout: float = 5.0
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     """A large file, made or brought up a version at a time (`versions`: the tables of each, from 1): a writer, whose commits are
     durable, and a reader. FileDamaged when there is one that is not whole or of a newer program; Unavailable while it cannot be used.
     """
@@ -87,14 +95,19 @@ def open_whole(path: Path, versions: Sequence[str], timeout: float = 5.0) -> tup
 
 def used_bytes(connection: sqlite3.Connection) -> int:
     """Of the file's pages, those that hold something: true on the disk, and without a sum that could be wrong."""
-    pages, free, size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "freelist_count", "page_size"))
+    pages, free, size = (
+        int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("page_count", "freelist_count", "page_size")
+    )
     return (pages - free) * size
 
 
 def _migrate(path: Path, connection: sqlite3.Connection, versions: Sequence[str]) -> None:
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if found > len(versions):
-        raise FileNewer(f"{path} was written by a newer program (version {found}, this one knows {len(versions)}); start that one")
+        raise FileNewer(
+            f"{path} was written by a newer program (version {found}, this one knows {len(versions)}); start that one"
+        )
     for version, tables in enumerate(versions, 1):
         if found < version:
             connection.executescript(f"BEGIN; {tables} PRAGMA user_version = {version}; COMMIT;")
@@ -108,7 +121,9 @@ def _close(connections: Sequence[sqlite3.Connection]) -> None:
 def check_whole(path: Path, connection: sqlite3.Connection, is_large: bool = False) -> None:
     """FileDamaged for a file that was cut, or whose structure is broken. Of a large one only its length is looked at."""
     try:
-        problem = _length_problem(path, connection) or ("" if is_large else _structure_problem(connection))
+        problem = _length_problem(path, connection) or (
+            "" if is_large else _structure_problem(connection)
+        )
     except sqlite3.DatabaseError as error:
         raise trouble(path, error) from error
     if problem:
@@ -117,7 +132,10 @@ def check_whole(path: Path, connection: sqlite3.Connection, is_large: bool = Fal
 
 def _length_problem(path: Path, connection: sqlite3.Connection) -> str:
     """What is in the WAL may lie behind the file's end; otherwise the file is as long as it says."""
-    pages, size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
+    pages, size = (
+        int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("page_count", "page_size")
+    )
     if not pages:
         return "it is empty"
     wal, found = path.with_name(path.name + "-wal"), path.stat().st_size

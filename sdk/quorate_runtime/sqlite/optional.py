@@ -37,12 +37,16 @@ class OptionalFile:
         self._opened: tuple[sqlite3.Connection, sqlite3.Connection] | None = None
         self._file = 0  # which one is open
         self._damage = ""  # stays until somebody has looked at it and started anew
-        self._troubles: dict[str, str] = {}  # by what could not be done; it passes when that works again
+        self._troubles: dict[
+            str, str
+        ] = {}  # by what could not be done; it passes when that works again
         self._next_try = 0.0
         try:
             self._connections()
         except Unavailable as error:
-            log.error("goes on without a file: %s", error)  # not re-raised: told to whoever needs it, and tried again
+            log.error(
+                "goes on without a file: %s", error
+            )  # not re-raised: told to whoever needs it, and tried again
 
     @property
     def problem(self) -> str:
@@ -99,7 +103,9 @@ class OptionalFile:
             raise Unavailable(self.problem, RETRY_SECONDS)
         self._next_try = now + RETRY_SECONDS
         if self._gone and not self.path.exists():
-            raise self._told(OPENING, f"{self.path}: it is gone, and it was there before. {self._gone}")
+            raise self._told(
+                OPENING, f"{self.path}: it is gone, and it was there before. {self._gone}"
+            )
         try:
             self._opened = open_whole(self.path, self._versions)
         except FileNewer:

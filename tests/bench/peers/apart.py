@@ -17,7 +17,12 @@ INSTALL_SECONDS = 300
 RUN_SECONDS = 120
 MARK = "QUORATE_PEERS_RUN"
 """A variable in the environment of every process that a peer starts, by which it is found after the peer's own goodbye."""
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "PYTHONWARNINGS": "ignore", "DO_NOT_TRACK": "1"}
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "PYTHONWARNINGS": "ignore",
+    "DO_NOT_TRACK": "1",
+}
 
 
 class Missing(Exception):
@@ -26,7 +31,11 @@ class Missing(Exception):
 
 def install(name: str) -> None:
     """The line of requirements.txt that starts with `name`, unless it is installed already. Missing with pip's last line."""
-    group = next(line for line in (HERE / "requirements.txt").read_text().splitlines() if line.startswith(name)).split()
+    group = next(
+        line
+        for line in (HERE / "requirements.txt").read_text().splitlines()
+        if line.startswith(name)
+    ).split()
     stamp = VENV / f"installed-{name}"
     if stamp.exists() and stamp.read_text().split() == group:
         return
@@ -34,11 +43,19 @@ def install(name: str) -> None:
         if not (VENV / "bin" / "pip").exists():
             _silently(sys.executable, "-m", "venv", str(VENV))
         print(f"peers: installing {' '.join(group)}", file=sys.stderr)
-        words = ["--quiet", "--no-cache-dir", "--disable-pip-version-check", "--no-input", "--prefer-binary"]
+        words = [
+            "--quiet",
+            "--no-cache-dir",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--prefer-binary",
+        ]
         _silently(str(VENV / "bin" / "pip"), "install", *words, *group)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired, OSError) as error:
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        raise Missing(f"{name} could not be installed: {said[-1][:200] if said else error}") from error
+        raise Missing(
+            f"{name} could not be installed: {said[-1][:200] if said else error}"
+        ) from error
     stamp.write_text("\n".join(group))
 
 
@@ -54,15 +71,22 @@ def run(program: str, folder: Path, count: int, calm: int, *more: str) -> dict[s
     try:
         command = [*loopback.entering(), str(VENV / "bin" / "python"), str(HERE / program), *words]
         done = subprocess.run(
-            command, env=os.environ | QUIET | {MARK: mark}, capture_output=True, text=True, timeout=RUN_SECONDS, check=False,
+            command,
+            env=os.environ | QUIET | {MARK: mark},
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS,
+            check=False,
             start_new_session=True,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Missing(f"{program} did not run: {str(error)[:200]}") from error
     finally:
         end_all(mark)
     if done.returncode:
-        raise Missing(f"{program} ended with status {done.returncode}: {(done.stderr.strip().splitlines() or ['no word'])[-1][:200]}")
+        raise Missing(
+            f"{program} ended with status {done.returncode}: {(done.stderr.strip().splitlines() or ['no word'])[-1][:200]}"
+        )
     found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
 

@@ -41,7 +41,9 @@ def queues(folder: str, count: int, calm: int) -> dict[str, Callable[[], Figures
         return measured
 
     def coordinator(is_signed: bool, is_staked: bool) -> Callable[[], Figures]:
-        return lambda: _found(market.apart(ours.coordinator, folder, count, calm, is_signed, is_staked))
+        return lambda: _found(
+            market.apart(ours.coordinator, folder, count, calm, is_signed, is_staked)
+        )
 
     return {
         "ray": peer("ray", "ray", "work_ray.py"),
@@ -92,7 +94,11 @@ def leases(folder: str, calm: int) -> dict[str, Callable[[], Figures]]:
 
 def machine() -> str:
     """What the figures were measured on; no date and no name."""
-    models = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     python = ".".join(map(str, sys.version_info[:3]))
     return f"{os.cpu_count()} cores of {models[0] if models else 'an unnamed CPU'}, {memory} GiB of memory, Python {python}"
@@ -110,23 +116,36 @@ def main() -> None:
     options = parser.parse_args()
     described = {**market.machine(), "what": machine()}
     found: dict[str, Figures | str] = {}
-    with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-peers-", ignore_cleanup_errors=True) as text:
+    with tempfile.TemporaryDirectory(
+        dir=options.folder, prefix="bench-peers-", ignore_cleanup_errors=True
+    ) as text:
         folder = str(Path(text).resolve())
-        for name, measured in {**queues(folder, options.count, options.calm), **leases(folder, options.lease)}.items():
+        for name, measured in {
+            **queues(folder, options.count, options.calm),
+            **leases(folder, options.lease),
+        }.items():
             if options.only and name not in options.only:
                 continue
             begun = time.monotonic()
             try:
                 found[name] = {key: round(value, 3) for key, value in measured().items()}
-            except (apart.Missing, OSError, subprocess.SubprocessError) as error:  # its row says why
+            except (
+                apart.Missing,
+                OSError,
+                subprocess.SubprocessError,
+            ) as error:  # its row says why
                 found[name] = str(error)
-            print(f"peers: {name}: {found[name]} ({time.monotonic() - begun:.0f} s)", file=sys.stderr)
+            print(
+                f"peers: {name}: {found[name]} ({time.monotonic() - begun:.0f} s)", file=sys.stderr
+            )
     heading = f"{options.count:,} tasks; {options.calm} one at a time; {options.lease} containers of each kind."
     shown = f"{described['what']}; load before the run {described['load']}. {heading}\n\n{table.markdown(found)}"
     if options.write:
         options.write.write_text(table.written(options.write.read_text(), shown))
     print(shown + "\n")
-    print(json.dumps({"bench": "peers", "machine": described, "count": options.count, "found": found}))
+    print(
+        json.dumps({"bench": "peers", "machine": described, "count": options.count, "found": found})
+    )
 
 
 if __name__ == "__main__":

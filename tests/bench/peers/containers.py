@@ -42,7 +42,13 @@ def plain_process(calm: int) -> dict[str, float]:
 
 def docker_run(image: Path, calm: int) -> dict[str, float]:
     """As one types it, without a network, so that both set up the same. Needs the `docker` command."""
-    loaded = subprocess.run(["docker", "load", "--quiet", "-i", str(image)], check=True, capture_output=True, text=True, timeout=120)
+    loaded = subprocess.run(
+        ["docker", "load", "--quiet", "-i", str(image)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     name = loaded.stdout.strip().rpartition(" ")[2]
     words = ("docker", "run", "--rm", "--network", "none", name, "python3", "-c", CODE)
     return asyncio.run(_measure(lambda: _command(*words), calm))

@@ -14,7 +14,9 @@ WARM_UP = 50
 """Tasks before the first figure: workers import and connect."""
 
 
-def measure(submit: Callable[[], Handle], collect: Callable[[Handle], None], count: int, calm: int) -> dict[str, float]:
+def measure(
+    submit: Callable[[], Handle], collect: Callable[[Handle], None], count: int, calm: int
+) -> dict[str, float]:
     """Tasks a second of `count` tasks that one client submits all at once and collects; milliseconds of `calm` tasks, one at a time."""
     for handle in [submit() for _ in range(WARM_UP)]:
         collect(handle)
@@ -33,7 +35,11 @@ def measure(submit: Callable[[], Handle], collect: Callable[[Handle], None], cou
 def figures(tasks_s: float, took: list[float]) -> dict[str, float]:
     """As every row has them; `took` in seconds."""
     took = sorted(took)
-    return {"tasks_s": tasks_s, "p50_ms": 1000 * took[len(took) // 2], "p99_ms": 1000 * took[len(took) * 99 // 100]}
+    return {
+        "tasks_s": tasks_s,
+        "p50_ms": 1000 * took[len(took) // 2],
+        "p99_ms": 1000 * took[len(took) * 99 // 100],
+    }
 
 
 def options() -> argparse.Namespace:
@@ -42,7 +48,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--calm", type=int, required=True)
     parser.add_argument("--folder", required=True, help="for the peer's files")
-    parser.add_argument("--durable", action="store_true", help="in the peer's durable mode, where it has one")
+    parser.add_argument(
+        "--durable", action="store_true", help="in the peer's durable mode, where it has one"
+    )
     return parser.parse_args()
 
 

@@ -29,7 +29,9 @@ def entering() -> list[str]:
     words += [sys.executable, os.path.abspath(__file__)]
     done = subprocess.run([*words, "true"], capture_output=True, text=True, timeout=20, check=False)
     if done.returncode:
-        raise OSError(f"no network namespace can be made here ({done.stderr.strip().splitlines()[-1:]})")
+        raise OSError(
+            f"no network namespace can be made here ({done.stderr.strip().splitlines()[-1:]})"
+        )
     return words
 
 

@@ -17,12 +17,19 @@ DEVNET_JOBS = 24
 DEVNET_CALM = 4
 
 
-def coordinator(folder: str, count: int, calm: int, is_signed: bool, is_staked: bool) -> dict[str, float]:
+def coordinator(
+    folder: str, count: int, calm: int, is_signed: bool, is_staked: bool
+) -> dict[str, float]:
     """Jobs from posted order to verdict. Throughput with OUTSTANDING under way, latency one at a time."""
     many = market_jobs.Setup(count, OUTSTANDING, is_signed=is_signed, is_staked=is_staked)
     single = market_jobs.Setup(calm, 1, is_signed=is_signed, is_staked=is_staked)
     busy, quiet = (_play(folder, setup) for setup in (many, single))
-    return {"tasks_s": busy.jobs_s, "p50_ms": quiet.p50_ms, "p99_ms": quiet.p99_ms, "executions": busy.executions_per_job}
+    return {
+        "tasks_s": busy.jobs_s,
+        "p50_ms": quiet.p50_ms,
+        "p99_ms": quiet.p99_ms,
+        "executions": busy.executions_per_job,
+    }
 
 
 def _play(folder: str, setup: market_jobs.Setup) -> market_jobs.Figures:
@@ -45,7 +52,14 @@ async def _devnet(folder: Path) -> dict[str, float]:
             nonlocal number
             number += 1
             begun = time.perf_counter()
-            run = await market.submit(Job(image=image, command=["python3", "-c", f"{number}"], max_price="5", max_duration="30s"))
+            run = await market.submit(
+                Job(
+                    image=image,
+                    command=["python3", "-c", f"{number}"],
+                    max_price="5",
+                    max_duration="30s",
+                )
+            )
             result = await run.result()
             assert len(result.providers) == 2, result
             return time.perf_counter() - begun

@@ -30,25 +30,73 @@ PROCESS = "a process of the same user"
 QUEUES = (
     Row("ray", "Ray", NO, NO, PROCESS, "lost", "run again (3 times)", NO),
     Row("dask", "Dask distributed", NO, NO, PROCESS, "lost", "run again (3 times)", NO),
-    Row("celery", "Celery, Redis as it comes", "no: a snapshot now and then", NO, PROCESS, "lost since the snapshot", "lost", NO),
-    Row("celery-durable", "Celery, Redis with `appendfsync always`, late acks", "yes", NO, PROCESS, "kept", "run again", NO),
     Row(
-        "quorate-noop", "Quorate's coordinator, signatures not checked", "yes", "no: one execution", "none: nothing runs",
-        "kept", "matched again", "yes",
+        "celery",
+        "Celery, Redis as it comes",
+        "no: a snapshot now and then",
+        NO,
+        PROCESS,
+        "lost since the snapshot",
+        "lost",
+        NO,
     ),
-    Row("quorate-signed", "Quorate's coordinator", "yes", "no: one execution", "none: nothing runs", "kept", "matched again", "yes"),
     Row(
-        "quorate-audited", "Quorate's coordinator, tier `standard`", "yes", "audited at random, at the steady rate",
-        "none: nothing runs", "kept", "matched again", "yes",
+        "celery-durable",
+        "Celery, Redis with `appendfsync always`, late acks",
+        "yes",
+        NO,
+        PROCESS,
+        "kept",
+        "run again",
+        NO,
     ),
     Row(
-        "quorate-devnet", "Quorate, a whole devnet (`quorum-2`)", "yes, at the provider's too", "two owners, compared to the bit",
-        "none here: executor noop", "kept", "matched again", "yes, on chain",
+        "quorate-noop",
+        "Quorate's coordinator, signatures not checked",
+        "yes",
+        "no: one execution",
+        "none: nothing runs",
+        "kept",
+        "matched again",
+        "yes",
     ),
-)  # fmt: skip
+    Row(
+        "quorate-signed",
+        "Quorate's coordinator",
+        "yes",
+        "no: one execution",
+        "none: nothing runs",
+        "kept",
+        "matched again",
+        "yes",
+    ),
+    Row(
+        "quorate-audited",
+        "Quorate's coordinator, tier `standard`",
+        "yes",
+        "audited at random, at the steady rate",
+        "none: nothing runs",
+        "kept",
+        "matched again",
+        "yes",
+    ),
+    Row(
+        "quorate-devnet",
+        "Quorate, a whole devnet (`quorum-2`)",
+        "yes, at the provider's too",
+        "two owners, compared to the bit",
+        "none here: executor noop",
+        "kept",
+        "matched again",
+        "yes, on chain",
+    ),
+)
 CONTAINERS: Mapping[str, tuple[str, str]] = {
     "process": ("a plain process", "none"),
-    "docker-run": ("`docker run --rm --network none`", "the engine's defaults: 14 capabilities, a writable root, no limits, no record"),
+    "docker-run": (
+        "`docker run --rm --network none`",
+        "the engine's defaults: 14 capabilities, a writable root, no limits, no record",
+    ),
     "docker-runc": (
         "a lease in Docker, runc",
         "no network, no capabilities, own seccomp list, read-only root; processes, memory, outputs and logs bounded; survives the daemon",
@@ -58,10 +106,22 @@ CONTAINERS: Mapping[str, tuple[str, str]] = {
 }
 
 QUEUE_HEADS = (
-    "no-op work", "tasks/s", "beside ours", "p50 ms", "p99 ms", "durable before acknowledged", "result verified",
-    "isolation of the work", "scheduler killed -9", "worker killed -9", "paid",
-)  # fmt: skip
-BEGIN, END = "<!-- figures: make bench-peers ARGS='--write docs/performance.md' -->", "<!-- end of figures -->"
+    "no-op work",
+    "tasks/s",
+    "beside ours",
+    "p50 ms",
+    "p99 ms",
+    "durable before acknowledged",
+    "result verified",
+    "isolation of the work",
+    "scheduler killed -9",
+    "worker killed -9",
+    "paid",
+)
+BEGIN, END = (
+    "<!-- figures: make bench-peers ARGS='--write docs/performance.md' -->",
+    "<!-- end of figures -->",
+)
 
 Found = Mapping[str, "dict[str, float] | str"]
 
@@ -81,31 +141,44 @@ def written(text: str, figures: str) -> str:
 
 
 def _queues(found: Found) -> list[str]:
-    lines = [
-        f"| {' | '.join(QUEUE_HEADS)} |",
-        "|---|--:|--:|--:|--:|---|---|---|---|---|---|",
-    ]
+    lines = [f"| {' | '.join(QUEUE_HEADS)} |", "|---|--:|--:|--:|--:|---|---|---|---|---|---|"]
     base = found.get(BASE)
     for row in QUEUES:
-        promises = (row.durable, row.verified, row.isolation, row.scheduler_killed, row.worker_killed, row.paid)
-        lines.append(f"| {row.name} | {_figures(found.get(row.key), base, 'tasks_s')} | {' | '.join(promises)} |")
+        promises = (
+            row.durable,
+            row.verified,
+            row.isolation,
+            row.scheduler_killed,
+            row.worker_killed,
+            row.paid,
+        )
+        lines.append(
+            f"| {row.name} | {_figures(found.get(row.key), base, 'tasks_s')} | {' | '.join(promises)} |"
+        )
     return lines
 
 
 def _containers(found: Found) -> list[str]:
-    lines = ["| `python3 -c pass` in | a second | time beside ours | p50 ms | p99 ms | isolation |", "|---|--:|--:|--:|--:|---|"]
+    lines = [
+        "| `python3 -c pass` in | a second | time beside ours | p50 ms | p99 ms | isolation |",
+        "|---|--:|--:|--:|--:|---|",
+    ]
     base = found.get(BASE_CONTAINER)
     for key, (name, isolation) in CONTAINERS.items():
         lines.append(f"| {name} | {_figures(found.get(key), base, 'p50_ms')} | {isolation} |")
     return lines
 
 
-def _figures(seen: "dict[str, float] | str | None", base: "dict[str, float] | str | None", compared: str) -> str:
+def _figures(
+    seen: "dict[str, float] | str | None", base: "dict[str, float] | str | None", compared: str
+) -> str:
     """Four cells; why there are none stands in the first."""
     if not isinstance(seen, dict):
         return f"not run: {seen or 'not asked for'} | | | "
     ratio = f"× {seen[compared] / base[compared]:.2f}" if isinstance(base, dict) else "–"
-    return f"{_short(seen['tasks_s'])} | {ratio} | {_short(seen['p50_ms'])} | {_short(seen['p99_ms'])}"
+    return (
+        f"{_short(seen['tasks_s'])} | {ratio} | {_short(seen['p50_ms'])} | {_short(seen['p99_ms'])}"
+    )
 
 
 def _short(value: float) -> str:

@@ -45,7 +45,18 @@ def server_command(folder: Path, port: int, is_durable: bool) -> list[str]:
     beside = Path(sys.executable).parent / "redis-server"
     program = shutil.which("redis-server") or str(beside)
     keeping = ["--appendonly", "yes", "--appendfsync", "always", "--save", ""] if is_durable else []
-    return [program, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder), "--logfile", str(folder / "redis.log"), *keeping]
+    return [
+        program,
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--dir",
+        str(folder),
+        "--logfile",
+        str(folder / "redis.log"),
+        *keeping,
+    ]
 
 
 def free_port() -> int:
@@ -75,7 +86,10 @@ def serve() -> None:
     server = subprocess.Popen(server_command(Path(told.folder), port, told.durable))
     try:
         wait_for(redis.Redis(port=port))
-        kept = {"QUORATE_PEERS_BROKER": f"redis://127.0.0.1:{port}/0", "QUORATE_PEERS_DURABLE": "1" if told.durable else ""}
+        kept = {
+            "QUORATE_PEERS_BROKER": f"redis://127.0.0.1:{port}/0",
+            "QUORATE_PEERS_DURABLE": "1" if told.durable else "",
+        }
         subprocess.run([sys.executable, *sys.argv], env=os.environ | kept, check=True)
     finally:
         server.terminate()
@@ -85,9 +99,21 @@ def serve() -> None:
 def main() -> None:
     """Client and workers."""
     told = drive.options()
-    words = ["-m", "celery", "--app", "work_celery", "worker", "--concurrency", str(os.cpu_count() or 1), "--loglevel", "ERROR"]
+    words = [
+        "-m",
+        "celery",
+        "--app",
+        "work_celery",
+        "worker",
+        "--concurrency",
+        str(os.cpu_count() or 1),
+        "--loglevel",
+        "ERROR",
+    ]
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-    worker = subprocess.Popen([sys.executable, *words, *quiet], cwd=Path(__file__).parent, stdout=subprocess.DEVNULL)
+    worker = subprocess.Popen(
+        [sys.executable, *words, *quiet], cwd=Path(__file__).parent, stdout=subprocess.DEVNULL
+    )
     try:
         drive.tell(drive.measure(noop.delay, collect, told.count, told.calm))
     finally:

@@ -16,9 +16,14 @@ def main() -> None:
     told = drive.options()
     cores = os.cpu_count() or 1
     ray.init(
-        num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="ERROR", object_store_memory=256 << 20,
-        _node_ip_address="127.0.0.1", _temp_dir=told.folder,
-    )  # fmt: skip
+        num_cpus=cores,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        object_store_memory=256 << 20,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=told.folder,
+    )
     try:
         drive.tell(drive.measure(noop.remote, ray.get, told.count, told.calm))
     finally:

@@ -60,7 +60,9 @@ async def test_rounds_appear_at_their_time_and_verify() -> None:
     clock = Hands(GENESIS - 1)
     async with running_beacon(CONFIG, clock.now) as url, aiohttp.ClientSession() as session:
         info = await fetch_info(url, session)
-        assert info == LocalBeacon(CONFIG).info and info.genesis_time == GENESIS and info.period == 2
+        assert (
+            info == LocalBeacon(CONFIG).info and info.genesis_time == GENESIS and info.period == 2
+        )
         beacon = HttpBeacon(url, info, session, clock)
         assert await beacon.round(Round(1)) is None
         for number in (Round(1), Round(2), Round(50)):
@@ -86,7 +88,10 @@ async def test_latest_and_unknown_paths() -> None:
 @pytest.mark.parametrize(
     "forge",
     [
-        lambda form: form | {"signature": LocalBeacon(CONFIG, lambda: GENESIS + 99).form(Round(8))["signature"]},  # type: ignore[index]
+        lambda form: (
+            form
+            | {"signature": LocalBeacon(CONFIG, lambda: GENESIS + 99).form(Round(8))["signature"]}
+        ),  # type: ignore[index]
         lambda form: form | {"signature": "00" * 48},
         lambda form: form | {"signature": "xyz"},
         lambda form: form | {"round": 8},
@@ -97,7 +102,10 @@ async def test_latest_and_unknown_paths() -> None:
 async def test_a_false_round_is_never_handed_out(forge: object) -> None:
     honest = LocalBeacon(CONFIG, lambda: GENESIS + 99).form(Round(7))
     body = json.dumps(forge(honest)).encode()  # type: ignore[operator]
-    async with answering({"/public/7": (200, body)}) as (url, asked), aiohttp.ClientSession() as session:
+    async with (
+        answering({"/public/7": (200, body)}) as (url, asked),
+        aiohttp.ClientSession() as session,
+    ):
         beacon = HttpBeacon(url, LocalBeacon(CONFIG).info, session, Hands(GENESIS + 99))
         with pytest.raises(Unavailable, match="round 7"):
             await beacon.round(Round(7))
@@ -108,9 +116,14 @@ async def test_another_key_is_refused_and_a_lying_randomness_ignored() -> None:
     honest = LocalBeacon(CONFIG, lambda: GENESIS + 99).form(Round(7))
     assert honest is not None
     body = json.dumps(honest | {"randomness": "00" * 32}).encode()
-    async with answering({"/public/7": (200, body)}) as (url, asked), aiohttp.ClientSession() as session:
+    async with (
+        answering({"/public/7": (200, body)}) as (url, asked),
+        aiohttp.ClientSession() as session,
+    ):
         mine = LocalBeacon(CONFIG).info
-        stranger = BeaconInfo(bls.public_key(bls.keygen(b"fedcba9876543210")), mine.period, mine.genesis_time)
+        stranger = BeaconInfo(
+            bls.public_key(bls.keygen(b"fedcba9876543210")), mine.period, mine.genesis_time
+        )
         with pytest.raises(Unavailable, match="does not verify"):
             await HttpBeacon(url, stranger, session, Hands(GENESIS + 99)).round(Round(7))
         asked.clear()
@@ -121,11 +134,19 @@ async def test_another_key_is_refused_and_a_lying_randomness_ignored() -> None:
         assert len(asked) == 1  # kept
 
 
-@pytest.mark.parametrize(("status", "body"), [(500, b""), (200, b"[]"), (200, b"no"), (200, b"{" + b" " * 20000), (302, b"")])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(500, b""), (200, b"[]"), (200, b"no"), (200, b"{" + b" " * 20000), (302, b"")],
+)
 async def test_a_confused_relay_is_unavailable(status: int, body: bytes) -> None:
-    async with answering({"/public/7": (status, body)}) as (url, _), aiohttp.ClientSession() as session:
+    async with (
+        answering({"/public/7": (status, body)}) as (url, _),
+        aiohttp.ClientSession() as session,
+    ):
         with pytest.raises(Unavailable):
-            await HttpBeacon(url, LocalBeacon(CONFIG).info, session, Hands(GENESIS + 99)).round(Round(7))
+            await HttpBeacon(url, LocalBeacon(CONFIG).info, session, Hands(GENESIS + 99)).round(
+                Round(7)
+            )
 
 
 async def test_a_far_round_asks_nobody() -> None:
@@ -136,7 +157,16 @@ async def test_a_far_round_asks_nobody() -> None:
 
 async def test_as_a_process(tmp_path: Path) -> None:
     ready = tmp_path / "beacon.json"
-    flags = ["--port", "0", "--seed", CONFIG.seed.hex(), "--genesis", str(int(time.time()) - 10), "--period", "2"]
+    flags = [
+        "--port",
+        "0",
+        "--seed",
+        CONFIG.seed.hex(),
+        "--genesis",
+        str(int(time.time()) - 10),
+        "--period",
+        "2",
+    ]
     command = [sys.executable, "-m", "quorate_devnet.beacon", *flags, "--ready-file", str(ready)]
     process = subprocess.Popen(command)
     try:

@@ -24,7 +24,9 @@ PING = Hash32(keccak256(b"Ping(address,uint256)"))
 async def transact(chain: Node, to: Address | None, data: bytes) -> Hash32:
     """One mined transaction in a block of its own."""
     nonce = await chain.client.nonce(KEY.address)
-    sent = await chain.client.send_raw(sign(Transaction(31337, nonce, to, data, 0, 1_500_000, 10**11, 10**9), KEY).raw)
+    sent = await chain.client.send_raw(
+        sign(Transaction(31337, nonce, to, data, 0, 1_500_000, 10**11, 10**9), KEY).raw
+    )
     await chain.mine()
     return sent
 
@@ -55,15 +57,24 @@ class Consumer:
                     return [number for _, number in self.heard]
                 case Reorganised(kept):
                     self.notices.append(step)
-                    self.heard = [item for item in self.heard if kept is not None and item[0] <= kept]
+                    self.heard = [
+                        item for item in self.heard if kept is not None and item[0] <= kept
+                    ]
                 case LogBatch():
-                    self.heard += [(log.block, int.from_bytes(log.data, "big")) for log in step.logs]
-                    assert all(step.first <= log.block <= step.last.number and log.block_time for log in step.logs)
+                    self.heard += [
+                        (log.block, int.from_bytes(log.data, "big")) for log in step.logs
+                    ]
+                    assert all(
+                        step.first <= log.block <= step.last.number and log.block_time
+                        for log in step.logs
+                    )
             self.cursor = step.cursor
         raise AssertionError("the follower does not come to rest")
 
 
-def follow(client: ChainClient, contract: Address, cursor: Cursor | None = None, depth: int = 1) -> LogFollower:
+def follow(
+    client: ChainClient, contract: Address, cursor: Cursor | None = None, depth: int = 1
+) -> LogFollower:
     return LogFollower(client, SystemClock(), [contract], [PING], cursor=cursor, depth=depth)
 
 
@@ -84,7 +95,9 @@ async def test_reorganisation_is_told_and_replayed(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_restart_goes_on_where_the_cursor_stands_even_after_a_reorganisation(kind: str) -> None:
+async def test_restart_goes_on_where_the_cursor_stands_even_after_a_reorganisation(
+    kind: str,
+) -> None:
     async with node(kind) as chain:
         contract, consumer = await pinger(chain), Consumer()
         for number in (1, 2):
@@ -121,7 +134,9 @@ async def test_other_contracts_and_topics_are_left_out() -> None:
         assert await consumer.drain(follow(chain.client, contract)) == []
         strange = LogFollower(chain.client, SystemClock(), [other], [Hash32(bytes(32))])
         assert await consumer.drain(strange) == []
-        either = LogFollower(chain.client, SystemClock(), [contract, other], [[Hash32(bytes(32)), PING]])
+        either = LogFollower(
+            chain.client, SystemClock(), [contract, other], [[Hash32(bytes(32)), PING]]
+        )
         assert await Consumer().drain(either) == [5]
 
 
@@ -144,12 +159,19 @@ async def stingy(chain: Node, blocks_max: int) -> AsyncIterator[tuple[ChainClien
         tree = await request.json()
         if tree["method"] == "eth_getLogs":
             query = tree["params"][0]
-            width = 1 if "blockHash" in query else int(query["toBlock"], 16) - int(query["fromBlock"], 16) + 1
+            width = (
+                1
+                if "blockHash" in query
+                else int(query["toBlock"], 16) - int(query["fromBlock"], 16) + 1
+            )
             if width > blocks_max:
                 error = {"code": -32005, "message": "query returned more than 10000 results"}
                 return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "error": error})
             given.append(width)
-        async with aiohttp.ClientSession() as session, session.post(chain.url, json=tree) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(chain.url, json=tree) as response,
+        ):
             return web.json_response(await response.json())
 
     async with through(handle) as client:
@@ -188,14 +210,23 @@ class Behind:
         if self.blocks and method == "eth_getLogs" and "blockHash" in params[0]:
             found = await self.chain.client.block(Hash32(bytes.fromhex(params[0]["blockHash"][2:])))
             if found is None or found.number > newest:
-                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "error": {"code": -32000, "message": "unknown block"}})
+                return web.json_response(
+                    {
+                        "jsonrpc": "2.0",
+                        "id": tree["id"],
+                        "error": {"code": -32000, "message": "unknown block"},
+                    }
+                )
         elif self.blocks and method == "eth_getLogs":
             params[0]["toBlock"] = hex(min(int(params[0]["toBlock"], 16), newest))
         elif self.blocks and self.is_for_all and method == "eth_getBlockByNumber":
             if params[0] != "latest" and int(params[0], 16) > newest:
                 return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "result": result})
             params[0] = hex(newest) if params[0] == "latest" else params[0]
-        async with aiohttp.ClientSession() as session, session.post(self.chain.url, json=tree) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self.chain.url, json=tree) as response,
+        ):
             return web.json_response(await response.json())
 
 

@@ -21,7 +21,14 @@ from support.chain.chain_nodes import Key, Node, calldata, node, pinger_code
 KINDS = ["devnet", "anvil"]
 
 
-def transfer(nonce: int, key: Key, to: Address | None = Address(b"\x11" * 20), data: bytes = b"", gas: int = 21_000, **over: int) -> bytes:
+def transfer(
+    nonce: int,
+    key: Key,
+    to: Address | None = Address(b"\x11" * 20),
+    data: bytes = b"",
+    gas: int = 21_000,
+    **over: int,
+) -> bytes:
     fields = {"value": 5 if to else 0, "fee_max": 10**11, "tip_max": 10**9} | over
     return sign(Transaction(31337, nonce, to, data, gas=gas, **fields), key).raw
 
@@ -41,7 +48,9 @@ async def test_forty_pending_of_one_sender_are_one_block(kind: str) -> None:
         assert await chain.client.nonce(key.address) == 0
         await chain.mine()
         receipts = [await chain.client.receipt(found) for found in sent]
-        assert {receipt.block for receipt in receipts if receipt} == {1} and all(receipt and receipt.success for receipt in receipts)
+        assert {receipt.block for receipt in receipts if receipt} == {1} and all(
+            receipt and receipt.success for receipt in receipts
+        )
         assert await chain.client.nonce(key.address) == 40
 
 
@@ -58,7 +67,9 @@ async def test_a_nonce_gap_waits_and_is_kept(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_transaction_that_cannot_be_paid_any_more_does_not_stop_the_others(kind: str) -> None:
+async def test_a_transaction_that_cannot_be_paid_any_more_does_not_stop_the_others(
+    kind: str,
+) -> None:
     poor, rich = Key(2), Key(3)
     async with node(kind) as chain:
         all_but_gas = await chain.client.balance(poor.address) - 21_000 * 10**11
@@ -80,7 +91,9 @@ async def test_blocks_are_stamped_with_the_clock_once_a_second() -> None:
             head = await chain.client.head()
             assert head.time <= time.time() + 1
             if not stamps or head.time > stamps[-1]:
-                assert abs(time.time() - head.time) < 5, "not by as many seconds as there were blocks, on a busy machine either"
+                assert abs(time.time() - head.time) < 5, (
+                    "not by as many seconds as there were blocks, on a busy machine either"
+                )
                 stamps.append(head.time)
             await asyncio.sleep(0.1)
         assert len(stamps) >= 4
@@ -90,10 +103,14 @@ async def test_blocks_are_stamped_with_the_clock_once_a_second() -> None:
 async def test_the_reason_of_a_revert_can_be_had(kind: str) -> None:
     key = Key(0)
     async with node(kind) as chain:
-        created = await chain.client.receipt(await mined(chain, transfer(0, key, None, pinger_code(), gas=2_000_000)))
+        created = await chain.client.receipt(
+            await mined(chain, transfer(0, key, None, pinger_code(), gas=2_000_000))
+        )
         assert created is not None and created.contract is not None
         data = calldata("late(uint256)", 1)
-        failed = await chain.client.receipt(await mined(chain, transfer(1, key, created.contract, data, gas=200_000, value=0)))
+        failed = await chain.client.receipt(
+            await mined(chain, transfer(1, key, created.contract, data, gas=200_000, value=0))
+        )
         assert failed is not None and not failed.success
         with pytest.raises(Refused) as refusal:
             await chain.client.call(created.contract, data, key.address, failed.block)
@@ -107,16 +124,25 @@ async def test_an_estimate_is_enough(kind: str) -> None:
     key = Key(0)
     async with node(kind) as chain:
         creation = await chain.client.estimate_gas(None, pinger_code(), key.address)
-        created = await chain.client.receipt(await mined(chain, transfer(0, key, None, pinger_code(), gas=creation)))
+        created = await chain.client.receipt(
+            await mined(chain, transfer(0, key, None, pinger_code(), gas=creation))
+        )
         assert created is not None and created.success and created.contract is not None
         data = calldata("ping(uint256)", 7)
         gas = await chain.client.estimate_gas(created.contract, data, key.address)
-        pinged = await chain.client.receipt(await mined(chain, transfer(1, key, created.contract, data, gas=gas, value=0)))
+        pinged = await chain.client.receipt(
+            await mined(chain, transfer(1, key, created.contract, data, gas=gas, value=0))
+        )
         assert pinged is not None and pinged.success and gas < 2 * pinged.gas_used
-        assert int.from_bytes(await chain.client.call(created.contract, calldata("total()")), "big") == 7
+        assert (
+            int.from_bytes(await chain.client.call(created.contract, calldata("total()")), "big")
+            == 7
+        )
         assert [log.data for log in pinged.logs] == [(7).to_bytes(32, "big")]
         head = await chain.client.head()
-        assert pinged.logs[0].block_time == head.time and pinged.logs[0].topics[1][12:] == key.address
+        assert (
+            pinged.logs[0].block_time == head.time and pinged.logs[0].topics[1][12:] == key.address
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,8 +152,13 @@ async def test_refusals_of_the_pool(kind: str) -> None:
         raw = transfer(0, key)
         await chain.client.send_raw(raw)
         refused = [(raw, "already")]
-        if kind == "devnet":  # anvil takes any higher fee, and EIP-7825's cap only under osaka's rules
-            refused += [(transfer(0, key, fee_max=10**11 + 1), "underpriced"), (transfer(1, key, gas=2**24 + 1), "gas limit")]
+        if (
+            kind == "devnet"
+        ):  # anvil takes any higher fee, and EIP-7825's cap only under osaka's rules
+            refused += [
+                (transfer(0, key, fee_max=10**11 + 1), "underpriced"),
+                (transfer(1, key, gas=2**24 + 1), "gas limit"),
+            ]
         for bad, words in refused:
             with pytest.raises(RpcFailure, match=f"(?i){words}"):
                 await chain.client.send_raw(bad)
@@ -169,17 +200,33 @@ async def test_requests_are_bounded_and_errors_are_json_rpc() -> None:
         assert code((await post(b"[]"))[1]) == -32600
         assert code((await post(b'{"id":1,"method":"debug_traceCall","params":[]}'))[1]) == -32601
         assert code((await post(b'{"id":1,"method":"eth_getBalance","params":[]}'))[1]) == -32602
-        assert code((await post(b'{"id":1,"method":"eth_getBalance","params":["0x12"]}'))[1]) == -32602
-        wide = {"id": 1, "method": "eth_getLogs", "params": [{"fromBlock": "0x0", "toBlock": "0x0", "topics": [None] * 5}]}
+        assert (
+            code((await post(b'{"id":1,"method":"eth_getBalance","params":["0x12"]}'))[1]) == -32602
+        )
+        wide = {
+            "id": 1,
+            "method": "eth_getLogs",
+            "params": [{"fromBlock": "0x0", "toBlock": "0x0", "topics": [None] * 5}],
+        }
         assert code((await post(json.dumps(wide).encode()))[1]) == -32602
         assert (await post(b"[" + b" " * (2 << 20) + b"]"))[0] == 413
-        both = await post(b'[{"id":1,"method":"eth_chainId"},{"id":2,"method":"net_version","params":[]}]')
+        both = await post(
+            b'[{"id":1,"method":"eth_chainId"},{"id":2,"method":"net_version","params":[]}]'
+        )
         assert [item["result"] for item in json.loads(both[1])] == ["0x7a69", "31337"]
 
 
 async def test_mining_by_request_is_off_unless_asked_for(tmp_path: Path) -> None:
     ready = tmp_path / "chain.json"
-    command = [sys.executable, "-m", "quorate_devnet.chain", "--port", "0", "--ready-file", str(ready)]
+    command = [
+        sys.executable,
+        "-m",
+        "quorate_devnet.chain",
+        "--port",
+        "0",
+        "--ready-file",
+        str(ready),
+    ]
     started = time.time()
     process = subprocess.Popen(command)
     try:

@@ -60,7 +60,10 @@ def element(value: int) -> bytes:
 ON_CURVE_OUTSIDE_SUBGROUP = element(0) + element(2)  # y^2 = x^3 + 4, of order 3
 INFINITY = {PAIRING: bytes(384), MSM_G1: bytes(160), MSM_G2: bytes(288)}
 CASES = [
-    (PAIRING, g1(6) + g2(5) + padded((-(G1Point() * Scalar(30))).to_xy_bytes_be()) + g2(1)),  # 6*5 = 30: one
+    (
+        PAIRING,
+        g1(6) + g2(5) + padded((-(G1Point() * Scalar(30))).to_xy_bytes_be()) + g2(1),
+    ),  # 6*5 = 30: one
     (PAIRING, g1(6) + g2(5) + g1(7) + g2(1)),  # not one
     (PAIRING, bytes(128) + g2(5)),
     (PAIRING, ON_CURVE_OUTSIDE_SUBGROUP + g2(1)),
@@ -84,7 +87,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("address", "data"), CASES, ids=[f"{address.hex()}-{place}" for place, (address, _) in enumerate(CASES)])
+@pytest.mark.parametrize(
+    ("address", "data"),
+    CASES,
+    ids=[f"{address.hex()}-{place}" for place, (address, _) in enumerate(CASES)],
+)
 def test_native_equals_pure_python(address: bytes, data: bytes) -> None:
     pure = PRAGUE_PRECOMPILES[force_bytes_to_address(address)]
     native = NATIVE[address]
@@ -97,19 +104,40 @@ async def test_a_quicknet_round_is_checked_on_chain_in_milliseconds() -> None:
         "83cf0f2896adee7eb8b5f01fcad3912212c437e0073e911fb90022d3e760183c8c4b450b6a0a6c3ac6a5776a2d106451"
         "0d1fec758c921cc22b0e17e63aaf4bcb5ed66304de9cf809bd274ca73bab4af5a6e9c76a4bc09e76eae8991ef5ece45a"
     )
-    signature = bytes.fromhex("b713718a38ae728dfd477991af2822e08d2f305e47718cef9f7848ce4050e7be41076862b98fad56e91a6b85b89cd97b")
-    message = padded(G1Point.hash_to_curve(sha256((657413).to_bytes(8, "big")).digest(), bls.DOMAIN).to_xy_bytes_be())
+    signature = bytes.fromhex(
+        "b713718a38ae728dfd477991af2822e08d2f305e47718cef9f7848ce4050e7be41076862b98fad56e91a6b85b89cd97b"
+    )
+    message = padded(
+        G1Point.hash_to_curve(
+            sha256((657413).to_bytes(8, "big")).digest(), bls.DOMAIN
+        ).to_xy_bytes_be()
+    )
     minus_one = padded((-G2Point()).to_xy_bytes_be())
-    point, key_point = bls.words_bytes(bls.signature_words(signature)), bls.words_bytes(bls.public_key_words(key))
+    point, key_point = (
+        bls.words_bytes(bls.signature_words(signature)),
+        bls.words_bytes(bls.public_key_words(key)),
+    )
     address = Address(force_bytes_to_address(PAIRING))
     async with node("devnet") as chain:
         started = time.process_time()
-        assert int.from_bytes(await chain.client.call(address, point + minus_one + message + key_point), "big") == 1
-        assert int.from_bytes(await chain.client.call(address, message + minus_one + message + key_point), "big") == 0
+        assert (
+            int.from_bytes(
+                await chain.client.call(address, point + minus_one + message + key_point), "big"
+            )
+            == 1
+        )
+        assert (
+            int.from_bytes(
+                await chain.client.call(address, message + minus_one + message + key_point), "big"
+            )
+            == 0
+        )
         assert time.process_time() - started < 0.4  # pure Python takes 1.5 s
 
 
 def test_the_machine_uses_them() -> None:
     table = NativeComputation.get_precompiles()
-    assert all(table[force_bytes_to_address(address)] is function for address, function in NATIVE.items())
+    assert all(
+        table[force_bytes_to_address(address)] is function for address, function in NATIVE.items()
+    )
     assert table.keys() == PRAGUE_PRECOMPILES.keys()

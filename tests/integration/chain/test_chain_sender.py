@@ -55,9 +55,22 @@ async def deploy(chain: Node, sender: Sender) -> Address:
 
 
 def test_serialisation_equals_eth_account() -> None:
-    for to, data, value in ((SINK, b"", 5), (None, b"\x60" * 300, 0), (SINK, b"\x00", 0), (SINK, b"\x7f", 10**20)):
+    for to, data, value in (
+        (SINK, b"", 5),
+        (None, b"\x60" * 300, 0),
+        (SINK, b"\x00", 0),
+        (SINK, b"\x7f", 10**20),
+    ):
         ours = sign(Transaction(31337, 200, to, data, value, 90_000, 3 * 10**9, 7), Key(3))
-        fields = {"chainId": 31337, "nonce": 200, "data": data, "value": value, "gas": 90_000, "maxFeePerGas": 3 * 10**9, "type": 2}
+        fields = {
+            "chainId": 31337,
+            "nonce": 200,
+            "data": data,
+            "value": value,
+            "gas": 90_000,
+            "maxFeePerGas": 3 * 10**9,
+            "type": 2,
+        }
         fields |= {"maxPriorityFeePerGas": 7} | ({"to": to} if to else {})
         theirs = Account.from_key(dev_account(3)).sign_transaction(fields)
         assert (ours.raw, ours.hash) == (bytes(theirs.raw_transaction), bytes(theirs.hash))
@@ -69,11 +82,19 @@ async def test_thirty_at_once_all_arrive_once(kind: str, tmp_path: Path) -> None
         sender = new_sender(chain, tmp_path / "outbox")
         async with mining(chain):
             contract = await deploy(chain, sender)
-            sends = [sender.send(f"ping {i}", contract, calldata("ping(uint256)", 1 << i), deadline_seconds=20) for i in range(30)]
+            sends = [
+                sender.send(
+                    f"ping {i}", contract, calldata("ping(uint256)", 1 << i), deadline_seconds=20
+                )
+                for i in range(30)
+            ]
             receipts = await asyncio.gather(*sends)
         assert all(receipt.success for receipt in receipts)
         assert await chain.client.nonce(sender.address) == 31
-        assert int.from_bytes(await chain.client.call(contract, calldata("total()")), "big") == 2**30 - 1
+        assert (
+            int.from_bytes(await chain.client.call(contract, calldata("total()")), "big")
+            == 2**30 - 1
+        )
         sender.close()
 
 
@@ -84,16 +105,22 @@ async def test_the_same_purpose_is_sent_once(kind: str, tmp_path: Path) -> None:
         async with mining(chain):
             contract = await deploy(chain, sender)
             data = calldata("ping(uint256)", 5)
-            both = await asyncio.gather(*(sender.send("epoch 7", contract, data, deadline_seconds=10) for _ in range(5)))
+            both = await asyncio.gather(
+                *(sender.send("epoch 7", contract, data, deadline_seconds=10) for _ in range(5))
+            )
             again = new_sender(chain, tmp_path / "outbox")
-            late = await again.send("epoch 7", contract, calldata("ping(uint256)", 6), deadline_seconds=10)
+            late = await again.send(
+                "epoch 7", contract, calldata("ping(uint256)", 6), deadline_seconds=10
+            )
         assert {receipt.transaction for receipt in [*both, late]} == {late.transaction}
         assert await chain.client.nonce(sender.address) == 2
         assert await again.known("epoch 7") and not await again.known("epoch 8")
 
 
 @pytest.mark.parametrize("sent_before_the_crash", [False, True])
-async def test_killed_between_persisting_and_sending(sent_before_the_crash: bool, tmp_path: Path) -> None:
+async def test_killed_between_persisting_and_sending(
+    sent_before_the_crash: bool, tmp_path: Path
+) -> None:
     async with node("devnet") as chain:
         path, key = tmp_path / "outbox", Key(0)
         dying = new_sender(chain, path)
@@ -114,7 +141,9 @@ async def test_killed_between_persisting_and_sending(sent_before_the_crash: bool
 async def test_in_order_means_rising_nonces_in_one_block(tmp_path: Path) -> None:
     async with node("devnet") as chain:
         sender = new_sender(chain, tmp_path / "outbox")
-        outgoing = [Outgoing(f"transfer {i}", SINK, b"", value=10 + i, gas=21_000) for i in range(6)]
+        outgoing = [
+            Outgoing(f"transfer {i}", SINK, b"", value=10 + i, gas=21_000) for i in range(6)
+        ]
         waiting = asyncio.create_task(sender.send_in_order(outgoing, deadline_seconds=10))
         deadline = time.time() + 10
         while await chain.client.nonce(sender.address, "pending") < 6:
@@ -124,9 +153,10 @@ async def test_in_order_means_rising_nonces_in_one_block(tmp_path: Path) -> None
         receipts = await waiting
         assert {receipt.block for receipt in receipts} == {1}
         block = await chain.client.rpc.request("eth_getBlockByNumber", "0x1", True)
-        assert [int(item["value"], 16) for item in sorted(block["transactions"], key=lambda item: int(item["nonce"], 16))] == list(
-            range(10, 16)
-        )
+        assert [
+            int(item["value"], 16)
+            for item in sorted(block["transactions"], key=lambda item: int(item["nonce"], 16))
+        ] == list(range(10, 16))
 
 
 async def test_a_forgotten_crash_does_not_hold_up_later_purposes(tmp_path: Path) -> None:
@@ -151,7 +181,9 @@ async def test_a_revert_is_refused_with_its_reason_and_stays_so(kind: str, tmp_p
                 with pytest.raises(Refused) as refusal:
                     await sender.send(purpose, contract, data, gas=gas, deadline_seconds=10)
                 assert (refusal.value.code, refusal.value.detail) == (Code.CHAIN, "late")
-        assert await chain.client.nonce(sender.address) == 2  # the estimate cost no nonce, the mined one a single one
+        assert (
+            await chain.client.nonce(sender.address) == 2
+        )  # the estimate cost no nonce, the mined one a single one
 
 
 async def test_a_nonce_used_by_another_program_is_replaced(tmp_path: Path) -> None:
@@ -159,7 +191,9 @@ async def test_a_nonce_used_by_another_program_is_replaced(tmp_path: Path) -> No
         sender, key = new_sender(chain, tmp_path / "outbox"), Key(0)
         entry = await sender._prepare(Entry("pay", -1, SINK, b"", 9, 21_000, ()))
         assert entry.nonce == 0
-        await chain.client.send_raw(sign(Transaction(31337, 0, Address(bytes(20)), b"", 0, 21_000, 10**11, 10**9), key).raw)
+        await chain.client.send_raw(
+            sign(Transaction(31337, 0, Address(bytes(20)), b"", 0, 21_000, 10**11, 10**9), key).raw
+        )
         await chain.mine()
         async with mining(chain):
             receipt = await sender.send("pay", SINK, b"", value=9, gas=21_000, deadline_seconds=10)
@@ -172,7 +206,9 @@ async def test_what_no_node_takes_is_refused_and_its_nonce_is_free_again(tmp_pat
         sender = new_sender(chain, tmp_path / "outbox")
         async with mining(chain):
             with pytest.raises(Refused, match="insufficient funds"):
-                await sender.send("too much", SINK, b"", value=10**30, gas=21_000, deadline_seconds=10)
+                await sender.send(
+                    "too much", SINK, b"", value=10**30, gas=21_000, deadline_seconds=10
+                )
             assert not await sender.known("too much")
             await sender.send("enough", SINK, b"", value=1, deadline_seconds=10)
         assert await chain.client.nonce(sender.address) == 1
@@ -188,7 +224,9 @@ async def test_a_gap_left_by_a_refused_purpose_is_filled(tmp_path: Path) -> None
             with pytest.raises(Refused, match="insufficient funds"):
                 await sender.send("too much", SINK, b"", deadline_seconds=10)
             await sender.send("behind it", SINK, b"", deadline_seconds=10)
-        assert await chain.client.balance(SINK) == 4 and await chain.client.nonce(sender.address) == 2
+        assert (
+            await chain.client.balance(SINK) == 4 and await chain.client.nonce(sender.address) == 2
+        )
 
 
 async def test_a_stuck_transaction_is_raised_by_an_eighth(tmp_path: Path) -> None:
@@ -217,7 +255,9 @@ async def test_depth_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_transaction_dropped_by_a_reorganisation_is_sent_again(kind: str, tmp_path: Path) -> None:
+async def test_a_transaction_dropped_by_a_reorganisation_is_sent_again(
+    kind: str, tmp_path: Path
+) -> None:
     async with node(kind) as chain:
         policy = SendPolicy(depth=3, poll_seconds=0.02, resend_seconds=0.1)
         sender = new_sender(chain, tmp_path / "outbox", policy=policy)
@@ -247,7 +287,10 @@ class Proxy:
         body = await request.read()
         if self.mode == "away":
             raise web.HTTPBadGateway
-        async with aiohttp.ClientSession() as session, session.post(self.target, data=body) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self.target, data=body) as response,
+        ):
             answer = await response.read()
         if self.mode == "swallow" and b"eth_sendRawTransaction" in body:
             self.mode = "forward"
@@ -269,7 +312,9 @@ async def test_an_answer_that_gets_lost_is_no_second_transaction(tmp_path: Path)
         proxy.mode = "swallow"
         assert (await sender.send("pay", SINK, b"", value=3, deadline_seconds=10)).success
         assert proxy.mode == "forward"  # it did swallow one
-        assert await chain.client.balance(SINK) == 3 and await chain.client.nonce(sender.address) == 1
+        assert (
+            await chain.client.balance(SINK) == 3 and await chain.client.nonce(sender.address) == 1
+        )
 
 
 async def test_a_node_that_is_away_is_waited_for_until_the_deadline(tmp_path: Path) -> None:
@@ -287,7 +332,11 @@ async def test_a_node_that_is_away_is_waited_for_until_the_deadline(tmp_path: Pa
 
 def test_outbox_keeps_chains_and_accounts_apart(tmp_path: Path) -> None:
     path = tmp_path / "outbox"
-    boxes = [Outbox(path, domain, Address(account * 20)) for domain in (b"a", b"b") for account in (b"\x01", b"\x02")]
+    boxes = [
+        Outbox(path, domain, Address(account * 20))
+        for domain in (b"a", b"b")
+        for account in (b"\x01", b"\x02")
+    ]
     for box in boxes:
         box.add(Entry("p", 0, None, b"", 0, 1, ()))
         assert box.nonces(0) == frozenset({0})

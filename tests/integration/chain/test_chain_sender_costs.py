@@ -34,21 +34,38 @@ class Overpriced:
             case "eth_sendRawTransaction":
                 result = "0x" + keccak256(bytes.fromhex(tree["params"][0][2:])).hex()
             case "eth_feeHistory" if self.history == "missing":
-                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "error": {"code": -32601, "message": "no such method"}})
+                return web.json_response(
+                    {
+                        "jsonrpc": "2.0",
+                        "id": tree["id"],
+                        "error": {"code": -32601, "message": "no such method"},
+                    }
+                )
             case "eth_feeHistory" if self.history == "nonsense":
                 result = {"reward": [7, None]}
         if result is not None:
             return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "result": result})
-        async with aiohttp.ClientSession() as session, session.post(self.chain.url, json=tree) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self.chain.url, json=tree) as response,
+        ):
             return web.json_response(await response.json())
 
 
 @pytest.mark.parametrize("history", ["told", "missing", "nonsense"])
-async def test_a_node_cannot_make_us_pay_many_times_what_others_do(history: str, tmp_path: Path) -> None:
+async def test_a_node_cannot_make_us_pay_many_times_what_others_do(
+    history: str, tmp_path: Path
+) -> None:
     """Neither by its advice nor by keeping back what it was given, until an attempt is dear enough to be let go."""
     async with node("devnet") as chain, through(Overpriced(chain, history).answer) as client:
         await chain.mine(3)
-        sender = Sender(client, Key(0), tmp_path / "outbox", SystemClock(), SendPolicy(poll_seconds=0, resend_seconds=9, bump_seconds=0))
+        sender = Sender(
+            client,
+            Key(0),
+            tmp_path / "outbox",
+            SystemClock(),
+            SendPolicy(poll_seconds=0, resend_seconds=9, bump_seconds=0),
+        )
         entry = await sender._prepare(Entry("pay", -1, SINK, b"", 1, 21_000, ()))
         assert entry.attempts[0].tip_max == 3 * 10**9
         for _ in range(40):
@@ -58,7 +75,9 @@ async def test_a_node_cannot_make_us_pay_many_times_what_others_do(history: str,
         sender.close()
 
 
-async def test_a_receipt_that_one_of_several_nodes_does_not_have_yet_is_no_second_payment(tmp_path: Path) -> None:
+async def test_a_receipt_that_one_of_several_nodes_does_not_have_yet_is_no_second_payment(
+    tmp_path: Path,
+) -> None:
     """One node says that the nonce is used, which our own transaction did; the one asked for its receipt is a block behind."""
     async with node("devnet") as chain:
         lag = 0
@@ -66,12 +85,23 @@ async def test_a_receipt_that_one_of_several_nodes_does_not_have_yet_is_no_secon
         async def answer(request: web.Request) -> web.Response:
             tree = await request.json()
             if lag and tree["method"] == "eth_sendRawTransaction":
-                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "error": {"code": -32000, "message": "nonce too low"}})
-            async with aiohttp.ClientSession() as session, session.post(chain.url, json=tree) as response:
+                return web.json_response(
+                    {
+                        "jsonrpc": "2.0",
+                        "id": tree["id"],
+                        "error": {"code": -32000, "message": "nonce too low"},
+                    }
+                )
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(chain.url, json=tree) as response,
+            ):
                 found = await response.json()
             if tree["method"] == "eth_getTransactionReceipt" and found["result"]:
                 newest = (await chain.client.head()).number - lag
-                found["result"] = found["result"] if int(found["result"]["blockNumber"], 16) <= newest else None
+                found["result"] = (
+                    found["result"] if int(found["result"]["blockNumber"], 16) <= newest else None
+                )
             return web.json_response(found)
 
         async with through(answer) as client:
@@ -88,4 +118,6 @@ async def test_a_receipt_that_one_of_several_nodes_does_not_have_yet_is_no_secon
             assert receipt.transaction == entry.attempts[0].hash
             sender.close()
         await chain.mine()
-        assert await chain.client.nonce(Key(0).address) == 1 and await chain.client.balance(SINK) == 9
+        assert (
+            await chain.client.nonce(Key(0).address) == 1 and await chain.client.balance(SINK) == 9
+        )

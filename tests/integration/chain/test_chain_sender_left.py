@@ -39,9 +39,16 @@ class Between:
         body = await request.read()
         if json.loads(body)["method"] == self.failing:
             return web.json_response({"jsonrpc": "2.0", "id": 1, "error": self.error})
-        async with aiohttp.ClientSession() as session, session.post(self.target, data=body) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self.target, data=body) as response,
+        ):
             tree = json.loads(await response.read())
-        if self.base_fee and isinstance(tree.get("result"), dict) and "baseFeePerGas" in tree["result"]:
+        if (
+            self.base_fee
+            and isinstance(tree.get("result"), dict)
+            and "baseFeePerGas" in tree["result"]
+        ):
             tree["result"]["baseFeePerGas"] = hex(self.base_fee)
         return web.json_response(tree)
 
@@ -68,7 +75,9 @@ async def test_what_nobody_waits_for_is_raised_when_it_holds_others_up(tmp_path:
             await sender.send("behind it", SINK, b"", value=2, gas=21_000, deadline_seconds=0.5)
         first, second = outbox_of(sender).unsettled(10)
         assert (first.purpose, second.purpose) == ("left alone", "behind it")
-        assert first.attempts[-1].fee_max >= proxy.base_fee, "else no block takes it, nor anything after it"
+        assert first.attempts[-1].fee_max >= proxy.base_fee, (
+            "else no block takes it, nor anything after it"
+        )
         assert len(first.attempts) == 2, "raised to today's price, and left there"
         await chain.mine()
         assert (await sender.send("behind it", SINK, b"", deadline_seconds=5)).success
@@ -84,7 +93,9 @@ async def test_what_ended_with_nobody_waiting_is_noted(tmp_path: Path) -> None:
         await chain.mine()
         with pytest.raises(Unavailable):
             await sender.send("later", SINK, b"", value=2, gas=21_000, deadline_seconds=0.4)
-        assert [entry.purpose for entry in outbox_of(sender).unsettled(10)] == ["later"], "else it is handed over again for ever"
+        assert [entry.purpose for entry in outbox_of(sender).unsettled(10)] == ["later"], (
+            "else it is handed over again for ever"
+        )
         assert (await sender.send("left alone", SINK, b"", deadline_seconds=1)).success
         assert await chain.client.nonce(sender.address) == 1, "once"
         sender.close()
@@ -104,9 +115,13 @@ async def test_a_file_that_is_locked_or_full_is_waited_for(tmp_path: Path) -> No
         pages = box._db.execute("PRAGMA page_count").fetchone()[0]
         box._db.execute(f"PRAGMA max_page_count = {pages}")  # what a full disk looks like to SQLite
         with pytest.raises(Unavailable, match="full"):
-            await sender.send("pay", SINK, b"\x01" * 40_000, value=1, gas=900_000, deadline_seconds=0.1)
+            await sender.send(
+                "pay", SINK, b"\x01" * 40_000, value=1, gas=900_000, deadline_seconds=0.1
+            )
         box._db.execute("PRAGMA max_page_count = 1000000")
-        paying = asyncio.create_task(sender.send("pay", SINK, b"", value=1, gas=21_000, deadline_seconds=5))
+        paying = asyncio.create_task(
+            sender.send("pay", SINK, b"", value=1, gas=21_000, deadline_seconds=5)
+        )
         while await chain.client.nonce(sender.address, "pending") < 1:
             assert not paying.done()
             await asyncio.sleep(0.01)
@@ -130,18 +145,26 @@ def test_a_locked_file_is_not_called_damaged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        {"code": -32005, "message": "request rate exceeded"}, {"code": -32000, "message": "header not found"},
-        {"code": -32000, "message": "missing trie node 00 (path )"}, {"code": -32016, "message": "limit of your plan"},
+        {"code": -32005, "message": "request rate exceeded"},
+        {"code": -32000, "message": "header not found"},
+        {"code": -32000, "message": "missing trie node 00 (path )"},
+        {"code": -32016, "message": "limit of your plan"},
     ],
     ids=lambda error: error["message"],
-)  # fmt: skip
+)
 async def test_a_node_in_trouble_is_no_refusal(error: dict[str, Any]) -> None:
     async with node("devnet") as chain, between(chain) as (proxy, client):
-        for proxy.failing, ask in (("eth_call", client.call(SINK, b"")), ("eth_estimateGas", client.estimate_gas(SINK, b"", SINK))):
+        for proxy.failing, ask in (
+            ("eth_call", client.call(SINK, b"")),
+            ("eth_estimateGas", client.estimate_gas(SINK, b"", SINK)),
+        ):
             proxy.error = error
             with pytest.raises(Unavailable):
                 await ask
-        for told in ({"code": -32015, "message": "VM execution error.", "data": "Reverted 0x"}, {"code": -32000, "message": "out of gas"}):
+        for told in (
+            {"code": -32015, "message": "VM execution error.", "data": "Reverted 0x"},
+            {"code": -32000, "message": "out of gas"},
+        ):
             proxy.failing, proxy.error = "eth_call", told
             with pytest.raises(Refused):
                 await client.call(SINK, b"")
@@ -167,7 +190,9 @@ async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> N
             await performer._transact("case-1", Call(SINK, b"", 21_000))
         assert not await sender.known("case-1")
         rich = Sender(chain.client, Key(0), tmp_path / "rich", SystemClock(), QUICK)
-        giving = asyncio.create_task(rich.send("give", poor.address, b"", value=10**18, gas=21_000, deadline_seconds=5))
+        giving = asyncio.create_task(
+            rich.send("give", poor.address, b"", value=10**18, gas=21_000, deadline_seconds=5)
+        )
         while not await chain.client.nonce(rich.address, "pending"):
             await asyncio.sleep(0.01)
         await chain.mine()
@@ -181,12 +206,16 @@ async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> N
         rich.close()
 
 
-async def test_what_a_reorganisation_took_away_after_its_end_is_sent_again_and_once(tmp_path: Path) -> None:
+async def test_what_a_reorganisation_took_away_after_its_end_is_sent_again_and_once(
+    tmp_path: Path,
+) -> None:
     async with node("devnet") as chain:
         sender = Sender(chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK)
 
         async def pay() -> bool:
-            paying = asyncio.create_task(sender.send("pay", SINK, b"", value=9, gas=21_000, deadline_seconds=5))
+            paying = asyncio.create_task(
+                sender.send("pay", SINK, b"", value=9, gas=21_000, deadline_seconds=5)
+            )
             while not paying.done() and not await chain.client.nonce(sender.address, "pending"):
                 await asyncio.sleep(0.01)
             await chain.mine()
@@ -195,6 +224,8 @@ async def test_what_a_reorganisation_took_away_after_its_end_is_sent_again_and_o
         assert await pay() and await chain.client.balance(SINK) == 9
         await chain.drop(1)
         assert await chain.client.balance(SINK) == 0
-        assert await pay() and await chain.client.balance(SINK) == 9, "else a step of a case would be missing for ever"
+        assert await pay() and await chain.client.balance(SINK) == 9, (
+            "else a step of a case would be missing for ever"
+        )
         assert await pay() and await chain.client.nonce(sender.address) == 1
         sender.close()

@@ -29,8 +29,13 @@ async def test_a_chain_with_the_curve_is_taken(kind: str) -> None:
         await check_curve(chain.client)
 
 
-@pytest.mark.parametrize(("place", "answer"), [("0f", "0x"), ("0f", ONE), ("0f", "0x" + "00" * 32), ("10", "0x"), ("10", ONE)])
-async def test_a_chain_without_a_sound_curve_is_refused_before_anything_is_sent(place: str, answer: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "answer"),
+    [("0f", "0x"), ("0f", ONE), ("0f", "0x" + "00" * 32), ("10", "0x"), ("10", ONE)],
+)
+async def test_a_chain_without_a_sound_curve_is_refused_before_anything_is_sent(
+    place: str, answer: str, tmp_path: Path
+) -> None:
     asked: list[str] = []
     async with node("devnet") as chain, aiohttp.ClientSession() as session:
 
@@ -45,11 +50,17 @@ async def test_a_chain_without_a_sound_curve_is_refused_before_anything_is_sent(
                 return web.json_response(await response.json())
 
         async with through(handle) as client:
-            made = deploy.plan(ZERO_ADDRESS, 0, await client.chain_id(), BlockNumber(0), DEVNET, BEACON, True).deployment
+            made = deploy.plan(
+                ZERO_ADDRESS, 0, await client.chain_id(), BlockNumber(0), DEVNET, BEACON, True
+            ).deployment
             signer = KeySigner(bytes(31) + b"\x07")
             funds = Funds(signer, signer.address, signer, Amount(0), (), Amount(0))
             url = client.rpc._url
-            for attempt in (check_chain(client, made), begin(client, 31337, BEACON, (), funds), deploy_once(url, "", tmp_path / "x.json")):
+            for attempt in (
+                check_chain(client, made),
+                begin(client, 31337, BEACON, (), funds),
+                deploy_once(url, "", tmp_path / "x.json"),
+            ):
                 with pytest.raises(Refused, match="EIP-2537"):
                     await attempt
     assert "eth_sendRawTransaction" not in asked and not (tmp_path / "x.json").exists()

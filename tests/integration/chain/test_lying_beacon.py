@@ -27,7 +27,12 @@ Talk = Callable[[web.Request, int], Awaitable[web.StreamResponse]]
 
 
 async def of_another_round(_: web.Request, number: int) -> web.StreamResponse:
-    return web.json_response({**(HONEST.form(Round(number)) or {}), "signature": (HONEST.form(Round(number + 1)) or {})["signature"]})
+    return web.json_response(
+        {
+            **(HONEST.form(Round(number)) or {}),
+            "signature": (HONEST.form(Round(number + 1)) or {})["signature"],
+        }
+    )
 
 
 async def of_another_number(_: web.Request, number: int) -> web.StreamResponse:
@@ -36,14 +41,16 @@ async def of_another_number(_: web.Request, number: int) -> web.StreamResponse:
 
 async def of_another_key(_: web.Request, number: int) -> web.StreamResponse:
     made = bls.beacon_round(bls.keygen(b"fedcba9876543210"), Round(number))
-    return web.json_response({"round": number, "signature": made.signature.hex(), "randomness": made.randomness.hex()})
+    return web.json_response(
+        {"round": number, "signature": made.signature.hex(), "randomness": made.randomness.hex()}
+    )
 
 
 async def without_end(request: web.Request, number: int) -> web.StreamResponse:
     response = web.StreamResponse()
     await response.prepare(request)
     try:
-        await response.write(json.dumps({"round": number})[:-1].encode() + b", \"more\": \"")
+        await response.write(json.dumps({"round": number})[:-1].encode() + b', "more": "')
         while True:
             await response.write(b"x" * 65536)
     except ConnectionError:
@@ -71,14 +78,26 @@ async def deep(_: web.Request, number: int) -> web.StreamResponse:
 
 
 async def a_bomb(_: web.Request, number: int) -> web.StreamResponse:
-    return web.Response(body=zlib.compress(bytes(64 << 20), 9), headers={"Content-Encoding": "deflate"})
+    return web.Response(
+        body=zlib.compress(bytes(64 << 20), 9), headers={"Content-Encoding": "deflate"}
+    )
 
 
 async def a_huge_number(_: web.Request, number: int) -> web.StreamResponse:
     return web.Response(body=b'{"round":' + b"9" * 10_000 + b"}")
 
 
-LIES = (of_another_round, of_another_number, of_another_key, without_end, drop_by_drop, never, deep, a_bomb, a_huge_number)
+LIES = (
+    of_another_round,
+    of_another_number,
+    of_another_key,
+    without_end,
+    drop_by_drop,
+    never,
+    deep,
+    a_bomb,
+    a_huge_number,
+)
 
 
 @asynccontextmanager
@@ -98,7 +117,9 @@ async def relay(lie: Talk, about: set[int]) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("lie", LIES, ids=[item.__name__ for item in LIES])
-async def test_a_lie_about_one_round_holds_up_that_round_alone(lie: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lie_about_one_round_holds_up_that_round_alone(
+    lie: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client, "TIMEOUT_SECONDS", 0.3)
     monkeypatch.setattr(client, "RETRY_SECONDS", 0.01)
     got: list[RoundAppeared] = []
@@ -115,7 +136,9 @@ async def test_a_lie_about_one_round_holds_up_that_round_alone(lie: Talk, monkey
         for _ in range(3):
             await rounds.look()
         assert waited == {7} and [event.round for event in got] == [8, 9]
-        assert all(bls.verify_round(HONEST.info.public_key, event.round, event.signature) for event in got)
+        assert all(
+            bls.verify_round(HONEST.info.public_key, event.round, event.signature) for event in got
+        )
         (problem,) = board.problems()
         assert problem.name == "beacon" and url in problem.text
         about.clear()

@@ -28,12 +28,30 @@ from support.markets.coordinator_stage import deployed_stage, running, until
 HEX = "0x" + "11" * 32
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 NONSENSE: list[Any] = [
-    None, True, -1, 1.5, "", "0x", "0xzz", "0x-1", "-0x1", "0x_1", "0x" + "f" * 65, "0x" + "f" * 100_000, "1", [], [[]], {},
+    None,
+    True,
+    -1,
+    1.5,
+    "",
+    "0x",
+    "0xzz",
+    "0x-1",
+    "-0x1",
+    "0x_1",
+    "0x" + "f" * 65,
+    "0x" + "f" * 100_000,
+    "1",
+    [],
+    [[]],
+    {},
     {"number": "0x1"},
-    {"number": "-0x1", "hash": HEX, "parentHash": HEX, "timestamp": "0x1"}, {"number": "0x" + "f" * 64, "hash": HEX},
-    {"number": "0x1", "hash": HEX, "parentHash": HEX, "timestamp": "0x" + "f" * 60}, {"logs": 7, "blockNumber": "0x1", "blockHash": HEX},
-    [{"address": "0x" + "22" * 20, "topics": 5}], [{"address": "0x" + "22" * 20, "topics": [HEX], "data": "0x", "blockNumber": "0xffffff"}],
-]  # fmt: skip
+    {"number": "-0x1", "hash": HEX, "parentHash": HEX, "timestamp": "0x1"},
+    {"number": "0x" + "f" * 64, "hash": HEX},
+    {"number": "0x1", "hash": HEX, "parentHash": HEX, "timestamp": "0x" + "f" * 60},
+    {"logs": 7, "blockNumber": "0x1", "blockHash": HEX},
+    [{"address": "0x" + "22" * 20, "topics": 5}],
+    [{"address": "0x" + "22" * 20, "topics": [HEX], "data": "0x", "blockNumber": "0xffffff"}],
+]
 
 
 @asynccontextmanager
@@ -47,10 +65,19 @@ async def serving(answer: Answer) -> AsyncIterator[str]:
 def questions(client: ChainClient) -> list[Callable[[], Awaitable[object]]]:
     who, digest = Address(b"\x22" * 20), Hash32(b"\x11" * 32)
     return [
-        client.chain_id, client.head, client.block, client.fees, lambda: client.logs(BlockNumber(1), BlockNumber(5), [who]),
-        lambda: client.receipt(digest), lambda: client.call(who, b""), lambda: client.estimate_gas(who, b"", who),
-        lambda: client.balance(who), lambda: client.nonce(who), lambda: client.code(who), lambda: client.send_raw(b"\x01"),
-    ]  # fmt: skip
+        client.chain_id,
+        client.head,
+        client.block,
+        client.fees,
+        lambda: client.logs(BlockNumber(1), BlockNumber(5), [who]),
+        lambda: client.receipt(digest),
+        lambda: client.call(who, b""),
+        lambda: client.estimate_gas(who, b"", who),
+        lambda: client.balance(who),
+        lambda: client.nonce(who),
+        lambda: client.code(who),
+        lambda: client.send_raw(b"\x01"),
+    ]
 
 
 async def is_typed(ask: Callable[[], Awaitable[object]]) -> bool:
@@ -91,7 +118,10 @@ async def endless(request: web.Request) -> web.StreamResponse:
 
 
 async def bomb(_: web.Request) -> web.Response:
-    return web.Response(body=gzip.compress(b"[" * (64 << 20)), headers={"Content-Encoding": "gzip", "Content-Type": "application/json"})
+    return web.Response(
+        body=gzip.compress(b"[" * (64 << 20)),
+        headers={"Content-Encoding": "gzip", "Content-Type": "application/json"},
+    )
 
 
 async def elsewhere(request: web.Request) -> web.Response:
@@ -107,7 +137,9 @@ async def deep(_: web.Request) -> web.Response:
     return web.Response(body=b"[" * 1_000_000, content_type="application/json")
 
 
-@pytest.mark.parametrize("answer", [endless, bomb, elsewhere, no_json, deep], ids=lambda found: found.__name__)
+@pytest.mark.parametrize(
+    "answer", [endless, bomb, elsewhere, no_json, deep], ids=lambda found: found.__name__
+)
 async def test_answers_of_no_size_or_form_end_in_bounded_time_and_memory(answer: Answer) -> None:
     async with serving(answer) as url, plain_session() as session:
         begun = time.process_time()
@@ -125,7 +157,9 @@ async def test_silence_ends_by_the_deadline() -> None:
 
     async with serving(silent) as url, plain_session() as session:
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(Rpc(url, session, timeout_seconds=0.2).request("eth_blockNumber"), 5)
+            await asyncio.wait_for(
+                Rpc(url, session, timeout_seconds=0.2).request("eth_blockNumber"), 5
+            )
 
 
 class LyingProxy:
@@ -137,7 +171,12 @@ class LyingProxy:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        async with plain_session() as session, session.post(self._url, data=body, headers={"Content-Type": "application/json"}) as found:
+        async with (
+            plain_session() as session,
+            session.post(
+                self._url, data=body, headers={"Content-Type": "application/json"}
+            ) as found,
+        ):
             tree = json.loads(await found.read())
         if self.is_lying and self._random.random() < 0.5:
             self.lies += 1
@@ -154,15 +193,32 @@ class LyingProxy:
         elif isinstance(result, dict) and result:
             name = self._random.choice(sorted(result))
             # A hash that changes is a reorganisation without end; numbers and times jump.
-            other = ["0x" + self._random.randbytes(32).hex(), hex(self._random.getrandbits(70)), None, "0x0", []]
+            other = [
+                "0x" + self._random.randbytes(32).hex(),
+                hex(self._random.getrandbits(70)),
+                None,
+                "0x0",
+                [],
+            ]
             result[name] = self._random.choice(other)
         elif method == "eth_getLogs":
-            log = {"address": HEX[:42], "topics": [HEX], "data": "0x", "blockNumber": "0x1", "blockHash": HEX, "logIndex": "0x0"}
+            log = {
+                "address": HEX[:42],
+                "topics": [HEX],
+                "data": "0x",
+                "blockNumber": "0x1",
+                "blockHash": HEX,
+                "logIndex": "0x0",
+            }
             tree["result"] = [{**log, "transactionHash": HEX}] * 50
         elif isinstance(result, str):
             tree["result"] = "0x" + self._random.randbytes(self._random.randrange(200)).hex()
         else:
-            tree = {"jsonrpc": "2.0", "id": 1, "error": {"code": self._random.choice([-32603, 3, 10**30]), "message": "x" * 5000}}
+            tree = {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "error": {"code": self._random.choice([-32603, 3, 10**30]), "message": "x" * 5000},
+            }
         return web.json_response(tree)
 
 

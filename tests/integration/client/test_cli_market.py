@@ -26,12 +26,19 @@ def call(fake: FakeMarket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     password = tmp_path / "password"
     password.write_text("pass\n")
     password.chmod(0o600)
-    devnet = {"coordinator": fake.url, "clients": [{"name": "alice", "home": str(tmp_path / "alice"), "passwordFile": str(password)}]}
+    devnet = {
+        "coordinator": fake.url,
+        "clients": [
+            {"name": "alice", "home": str(tmp_path / "alice"), "passwordFile": str(password)}
+        ],
+    }
     (tmp_path / "devnet.json").write_text(json.dumps(devnet))
 
     async def run(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = await asyncio.to_thread(run_main, ["--devnet", str(tmp_path / "devnet.json"), *words])
+        code = await asyncio.to_thread(
+            run_main, ["--devnet", str(tmp_path / "devnet.json"), *words]
+        )
         out, err = capsys.readouterr()
         return code, out, err
 
@@ -39,37 +46,65 @@ def call(fake: FakeMarket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def job_file(tmp_path: Path, **changes: Any) -> str:
-    tree = {"image": IMAGE, "command": ["python", "-c", "print(1)"], "max_price": "0.50", "max_duration": "1m", "name": "tile", **changes}
+    tree = {
+        "image": IMAGE,
+        "command": ["python", "-c", "print(1)"],
+        "max_price": "0.50",
+        "max_duration": "1m",
+        "name": "tile",
+        **changes,
+    }
     path = tmp_path / "job.yaml"
     path.write_text(json.dumps(tree))
     return str(path)
 
 
-async def test_apply_shows_the_plan_submits_and_brings_the_output(call: Call, tmp_path: Path) -> None:
+async def test_apply_shows_the_plan_submits_and_brings_the_output(
+    call: Call, tmp_path: Path
+) -> None:
     code, out, err = await call("apply", "-f", job_file(tmp_path, outputs="out"), "-y")
     assert code == 0, err
-    for words in ("worst charge", "offers that fit", "quorum-2: 2 executions are priced", "5 %", "accepted (quorum-2): 2 providers agree"):
+    for words in (
+        "worst charge",
+        "offers that fit",
+        "quorum-2: 2 executions are priced",
+        "5 %",
+        "accepted (quorum-2): 2 providers agree",
+    ):
         assert words in out
     assert "committed" in err and (tmp_path / "out" / "result.txt").exists()
 
 
-async def test_apply_without_yes_and_without_a_terminal_submits_nothing(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+async def test_apply_without_yes_and_without_a_terminal_submits_nothing(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
     code, _, _ = await call("apply", "-f", job_file(tmp_path))
     assert code == 8 and not fake.jobs
     code, _, err = await call("apply", "-f", job_file(tmp_path), "--json")
     assert code == 2 and "--yes" in err and not fake.jobs
 
 
-async def test_a_host_class_is_listed_named_and_its_owners_are_shown_before_the_order(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+async def test_a_host_class_is_listed_named_and_its_owners_are_shown_before_the_order(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
     code, out, err = await call("classes", "--json")
     assert code == 0, err
     (row,) = json.loads(out)["classes"]
-    assert row["name"] == "x86_64/v3/AuthenticAMD" and row["owners"] == [f"0x{owner.hex()}" for owner in fake.owners]
+    assert row["name"] == "x86_64/v3/AuthenticAMD" and row["owners"] == [
+        f"0x{owner.hex()}" for owner in fake.owners
+    ]
     code, out, err = await call("classes")
     assert code == 0 and row["name"] in out and "0x" + fake.owners[0].hex()[:12] in out
     code, _, err = await call("apply", "-f", job_file(tmp_path, host_class=row["name"]))
-    assert code == 8 and not fake.jobs and all(owner in err for owner in row["owners"]) and "decides what is right" in err
-    code, _, err = await call("apply", "-f", job_file(tmp_path, host_class=row["id"]), "-y", "--json")
+    assert (
+        code == 8
+        and not fake.jobs
+        and all(owner in err for owner in row["owners"])
+        and "decides what is right" in err
+    )
+    code, _, err = await call(
+        "apply", "-f", job_file(tmp_path, host_class=row["id"]), "-y", "--json"
+    )
     assert code == 0 and all(owner in err for owner in row["owners"])
     (ordered,) = fake.jobs.values()
     assert "0x" + ordered.submission.order.message.host_class.hex() == row["id"]
@@ -83,11 +118,15 @@ async def test_json_is_one_document_and_can_be_verified(call: Call, tmp_path: Pa
     assert tree["outcome"] == "accepted" and tree["exitStatus"] == 0 and len(tree["providers"]) == 2
     assert tree["outputIsEmpty"] is False
     code, out, _ = await call("verify", tree["receipt"], "--json")
-    assert code == 0 and json.loads(out)["valid"] is True and json.loads(out)["chain_checked"] is False
+    assert (
+        code == 0 and json.loads(out)["valid"] is True and json.loads(out)["chain_checked"] is False
+    )
 
 
 async def test_a_flipped_byte_of_a_receipt_is_named(call: Call, tmp_path: Path) -> None:
-    _, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "python")
+    _, out, _ = await call(
+        "run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "python"
+    )
     data = bytearray(Path(json.loads(out)["receipt"]).read_bytes())
     at = data.index(b'"sig":"0x') + 12
     data[at] = ord("1") if data[at] != ord("1") else ord("2")
@@ -98,7 +137,9 @@ async def test_a_flipped_byte_of_a_receipt_is_named(call: Call, tmp_path: Path) 
     assert any(item["name"].startswith("signature:") for item in tree["failed"])
 
 
-async def test_a_program_that_fails_ends_the_command_with_one(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+async def test_a_program_that_fails_ends_the_command_with_one(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
     fake.cheat = Cheat(exit_status=3)
     code, out, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "false")
     assert code == 1 and "exited 3" in out
@@ -106,7 +147,9 @@ async def test_a_program_that_fails_ends_the_command_with_one(call: Call, fake: 
     fake.cheat = Cheat(no_files=True)
     code, _, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "true")
     assert code == 0 and "it left no files" in err and "logs 0x" in err
-    code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "true")
+    code, out, _ = await call(
+        "run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "true"
+    )
     assert code == 0 and json.loads(out)["outputIsEmpty"] is True
     fake.cheat = Cheat(exit_status=512)
     code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "sleep")
@@ -123,14 +166,20 @@ async def test_a_program_that_fails_ends_the_command_with_one(call: Call, fake: 
     ],
     ids=["refused", "forged", "lapsed", "unresolved"],
 )
-async def test_exit_codes(call: Call, fake: FakeMarket, cheat: Cheat, code: int, named: str) -> None:
+async def test_exit_codes(
+    call: Call, fake: FakeMarket, cheat: Cheat, code: int, named: str
+) -> None:
     fake.cheat = cheat
-    got, out, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "python")
+    got, out, err = await call(
+        "run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "python"
+    )
     assert got == code and named in err
     assert json.loads(out)["exitCode"] == code
 
 
-async def test_no_offer_names_the_limit_to_relax(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+async def test_no_offer_names_the_limit_to_relax(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
     code, _, err = await call("apply", "-f", job_file(tmp_path, max_price="0.01"), "-y")
     assert code == 3 and "raise max_price" in err and not fake.jobs
     code, _, err = await call("plan", "-f", job_file(tmp_path, max_price="0.01"))
@@ -139,10 +188,15 @@ async def test_no_offer_names_the_limit_to_relax(call: Call, fake: FakeMarket, t
     assert code == 0 and json.loads(out)["nearest"].startswith("cheapest")
 
 
-async def test_a_cid_that_no_store_has_is_told_before_the_order(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+async def test_a_cid_that_no_store_has_is_told_before_the_order(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
     """The plan said that nothing is to be uploaded and that five offers fit; then the run waited for its image until its time was over."""
     (tmp_path / "data").write_bytes(b"nobody uploaded this")
-    image, data = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy", str(cid_of_path(tmp_path / "data"))
+    image, data = (
+        "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy",
+        str(cid_of_path(tmp_path / "data")),
+    )
     file = job_file(tmp_path, image=image, inputs=[{"cid": data, "mount": "/inputs/data"}])
     code, _, err = await call("apply", "-f", file)
     assert code == 8 and not fake.jobs
@@ -152,19 +206,31 @@ async def test_a_cid_that_no_store_has_is_told_before_the_order(call: Call, fake
     code, out, err = await call("plan", "-f", file, "--json")
     assert code == 0 and f"image: {image} is not in" in err
     assert {"field": "image", "cid": image} in json.loads(out)["notStored"]
-    code, _, err = await call("plan", "-f", job_file(tmp_path, inputs=[{"cid": data, "mount": "/inputs/a"}, {"path": "data"}]))
+    code, _, err = await call(
+        "plan",
+        "-f",
+        job_file(tmp_path, inputs=[{"cid": data, "mount": "/inputs/a"}, {"path": "data"}]),
+    )
     assert code == 0 and "is not in" not in err, "it is uploaded beside"
 
 
-async def test_a_class_that_nobody_offers_is_named_in_words(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+async def test_a_class_that_nobody_offers_is_named_in_words(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
     """The refusal named an id of 64 digits, and the command for offers, which shows no classes."""
     for named in ("aarch64/armv8/ARM", "0x" + parse_host_class("aarch64/armv8/ARM").hex()):
         file = job_file(tmp_path, host_class=named)
         code, _, err = await call("apply", "-f", file, "-y")
-        assert code == 3 and not fake.jobs and "no live offer of host class aarch64/armv8/ARM fits (no-offer)" in err
+        assert (
+            code == 3
+            and not fake.jobs
+            and "no live offer of host class aarch64/armv8/ARM fits (no-offer)" in err
+        )
         assert "Next: `quorate classes` lists" in err
         code, _, err = await call("plan", "-f", file)
-        assert code == 0 and "host class aarch64/armv8/ARM fits. Next: `quorate classes` lists" in err
+        assert (
+            code == 0 and "host class aarch64/armv8/ARM fits. Next: `quorate classes` lists" in err
+        )
     gpu = "hopper/132/550"
     code, _, err = await call("plan", "-f", job_file(tmp_path, host_class=gpu))
     assert code == 0 and f"no live offer of host class {gpu} fits" in err
@@ -173,7 +239,9 @@ async def test_a_class_that_nobody_offers_is_named_in_words(call: Call, fake: Fa
     assert code == 0 and f"no live offer of host class {identity} fits" in err
 
 
-async def test_detach_then_get_ps_events_logs_describe_stop_spend(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
+async def test_detach_then_get_ps_events_logs_describe_stop_spend(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
     fake.auto_finish = False
     code, out, _ = await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json")
     run = json.loads(out)["jobId"]
@@ -193,13 +261,18 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(call: Call, fa
     assert code == 0 and run in out
     code, out, _ = await call("spend", "--json")
     tree = json.loads(out)
-    assert tree["checkedMicroUsd"] == tree["vouchedMicroUsd"] == fake.charged and tree["openBudgetsMicroUsd"] == 0
+    assert (
+        tree["checkedMicroUsd"] == tree["vouchedMicroUsd"] == fake.charged
+        and tree["openBudgetsMicroUsd"] == 0
+    )
 
 
 async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
     """Nothing, with exit code 0: whether the program had printed anything, or its text was lost, nobody said."""
     fake.cheat, fake.auto_finish = Cheat(no_text=True), False
-    run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])["jobId"]
+    run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])[
+        "jobId"
+    ]
     code, out, err = await call("logs", run)
     assert (code, out) == (0, "") and "no text yet" in err and f"logs -f {run[:14]}" in err
     await call("stop", run)
@@ -208,9 +281,13 @@ async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path
     assert code == 0 and json.loads(out)["text"] == "" and "printed nothing, or it was lost" in err
 
 
-async def test_a_history_waits_for_its_first_event(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_history_waits_for_its_first_event(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the coordinator took more than a second to answer, the history was empty, with exit code 0."""
-    run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])["jobId"]
+    run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])[
+        "jobId"
+    ]
     monkeypatch.setattr("quorate.client.run.HISTORY_SECONDS", 0.0)
     assert "acked" in (await call("events", run))[1]
 
@@ -222,9 +299,17 @@ async def test_offers_and_their_filters(call: Call) -> None:
     assert code == 0 and json.loads(out)["offers"] == []
 
 
-async def test_an_input_that_is_not_there_is_told_before_anything_is_asked(call: Call, fake: FakeMarket) -> None:
-    code, _, err = await call("run", IMAGE, "--max-price", "0.5", "-i", "data=table.csv", "--", "true")
-    assert code == 2 and "inputs./inputs/data: 'table.csv' is not a CID, nor a file here" in err and not fake.jobs
+async def test_an_input_that_is_not_there_is_told_before_anything_is_asked(
+    call: Call, fake: FakeMarket
+) -> None:
+    code, _, err = await call(
+        "run", IMAGE, "--max-price", "0.5", "-i", "data=table.csv", "--", "true"
+    )
+    assert (
+        code == 2
+        and "inputs./inputs/data: 'table.csv' is not a CID, nor a file here" in err
+        and not fake.jobs
+    )
 
 
 async def test_an_unknown_run_is_a_usage_error(call: Call) -> None:

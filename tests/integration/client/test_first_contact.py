@@ -32,10 +32,16 @@ from support.http_server import on_loopback
 
 NAMES = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
 FIRST = InfoView(
-    Address(b"\x01" * 20), Address(b"\x02" * 20), 31337, "http://127.0.0.1:1",
+    Address(b"\x01" * 20),
+    Address(b"\x02" * 20),
+    31337,
+    "http://127.0.0.1:1",
     {name: Address(bytes([place]) * 20) for place, name in enumerate(NAMES, 10)},
-    BeaconView("http://127.0.0.1:1", b"\x03" * 96, 2, 1), Bps(200), "devnet", "0",
-)  # fmt: skip
+    BeaconView("http://127.0.0.1:1", b"\x03" * 96, 2, 1),
+    Bps(200),
+    "devnet",
+    "0",
+)
 
 
 class Says:
@@ -46,7 +52,11 @@ class Says:
 
     async def answer(self, _request: web.Request) -> web.Response:
         """GET /v1/info"""
-        return web.Response(status=503) if self.is_away else web.Response(body=canonical.encode(self.info))
+        return (
+            web.Response(status=503)
+            if self.is_away
+            else web.Response(body=canonical.encode(self.info))
+        )
 
 
 @pytest.fixture
@@ -58,25 +68,45 @@ async def coordinator() -> AsyncIterator[Says]:
         yield says
 
 
-async def test_other_contracts_than_at_first_contact_are_refused(coordinator: Says, tmp_path: Path) -> None:
+async def test_other_contracts_than_at_first_contact_are_refused(
+    coordinator: Says, tmp_path: Path
+) -> None:
     kept = kept_path(tmp_path, coordinator.url)
     async with aiohttp.ClientSession() as session:
         assert await discover(session, coordinator.url, kept) == FIRST
         for other, name in (
-            (replace(FIRST, contracts=FIRST.contracts | {"Stakes": Address(b"\x66" * 20)}), "stakes"),
-            (replace(FIRST, contracts=FIRST.contracts | {"TestToken": Address(b"\x66" * 20)}), "token"),
-            (replace(FIRST, chain_id=1), "chain_id"), (replace(FIRST, coordinator=Address(b"\x66" * 20)), "coordinator"),
-        ):  # fmt: skip
+            (
+                replace(FIRST, contracts=FIRST.contracts | {"Stakes": Address(b"\x66" * 20)}),
+                "stakes",
+            ),
+            (
+                replace(FIRST, contracts=FIRST.contracts | {"TestToken": Address(b"\x66" * 20)}),
+                "token",
+            ),
+            (replace(FIRST, chain_id=1), "chain_id"),
+            (replace(FIRST, coordinator=Address(b"\x66" * 20)), "coordinator"),
+        ):
             coordinator.info = other
             with pytest.raises(Refused, match=f"{name} changed.*remove {kept}"):
                 await discover(session, coordinator.url, kept)
-        coordinator.info = replace(FIRST, fee_bps=Bps(100), chain_url="http://127.0.0.1:2", statement_key=Address(b"\x05" * 20))
-        assert await discover(session, coordinator.url, kept) == coordinator.info, "these may change"
+        coordinator.info = replace(
+            FIRST,
+            fee_bps=Bps(100),
+            chain_url="http://127.0.0.1:2",
+            statement_key=Address(b"\x05" * 20),
+        )
+        assert await discover(session, coordinator.url, kept) == coordinator.info, (
+            "these may change"
+        )
         coordinator.is_away = True
-        assert await discover(session, coordinator.url, kept) == coordinator.info, "its leases may still run here"
+        assert await discover(session, coordinator.url, kept) == coordinator.info, (
+            "its leases may still run here"
+        )
 
 
-async def test_a_damaged_memory_of_it_is_no_first_contact(coordinator: Says, tmp_path: Path) -> None:
+async def test_a_damaged_memory_of_it_is_no_first_contact(
+    coordinator: Says, tmp_path: Path
+) -> None:
     kept = kept_path(tmp_path, coordinator.url)
     kept.write_bytes(b"")
     async with aiohttp.ClientSession() as session:
@@ -98,11 +128,19 @@ def test_a_client_too_knows_its_coordinator_by_its_contracts(tmp_path: Path, nam
 
 
 TRUSTED = Deployment(
-    FIRST.chain_id, BlockNumber(7), FIRST.limits, *(FIRST.contracts[name] for name in NAMES), FIRST.beacon.public_key,
-    Seconds(FIRST.beacon.period), FIRST.beacon.genesis_time,
-)  # fmt: skip
+    FIRST.chain_id,
+    BlockNumber(7),
+    FIRST.limits,
+    *(FIRST.contracts[name] for name in NAMES),
+    FIRST.beacon.public_key,
+    Seconds(FIRST.beacon.period),
+    FIRST.beacon.genesis_time,
+)
 LIES = [
-    *((name, replace(FIRST, contracts=FIRST.contracts | {name: Address(b"\x66" * 20)})) for name in NAMES),
+    *(
+        (name, replace(FIRST, contracts=FIRST.contracts | {name: Address(b"\x66" * 20)}))
+        for name in NAMES
+    ),
     ("chain", replace(FIRST, chain_id=1)),
     ("limits", replace(FIRST, limits="mainnet")),
     ("beacon", replace(FIRST, beacon=replace(FIRST.beacon, public_key=b"\x04" * 96))),
@@ -119,13 +157,19 @@ async def test_who_names_a_file_it_trusts_believes_no_coordinator_even_at_first_
     kept = kept_path(tmp_path, coordinator.url)
     async with aiohttp.ClientSession() as session:
         coordinator.info = lie
-        with pytest.raises(Refused, match=rf"names another {name} than {tmp_path / 'deployment.json'}"):
+        with pytest.raises(
+            Refused, match=rf"names another {name} than {tmp_path / 'deployment.json'}"
+        ):
             await discover(session, coordinator.url, kept, tmp_path)
         with pytest.raises(EvidenceError, match=f"names another {name} than"):
             check_pins(tmp_path / "pins.json", lie)
-        assert not kept.exists() and not (tmp_path / "pins.json").exists(), "a liar is not remembered"
+        assert not kept.exists() and not (tmp_path / "pins.json").exists(), (
+            "a liar is not remembered"
+        )
         coordinator.info = FIRST
-        assert await discover(session, coordinator.url, kept, tmp_path) == FIRST and check_pins(tmp_path / "pins.json", FIRST)
+        assert await discover(session, coordinator.url, kept, tmp_path) == FIRST and check_pins(
+            tmp_path / "pins.json", FIRST
+        )
         (tmp_path / "deployment.json").write_bytes(b"{")
         with pytest.raises(Refused, match="cannot be read"):
             await discover(session, coordinator.url, kept, tmp_path)
@@ -138,23 +182,47 @@ def test_a_file_that_describes_no_deployment_makes_nothing(tmp_path: Path) -> No
     password.write_text("correct horse")
     password.chmod(0o600)
     assert trusted_deployment.read(devnet) == TRUSTED
-    for content, told in (("{}", "describes no deployment"), ("[", "describes no deployment"), (None, "No such file")):
+    for content, told in (
+        ("{}", "describes no deployment"),
+        ("[", "describes no deployment"),
+        (None, "No such file"),
+    ):
         bad = tmp_path / "bad.json"
         bad.unlink(missing_ok=True)
         if content is not None:
             bad.write_text(content)
         home = tmp_path / "home"
-        asked = ["--limits", "devnet", "--coordinator", "http://127.0.0.1:1", "--deployment", str(bad)]
-        made = CliRunner().invoke(node, ["init", *asked, "--home", str(home), "--password-file", str(password)])
+        asked = [
+            "--limits",
+            "devnet",
+            "--coordinator",
+            "http://127.0.0.1:1",
+            "--deployment",
+            str(bad),
+        ]
+        made = CliRunner().invoke(
+            node, ["init", *asked, "--home", str(home), "--password-file", str(password)]
+        )
         assert made.exit_code and told in made.output and not home.exists()
     good = [*asked[:-1], str(devnet), "--fee-cap-gwei", "70"]
-    assert CliRunner().invoke(node, ["init", *good, "--home", str(home), "--password-file", str(password)]).exit_code == 0
+    assert (
+        CliRunner()
+        .invoke(node, ["init", *good, "--home", str(home), "--password-file", str(password)])
+        .exit_code
+        == 0
+    )
     assert deploy.decode((home / "deployment.json").read_bytes()) == TRUSTED
     assert settings.read(home).config(home, None, None, False).fee_cap_gwei == 70
 
 
-@pytest.mark.parametrize("words", [["init"], ["node", "init", "--coordinator", "http://127.0.0.1:1"]], ids=["client", "provider"])
-def test_nobody_is_made_before_the_file_that_it_trusts_is_in_its_place(tmp_path: Path, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [["init"], ["node", "init", "--coordinator", "http://127.0.0.1:1"]],
+    ids=["client", "provider"],
+)
+def test_nobody_is_made_before_the_file_that_it_trusts_is_in_its_place(
+    tmp_path: Path, words: list[str]
+) -> None:
     """A full disk or a kill between the two left a profile, or settings, that believe whoever answers first."""
     password, file, home = tmp_path / "password", tmp_path / "from-the-web.json", tmp_path / "home"
     password.write_text("correct horse")
@@ -168,32 +236,64 @@ def test_nobody_is_made_before_the_file_that_it_trusts_is_in_its_place(tmp_path:
     assert run_main(command)
     assert [path.name for path in home.glob("*.json")] == [], "nothing that works without it"
     full.rmdir()
-    assert run_main(command) == 0 and deploy.decode((home / "deployment.json").read_bytes()) == TRUSTED
+    assert (
+        run_main(command) == 0 and deploy.decode((home / "deployment.json").read_bytes()) == TRUSTED
+    )
 
 
 async def test_an_owner_signs_for_no_other_chain_than_the_market_s(tmp_path: Path) -> None:
     """Its coordinator names the chain node, and a node says which chain it serves: what is signed for another could be sent there."""
     asked: list[str] = []
     hash_, number = "0x" + "11" * 32, "0x" + "0" * 64
-    block = {"number": "0x5", "hash": hash_, "parentHash": hash_, "timestamp": "0x1", "baseFeePerGas": "0x1"}
+    block = {
+        "number": "0x5",
+        "hash": hash_,
+        "parentHash": hash_,
+        "timestamp": "0x1",
+        "baseFeePerGas": "0x1",
+    }
     answers: dict[str, object] = {
-        "eth_chainId": "0x1", "eth_call": number, "eth_getBlockByNumber": block, "eth_getBalance": hex(10**20), "eth_getCode": "0x00",
-        "eth_getTransactionCount": "0x0", "eth_maxPriorityFeePerGas": "0x1", "eth_feeHistory": {}, "eth_estimateGas": "0x5208",
-    }  # fmt: skip
+        "eth_chainId": "0x1",
+        "eth_call": number,
+        "eth_getBlockByNumber": block,
+        "eth_getBalance": hex(10**20),
+        "eth_getCode": "0x00",
+        "eth_getTransactionCount": "0x0",
+        "eth_maxPriorityFeePerGas": "0x1",
+        "eth_feeHistory": {},
+        "eth_estimateGas": "0x5208",
+    }
 
     async def node_of_another_chain(request: web.Request) -> web.Response:
         call = await request.json()
         asked.append(call["method"])
-        return web.json_response({"jsonrpc": "2.0", "id": call["id"], "result": answers.get(call["method"])})
+        return web.json_response(
+            {"jsonrpc": "2.0", "id": call["id"], "result": answers.get(call["method"])}
+        )
 
     app, owner = web.Application(), KeySigner(b"\x07" * 32)
     app.router.add_post("/", node_of_another_chain)
-    keys = ProviderKeys(owner.address, owner.address, KeySigner(b"\x08" * 32), Hash32(bytes(32)), Hash32(bytes(32)), owner)
+    keys = ProviderKeys(
+        owner.address,
+        owner.address,
+        KeySigner(b"\x08" * 32),
+        Hash32(bytes(32)),
+        Hash32(bytes(32)),
+        owner,
+    )
     async with on_loopback(app) as url, aiohttp.ClientSession() as session:
         client = ChainClient(Rpc(url, session))
         sender = Sender(client, owner, tmp_path / "owner.sqlite", SystemClock())
         with pytest.raises(Refused, match="serves chain 1, the contracts are on chain 31337"):
             async with asyncio.timeout(5):
-                await stand(client, Contracts.of(TRUSTED), keys, sender, Hash32(b"\x09" * 32), 1, "http://127.0.0.1:1")
+                await stand(
+                    client,
+                    Contracts.of(TRUSTED),
+                    keys,
+                    sender,
+                    Hash32(b"\x09" * 32),
+                    1,
+                    "http://127.0.0.1:1",
+                )
         sender.close()
     assert "eth_sendRawTransaction" not in asked and not (tmp_path / "owner.sqlite").exists()

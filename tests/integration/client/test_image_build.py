@@ -27,13 +27,26 @@ def test_what_is_inside(tmp_path: Path) -> None:
     assert info.config_digest == built.config_digest
     assert info.label("quorate.python") == ".".join(str(part) for part in sys.version_info[:3])
     assert not info.has_shell
-    with tarfile.open(built.path) as archive, tarfile.open(fileobj=archive.extractfile(info.layers[0])) as layer:
+    with (
+        tarfile.open(built.path) as archive,
+        tarfile.open(fileobj=archive.extractfile(info.layers[0])) as layer,
+    ):
         members = {member.name: member for member in layer}
     assert list(members) == sorted(members)
     assert {(member.uid, member.gid, member.mtime) for member in members.values()} == {(0, 0, 0)}
     assert {member.mode for member in members.values() if member.isfile()} == {0o644, 0o755}
     assert members["tmp"].mode == 0o1777
-    unwanted = ("__pycache__", "/tests/", "/test/", "tkinter", "idlelib", "ensurepip", ".pyc", "site-packages/pip/", "bin/sh")
+    unwanted = (
+        "__pycache__",
+        "/tests/",
+        "/test/",
+        "tkinter",
+        "idlelib",
+        "ensurepip",
+        ".pyc",
+        "site-packages/pip/",
+        "bin/sh",
+    )
     assert [name for name in members if any(part in name for part in unwanted)] == []
     assert any("site-packages/numpy/__init__.py" in name for name in members)
 

@@ -57,10 +57,15 @@ async def test_tag_resolved_pulled_by_digest_and_run(
     pinned = await resolve(session, tagged(host))
     name, _, digest = pinned.partition("@")
     assert name == f"{host}/quorate/test"
-    async with session.get(f"http://{host}/v2/quorate/test/manifests/{digest}", headers={"Accept": MANIFEST_TYPES[-1]}) as response:
+    async with session.get(
+        f"http://{host}/v2/quorate/test/manifests/{digest}", headers={"Accept": MANIFEST_TYPES[-1]}
+    ) as response:
         assert "sha256:" + hashlib.sha256(await response.read()).hexdigest() == digest
     async with ending(make_executor("docker-runc", tmp_path), "docker-runc", tmp_path) as executor:
-        assert await said(executor, python_task(pinned, "print('from the registry')")) == b"from the registry\n"
+        assert (
+            await said(executor, python_task(pinned, "print('from the registry')"))
+            == b"from the registry\n"
+        )
 
 
 async def test_registry_that_swaps_the_manifest_at_submit(
@@ -98,7 +103,11 @@ async def test_digest_that_the_registry_does_not_have(host: str, tmp_path: Path)
             await executor.start(python_task(f"{host}/quorate/none@sha256:{'0' * 64}", ""))
         assert refusal.value.code is Code.UNKNOWN
         with pytest.raises(Unavailable):
-            await executor.start(python_task(f"127.0.0.1:{free_port('127.0.0.1')}/quorate/none@sha256:{'0' * 64}", ""))
+            await executor.start(
+                python_task(
+                    f"127.0.0.1:{free_port('127.0.0.1')}/quorate/none@sha256:{'0' * 64}", ""
+                )
+            )
     finally:
         await executor.close()
 
@@ -110,7 +119,9 @@ async def test_tags_that_cannot_be_resolved(host: str, session: aiohttp.ClientSe
         await resolve(session, tagged(f"127.0.0.1:{free_port('127.0.0.1')}"))
 
 
-async def test_registry_without_end(host: str, session: aiohttp.ClientSession, engine: docker.APIClient, image: Path) -> None:
+async def test_registry_without_end(
+    host: str, session: aiohttp.ClientSession, engine: docker.APIClient, image: Path
+) -> None:
     await asyncio.to_thread(push, engine, image, f"{host}/quorate/test:v1")
     async with before(host, lambda path, body, headers: bytes(5 << 20)) as liar:
         with pytest.raises(UnavailableError, match="more than"):

@@ -12,7 +12,17 @@ from quorate_protocol.messages import receipt
 from support.markets.scripted_market import Market, Party
 
 ROOT = Path(__file__).parents[3]
-HEAVY = ("docker", "sqlalchemy", "aiosqlite", "numpy", "eth_tester", "eth", "libp2p", "vyper", "web3")
+HEAVY = (
+    "docker",
+    "sqlalchemy",
+    "aiosqlite",
+    "numpy",
+    "eth_tester",
+    "eth",
+    "libp2p",
+    "vyper",
+    "web3",
+)
 IMPORT_SECONDS_MAX = 0.5
 
 # Run three times; the fastest counts, and the processor's time, as other programs share the machine.
@@ -34,7 +44,9 @@ print(json.dumps({{
 
 def run(*command: str | Path, folder: Path) -> str:
     """stdout of a command that succeeds."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
     return done.stdout
 
@@ -46,8 +58,25 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "venv", "--without-pip", folder / "env", folder=folder)
     interpreter = folder / "env" / "bin" / "python"
     # By this environment's pip, and without compiling what no test imports: both would take most of the time.
-    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet", "--no-input", "--no-compile"]
-    run(*pip, "--disable-pip-version-check", "--constraint", ROOT / "constraints.txt", ROOT, folder=folder)
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        interpreter,
+        "install",
+        "--quiet",
+        "--no-input",
+        "--no-compile",
+    ]
+    run(
+        *pip,
+        "--disable-pip-version-check",
+        "--constraint",
+        ROOT / "constraints.txt",
+        ROOT,
+        folder=folder,
+    )
     return interpreter
 
 
@@ -67,9 +96,20 @@ def test_command_line_works_without_extras(python: Path, tmp_path: Path) -> None
     assert run(quorate, "--version", folder=tmp_path).startswith("quorate ")
     (tmp_path / "password").write_text("secret\n")
     (tmp_path / "password").chmod(0o600)
-    words = ("--home", tmp_path / "home", "--password-file", tmp_path / "password", "init", "--limits", "devnet", "--json")
+    words = (
+        "--home",
+        tmp_path / "home",
+        "--password-file",
+        tmp_path / "password",
+        "init",
+        "--limits",
+        "devnet",
+        "--json",
+    )
     assert json.loads(run(quorate, *words, folder=tmp_path))["account"].startswith("0x")
-    (tmp_path / "job.yaml").write_text(f"image: python@sha256:{'0' * 64}\nmax_price: 0.5\ncommand: [python]\n")
+    (tmp_path / "job.yaml").write_text(
+        f"image: python@sha256:{'0' * 64}\nmax_price: 0.5\ncommand: [python]\n"
+    )
     assert "valid" in run(quorate, "validate", "-f", tmp_path / "job.yaml", folder=tmp_path)
 
 

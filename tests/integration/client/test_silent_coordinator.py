@@ -32,7 +32,13 @@ DRIP = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 @pytest.fixture
 def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds, fifty times as tight."""
-    for name in ("TELL_SECONDS", "ANSWER_SECONDS", "STALL_SECONDS", "STORED_SECONDS", "STREAM_SECONDS"):
+    for name in (
+        "TELL_SECONDS",
+        "ANSWER_SECONDS",
+        "STALL_SECONDS",
+        "STORED_SECONDS",
+        "STREAM_SECONDS",
+    ):
         shorter = getattr(timeouts, name) / 50
         for module in (timeouts, api_module):
             monkeypatch.setattr(module, name, shorter, raising=False)
@@ -100,21 +106,32 @@ CALLS: dict[str, Callable[[Api, Path], Awaitable[object]]] = {
     "receipt": lambda api, folder: api.receipt(RUN),
     "events": lambda api, folder: drain(api.events(RUN, 0)),
     "logs": lambda api, folder: drain(api.logs(RUN, False)),
-    "download": lambda api, folder: api.get_content("bafy", folder / "new", 1 << 30, lambda done: None),
+    "download": lambda api, folder: api.get_content(
+        "bafy", folder / "new", 1 << 30, lambda done: None
+    ),
     "upload": lambda api, folder: api.put_content("bafy", endless, False),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_who_is_never_answered_is_told_so_and_ends_with_the_next_command(name: str, in_haste: None, tmp_path: Path) -> None:
+async def test_who_is_never_answered_is_told_so_and_ends_with_the_next_command(
+    name: str, in_haste: None, tmp_path: Path
+) -> None:
     async with stuck() as (server, api), asyncio.timeout(10):
-        with pytest.raises(UnavailableError, match=r"does not answer \(no whole answer within 0\.6 s\).*quorate"):
+        with pytest.raises(
+            UnavailableError, match=r"does not answer \(no whole answer within 0\.6 s\).*quorate"
+        ):
             await CALLS[name](api, tmp_path)
-        assert len(server.said) == 1 and f"waiting for the coordinator {api.url}: no answer" in server.said[0], "told once, before the end"
+        assert (
+            len(server.said) == 1
+            and f"waiting for the coordinator {api.url}: no answer" in server.said[0]
+        ), "told once, before the end"
 
 
 @pytest.mark.parametrize("name", ["info", "receipt"])
-async def test_an_answer_that_drips_is_not_waited_for(name: str, in_haste: None, tmp_path: Path) -> None:
+async def test_an_answer_that_drips_is_not_waited_for(
+    name: str, in_haste: None, tmp_path: Path
+) -> None:
     async with stuck(DRIP) as (_, api), asyncio.timeout(10):
         with pytest.raises(UnavailableError, match="within"):
             await CALLS[name](api, tmp_path)
@@ -155,14 +172,22 @@ async def test_an_order_whose_answer_never_comes_is_in_the_books_and_may_be_aske
         with pytest.raises(UnavailableError):
             await market.submit(JOB)
         (entry,) = market.entries()
-        assert any("may have been taken" in notice and "`quorate ps`" in notice for notice in notices)
+        assert any(
+            "may have been taken" in notice and "`quorate ps`" in notice for notice in notices
+        )
         fake.is_silent = None
         run = await market.run(entry.job_id)
-        assert (await run.result()).is_success, "it had been taken, and its result is checked and paid as any"
+        assert (await run.result()).is_success, (
+            "it had been taken, and its result is checked and paid as any"
+        )
 
 
-async def test_a_stream_that_falls_silent_ends_with_the_run(fake: FakeMarket, profile: Profile, in_haste: None) -> None:
-    fake.is_silent = lambda request: request.path.startswith("/v1/runs/") and request.path.endswith(("/events", "/logs"))
+async def test_a_stream_that_falls_silent_ends_with_the_run(
+    fake: FakeMarket, profile: Profile, in_haste: None
+) -> None:
+    fake.is_silent = lambda request: (
+        request.path.startswith("/v1/runs/") and request.path.endswith(("/events", "/logs"))
+    )
     async with Market(profile) as market, asyncio.timeout(20):
         run = await market.submit(JOB)
         await asyncio.wait_for(drain(run.events()), 10)

@@ -79,7 +79,9 @@ async def store(tmp_path: Path) -> AsyncIterator[ContentStore]:
     await made.close()
 
 
-async def test_file_and_directory_arrive_verified(origin: Origin, store: ContentStore, tmp_path: Path) -> None:
+async def test_file_and_directory_arrive_verified(
+    origin: Origin, store: ContentStore, tmp_path: Path
+) -> None:
     (tmp_path / "tree" / "sub").mkdir(parents=True)
     (tmp_path / "tree" / "sub" / "big").write_bytes(os.urandom(3 * MIB))
     (tmp_path / "tree" / "zeros").write_bytes(bytes(5 * MIB))
@@ -89,7 +91,9 @@ async def test_file_and_directory_arrive_verified(origin: Origin, store: Content
     async with on_loopback(app) as url:
         for content in (os.urandom(7 * MIB + 1), b"tiny", b"", tmp_path / "tree"):
             stat = await origin.store.put(content, "a")
-            async with await store.get(str(stat.cid), [url + "/ipfs"], 16 * MIB, 20.0, "a", told.append) as lease:
+            async with await store.get(
+                str(stat.cid), [url + "/ipfs"], 16 * MIB, 20.0, "a", told.append
+            ) as lease:
                 assert cid_of_path(lease.path) == stat.cid
                 assert lease.size == stat.size
     assert max(told) == 8 * MIB
@@ -97,10 +101,15 @@ async def test_file_and_directory_arrive_verified(origin: Origin, store: Content
 
 
 @pytest.mark.parametrize("is_clean_cut", [True, False])
-async def test_cut_file_is_resumed_and_nothing_is_fetched_twice(origin: Origin, store: ContentStore, is_clean_cut: bool) -> None:
+async def test_cut_file_is_resumed_and_nothing_is_fetched_twice(
+    origin: Origin, store: ContentStore, is_clean_cut: bool
+) -> None:
     stat = await origin.store.put(os.urandom(12 * MIB), "a")
     origin.cut_after, origin.is_clean_cut = 5 * MIB, is_clean_cut
-    async with handling(origin.handle) as url, await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
+    async with (
+        handling(origin.handle) as url,
+        await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease,
+    ):
         assert cid_of_path(lease.path) == stat.cid
     assert len(origin.requests) >= 3
     assert all("entity-bytes" in query for query in origin.requests[1:])
@@ -113,7 +122,9 @@ def spoil(path: Path, at: int) -> None:
         file.write(b"rot")
 
 
-async def test_part_survives_the_deadline_and_the_next_get_goes_on(origin: Origin, store: ContentStore, tmp_path: Path) -> None:
+async def test_part_survives_the_deadline_and_the_next_get_goes_on(
+    origin: Origin, store: ContentStore, tmp_path: Path
+) -> None:
     stat = await origin.store.put(os.urandom(12 * MIB), "a")
     origin.cut_after, origin.is_clean_cut, origin.gate = 5 * MIB, True, None
 
@@ -129,12 +140,17 @@ async def test_part_survives_the_deadline_and_the_next_get_goes_on(origin: Origi
     spoil(part, 3 * MIB + 7)  # a bad disk: what does not verify is fetched again, what does is not
     origin.requests.clear()
     origin.cut_after = None
-    async with handling(origin.handle) as url, await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
+    async with (
+        handling(origin.handle) as url,
+        await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease,
+    ):
         assert cid_of_path(lease.path) == stat.cid
     assert origin.requests == [f"format=car&entity-bytes={3 * MIB}:*"]
 
 
-async def test_truncated_car_with_status_200_is_not_complete(origin: Origin, store: ContentStore) -> None:
+async def test_truncated_car_with_status_200_is_not_complete(
+    origin: Origin, store: ContentStore
+) -> None:
     stat = await origin.store.put(os.urandom(3 * MIB), "a")
 
     async def stub(request: web.Request) -> web.StreamResponse:
@@ -147,7 +163,9 @@ async def test_truncated_car_with_status_200_is_not_complete(origin: Origin, sto
     assert await store.stat(stat.cid) is None
 
 
-async def test_bad_sources_are_dropped_and_the_next_is_used(origin: Origin, store: ContentStore) -> None:
+async def test_bad_sources_are_dropped_and_the_next_is_used(
+    origin: Origin, store: ContentStore
+) -> None:
     stat = await origin.store.put(os.urandom(6 * MIB), "a")
     asked: list[str] = []
 
@@ -166,15 +184,22 @@ async def test_bad_sources_are_dropped_and_the_next_is_used(origin: Origin, stor
         return web.Response(status=503, headers={"Retry-After": "0"})
 
     async with (
-        handling(wrong_bytes) as one, handling(page) as two, handling(busy) as three, handling(origin.handle) as four,
-        await store.get(stat.cid, ["ftp://nowhere/x", one, two, three, four], 64 * MIB, 20.0, "a") as lease,
-    ):  # fmt: skip
+        handling(wrong_bytes) as one,
+        handling(page) as two,
+        handling(busy) as three,
+        handling(origin.handle) as four,
+        await store.get(
+            stat.cid, ["ftp://nowhere/x", one, two, three, four], 64 * MIB, 20.0, "a"
+        ) as lease,
+    ):
         assert cid_of_path(lease.path) == stat.cid
     assert asked == ["wrong", "page", "busy"]
     assert origin.requests == [f"format=car&entity-bytes={3 * MIB}:*"]
 
 
-async def test_deadline_and_cancellation_end_a_stalled_fetch(origin: Origin, store: ContentStore) -> None:
+async def test_deadline_and_cancellation_end_a_stalled_fetch(
+    origin: Origin, store: ContentStore
+) -> None:
     stat = await origin.store.put(os.urandom(3 * MIB), "a")
     origin.gate = asyncio.Event()
     async with handling(origin.handle) as url:
@@ -190,7 +215,9 @@ async def test_deadline_and_cancellation_end_a_stalled_fetch(origin: Origin, sto
             assert cid_of_path(lease.path) == stat.cid
 
 
-async def test_too_large_is_refused_before_the_second_block(origin: Origin, store: ContentStore, tmp_path: Path) -> None:
+async def test_too_large_is_refused_before_the_second_block(
+    origin: Origin, store: ContentStore, tmp_path: Path
+) -> None:
     stat = await origin.store.put(os.urandom(12 * MIB), "a")
     async with handling(origin.handle) as url:
         with pytest.raises(Refused) as refused:
@@ -204,7 +231,9 @@ async def test_many_readers_fetch_once(origin: Origin, store: ContentStore, tmp_
     stat = await origin.store.put(os.urandom(4 * MIB), "a")
     second = ContentStore(tmp_path / "store", 128 * MIB)  # as another process would open it
     async with handling(origin.handle) as url:
-        leases = await asyncio.gather(*(each.get(stat.cid, [url], 64 * MIB, 20.0, "a") for each in [store, second] * 3))
+        leases = await asyncio.gather(
+            *(each.get(stat.cid, [url], 64 * MIB, 20.0, "a") for each in [store, second] * 3)
+        )
     assert len(origin.requests) == 1
     for lease in leases:
         assert lease.path.exists()
@@ -212,13 +241,18 @@ async def test_many_readers_fetch_once(origin: Origin, store: ContentStore, tmp_
     await second.close()
 
 
-async def test_one_of_two_who_wait_for_the_same_content_goes_and_the_other_gets_it(origin: Origin, store: ContentStore) -> None:
+async def test_one_of_two_who_wait_for_the_same_content_goes_and_the_other_gets_it(
+    origin: Origin, store: ContentStore
+) -> None:
     """Whichever of them began it: a job that ends during its fetch takes nothing from another's."""
     for is_first in (True, False):
         stat = await origin.store.put(os.urandom(8 * MIB), "a")
         origin.gate, before = asyncio.Event(), len(origin.requests)
         async with handling(origin.handle) as url:
-            gets = [asyncio.create_task(store.get(stat.cid, [url], 64 * MIB, 20.0, name)) for name in ("a", "b")]
+            gets = [
+                asyncio.create_task(store.get(stat.cid, [url], 64 * MIB, 20.0, name))
+                for name in ("a", "b")
+            ]
             while len(origin.requests) == before:
                 await asyncio.sleep(0)
             gets[not is_first].cancel()
@@ -241,14 +275,22 @@ asyncio.run(main())
 """
 
 
-async def test_kill_nine_during_a_fetch_shows_nothing_and_keeps_the_part(origin: Origin, tmp_path: Path) -> None:
+async def test_kill_nine_during_a_fetch_shows_nothing_and_keeps_the_part(
+    origin: Origin, tmp_path: Path
+) -> None:
     stat = await origin.store.put(os.urandom(12 * MIB), "a")
     async with handling(origin.handle) as url:
         origin.gate = asyncio.Event()  # an answer stops after its first piece
         origin.cut_after = None
         for _ in range(4):
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", GET, str(tmp_path / "store"), url, str(stat.cid), stdout=asyncio.subprocess.PIPE
+                sys.executable,
+                "-c",
+                GET,
+                str(tmp_path / "store"),
+                url,
+                str(stat.cid),
+                stdout=asyncio.subprocess.PIPE,
             )
             assert process.stdout is not None
             line = b"0"
@@ -262,12 +304,17 @@ async def test_kill_nine_during_a_fetch_shows_nothing_and_keeps_the_part(origin:
         async with await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
             assert cid_of_path(lease.path) == stat.cid
         await store.close()
-    starts = [int(query.split("entity-bytes=")[1].split(":")[0]) if "entity" in query else 0 for query in origin.requests]
+    starts = [
+        int(query.split("entity-bytes=")[1].split(":")[0]) if "entity" in query else 0
+        for query in origin.requests
+    ]
     assert starts == sorted(starts)
     assert starts[-1] >= 3 * MIB
 
 
-async def test_directory_is_resumed_after_a_cut(origin: Origin, store: ContentStore, tmp_path: Path) -> None:
+async def test_directory_is_resumed_after_a_cut(
+    origin: Origin, store: ContentStore, tmp_path: Path
+) -> None:
     (tmp_path / "tree").mkdir()
     for index in range(6):
         (tmp_path / "tree" / f"file-{index}").write_bytes(os.urandom(2 * MIB))
@@ -278,7 +325,10 @@ async def test_directory_is_resumed_after_a_cut(origin: Origin, store: ContentSt
         origin.cut_after = cuts.pop(0) if cuts else None
         return await origin.handle(request)
 
-    async with handling(cutting) as url, await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
+    async with (
+        handling(cutting) as url,
+        await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease,
+    ):
         assert cid_of_path(lease.path) == stat.cid
     assert len(origin.requests) == 3
 
@@ -296,7 +346,9 @@ async def test_gateway_forms(store: ContentStore, tmp_path: Path) -> None:
     add_gateway_routes(app, store, may_read=may_read)
     async with on_loopback(app) as url, aiohttp.ClientSession(url) as session:
 
-        async def ask(cid: Cid | str, query: str = "", method: str = "GET", **headers: str) -> tuple[int, bytes, str]:
+        async def ask(
+            cid: Cid | str, query: str = "", method: str = "GET", **headers: str
+        ) -> tuple[int, bytes, str]:
             named = {key.replace("_", "-"): value for key, value in headers.items()}
             async with session.request(method, f"/ipfs/{cid}{query}", headers=named) as answer:
                 return answer.status, await answer.read(), answer.headers.get("Content-Type", "")
@@ -304,7 +356,11 @@ async def test_gateway_forms(store: ContentStore, tmp_path: Path) -> None:
         assert await ask(stat.cid) == (200, data, "application/octet-stream")
         assert (await ask(stat.cid, Range="bytes=5-8"))[:2] == (206, data[5:9])
         status, block, kind = await ask(stat.cid, "?format=raw")
-        assert (status, kind, raw_cid(block).digest) == (200, "application/vnd.ipld.raw", stat.cid.digest)
+        assert (status, kind, raw_cid(block).digest) == (
+            200,
+            "application/vnd.ipld.raw",
+            stat.cid.digest,
+        )
         assert (await ask(stat.cid, Accept="application/vnd.ipld.raw"))[1] == block
         status, whole, kind = await ask(stat.cid, Accept="application/vnd.ipld.car;version=1")
         assert (status, kind) == (200, CAR_ANSWER_TYPE)
@@ -321,7 +377,12 @@ async def test_gateway_forms(store: ContentStore, tmp_path: Path) -> None:
         assert (await ask(raw_cid(b"absent"), Cache_Control="only-if-cached"))[0] == 412
         for bad in ("Qmnonsense", "..%2f..%2fetc%2fpasswd"):
             assert (await ask(bad))[0] in (400, 404)
-        for query in ("?format=tar", "?format=car&car-version=2", "?format=car&dag-scope=x", "?format=car&entity-bytes=x:*"):
+        for query in (
+            "?format=tar",
+            "?format=car&car-version=2",
+            "?format=car&dag-scope=x",
+            "?format=car&entity-bytes=x:*",
+        ):
             assert (await ask(stat.cid, query))[0] == 400
         assert (await ask(stat.cid, method="POST"))[0] == 405
 
@@ -345,13 +406,17 @@ async def test_staging_takes_files_and_cars_under_a_quota(origin: Origin, tmp_pa
         place, headers = url + "/v1/content", {"X-Account": "0xa"}
         assert await upload(session, place, origin.store, tree.cid, headers) == tree
         sealed_cid = cid_of_path(tmp_path / "sealed")
-        assert (await upload_file(session, place, tmp_path / "sealed", sealed_cid, headers)).size == 2 * MIB
+        assert (
+            await upload_file(session, place, tmp_path / "sealed", sealed_cid, headers)
+        ).size == 2 * MIB
         with pytest.raises(Refused) as refused:
             await upload_file(session, place, tmp_path / "sealed", sealed_cid)
         assert refused.value.code is Code.WRONG_SIGNER
         (tmp_path / "large").write_bytes(bytes(17 * MIB))
         with pytest.raises(Refused) as refused:
-            await upload_file(session, place, tmp_path / "large", cid_of_path(tmp_path / "large"), headers)
+            await upload_file(
+                session, place, tmp_path / "large", cid_of_path(tmp_path / "large"), headers
+            )
         assert refused.value.code is Code.QUOTA
         reader = ContentStore(tmp_path / "reader", 64 * MIB)
         async with await reader.get(tree.cid, [place], 8 * MIB, 10.0, "b") as lease:

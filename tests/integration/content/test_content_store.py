@@ -42,10 +42,16 @@ def make_tree(root: Path) -> None:
     (root / "small").write_bytes(b"small")
 
 
-async def test_bytes_stream_and_file_are_the_same_object(store: ContentStore, tmp_path: Path) -> None:
+async def test_bytes_stream_and_file_are_the_same_object(
+    store: ContentStore, tmp_path: Path
+) -> None:
     data = os.urandom(5 * MIB + 3)
     (tmp_path / "file").write_bytes(data)
-    stats = [await store.put(data, "a"), await store.put(pieces(data), "b"), await store.put(tmp_path / "file", "c")]
+    stats = [
+        await store.put(data, "a"),
+        await store.put(pieces(data), "b"),
+        await store.put(tmp_path / "file", "c"),
+    ]
     assert {stat.cid for stat in stats} == {cid_of_bytes(data)}
     assert {stat.size for stat in stats} == {len(data)}
     async with await store.lease(stats[0].cid) as lease:
@@ -74,7 +80,9 @@ async def test_what_is_put_leased_and_removed_leaves_the_interpreters_table_of_n
     await store.gc(0)
     assert names == []
     lease = await store.lease((await store.put(pieces(b"read"), "a")).cid)
-    assert lease.path.read_bytes() == b"read" and str(stat.cid) in names, "a path that somebody asks for is a `Path`"
+    assert lease.path.read_bytes() == b"read" and str(stat.cid) in names, (
+        "a path that somebody asks for is a `Path`"
+    )
     lease.release()
 
 
@@ -98,7 +106,9 @@ async def test_an_object_that_the_disk_does_not_show_is_not_taken_for_gone(
     (await store.lease(stat.cid)).release()
 
 
-async def test_directory_goes_out_and_comes_in_as_a_car(store: ContentStore, tmp_path: Path) -> None:
+async def test_directory_goes_out_and_comes_in_as_a_car(
+    store: ContentStore, tmp_path: Path
+) -> None:
     make_tree(tmp_path / "tree")
     stat = await store.put(tmp_path / "tree", "a")
     assert stat.cid == cid_of_path(tmp_path / "tree")
@@ -218,7 +228,9 @@ asyncio.run(main())
 async def test_kill_nine_during_puts_leaves_only_whole_objects(tmp_path: Path) -> None:
     root = tmp_path / "store"
     for round_number in range(4):
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", PUT_FOREVER, str(root), stdout=asyncio.subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PUT_FOREVER, str(root), stdout=asyncio.subprocess.PIPE
+        )
         assert process.stdout is not None
         for _ in range(1 + round_number):
             await asyncio.wait_for(process.stdout.readline(), 20)
@@ -232,7 +244,11 @@ async def test_kill_nine_during_puts_leaves_only_whole_objects(tmp_path: Path) -
             assert str(cid_of_path(path)) == path.name
             assert path.stat().st_mode & 0o777 == 0o444
         assert list((root / "tmp").iterdir()) == []
-        on_disk = sum(path.stat().st_size for folder in ("objects", "nodes") for path in (root / folder).glob("*/*"))
+        on_disk = sum(
+            path.stat().st_size
+            for folder in ("objects", "nodes")
+            for path in (root / folder).glob("*/*")
+        )
         assert abs(await store.used_bytes() - on_disk) < 4096
         await store.close()
 

@@ -51,13 +51,20 @@ async def fill(file: DocumentFile) -> list[bytes]:
 async def test_many_at_once_share_their_syncs_and_are_durable(tmp_path: Path) -> None:
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, SetClock())
     commits: list[str] = []
-    file.file._connections()[0].set_trace_callback(lambda statement: commits.append(statement) if statement == "COMMIT" else None)
+    file.file._connections()[0].set_trace_callback(
+        lambda statement: commits.append(statement) if statement == "COMMIT" else None
+    )
     documents = [some(number) for number in range(200)]
-    await asyncio.gather(*(file.put(data) for data in documents), *(file.put(data) for data in documents[:50]))
+    await asyncio.gather(
+        *(file.put(data) for data in documents), *(file.put(data) for data in documents[:50])
+    )
     assert 1 <= len(commits) <= 4, "one sync for all that wait, not one each"
     file.close()
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, SetClock())
-    assert all(file.get(sha256(data)) == data for data in documents) and file.get(sha256(b"nothing")) is None
+    assert (
+        all(file.get(sha256(data)) == data for data in documents)
+        and file.get(sha256(b"nothing")) is None
+    )
     file.close()
 
 
@@ -88,13 +95,17 @@ async def test_what_is_over_its_time_goes_and_what_is_stored_again_stays(tmp_pat
     file.close()
 
 
-async def test_at_its_bound_the_oldest_go_but_nothing_young(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_at_its_bound_the_oldest_go_but_nothing_young(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = SetClock()
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING, clock)
     taken = await fill(file)
     assert len(taken) > 300 and all(file.get(sha256(data)) == data for data in taken)
     assert file.used_bytes() <= KEEPING.bytes_max
-    assert sum("--documents-gib has to grow" in record.getMessage() for record in caplog.records) == 1, "told beforehand, once an hour"
+    assert (
+        sum("--documents-gib has to grow" in record.getMessage() for record in caplog.records) == 1
+    ), "told beforehand, once an hour"
     with pytest.raises(Unavailable):
         await asyncio.gather(*(file.put(some(number)) for number in range(20)))
     clock.at += 16 * DAY_SECONDS
@@ -152,7 +163,10 @@ async def test_a_file_of_a_newer_program_is_not_touched(tmp_path: Path) -> None:
 async def test_documents_are_served_and_fetched_like_content(tmp_path: Path) -> None:
     data = some(5)
     cid = parse(document_cid(data))
-    store, reader = ContentStore(tmp_path / "store", 1 << 24, spare_bytes=0), ContentStore(tmp_path / "reader", 1 << 24, spare_bytes=0)
+    store, reader = (
+        ContentStore(tmp_path / "store", 1 << 24, spare_bytes=0),
+        ContentStore(tmp_path / "reader", 1 << 24, spare_bytes=0),
+    )
     stored = await store.put(b"in the store", "0x1")
 
     async def block(asked: object) -> bytes | None:

@@ -82,7 +82,9 @@ async def headers_without_end(writer: asyncio.StreamWriter, car: bytes) -> None:
 
 
 async def chunks_without_end(writer: asyncio.StreamWriter, car: bytes) -> None:
-    writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(car[:-1]) + car[:-1] + b"\r\n")
+    writer.write(
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(car[:-1]) + car[:-1] + b"\r\n"
+    )
     while True:
         writer.write(b"1\r\nx\r\n" * 1000)
         await writer.drain()
@@ -108,7 +110,9 @@ async def negative(writer: asyncio.StreamWriter, car: bytes) -> None:
 
 
 async def redirect(writer: asyncio.StreamWriter, car: bytes) -> None:
-    writer.write(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/meta-data\r\nContent-Length: 0\r\n\r\n")
+    writer.write(
+        b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/meta-data\r\nContent-Length: 0\r\n\r\n"
+    )
 
 
 async def packed(writer: asyncio.StreamWriter, car: bytes) -> None:
@@ -128,9 +132,21 @@ async def silence(writer: asyncio.StreamWriter, car: bytes) -> None:
 
 
 LIARS: list[Talk] = [
-    drip_body, drip_head, continue_for_ever, headers_without_end, chunks_without_end, empty_blocks_without_end, too_short, too_long,
-    negative, redirect, packed, other_bytes, no_http, silence,
-]  # fmt: skip
+    drip_body,
+    drip_head,
+    continue_for_ever,
+    headers_without_end,
+    chunks_without_end,
+    empty_blocks_without_end,
+    too_short,
+    too_long,
+    negative,
+    redirect,
+    packed,
+    other_bytes,
+    no_http,
+    silence,
+]
 
 
 @pytest.fixture
@@ -148,7 +164,9 @@ async def a_car(tmp_path: Path) -> tuple[Cid, bytes, ContentStore]:
 
 
 @pytest.mark.parametrize("talk", LIARS, ids=lambda talk: talk.__name__)
-async def test_a_lying_source_alone_ends_by_its_deadline(talk: Talk, tmp_path: Path, store: ContentStore) -> None:
+async def test_a_lying_source_alone_ends_by_its_deadline(
+    talk: Talk, tmp_path: Path, store: ContentStore
+) -> None:
     cid, car, origin = await a_car(tmp_path)
     await origin.close()
     tracemalloc.start()
@@ -173,20 +191,34 @@ async def test_an_honest_source_beside_it_is_used(
     app = web.Application()
     add_gateway_routes(app, origin)
     async with (
-        on_loopback(app) as honest, listening(talk, car) as url,
-        await asyncio.wait_for(store.get(cid, [url, f"{honest}/ipfs"], 16 * MIB, 20.0, "a"), 25) as lease,
-    ):  # fmt: skip
+        on_loopback(app) as honest,
+        listening(talk, car) as url,
+        await asyncio.wait_for(
+            store.get(cid, [url, f"{honest}/ipfs"], 16 * MIB, 20.0, "a"), 25
+        ) as lease,
+    ):
         assert lease.size == MIB + 50_000
     await origin.close()
 
 
-async def test_declared_sizes_and_repeated_names_cost_nothing(tmp_path: Path, store: ContentStore) -> None:
+async def test_declared_sizes_and_repeated_names_cost_nothing(
+    tmp_path: Path, store: ContentStore
+) -> None:
     """A directory of a few kilobytes that says it holds terabytes is refused at its first file."""
     nodes: list[tuple[Cid, bytes]] = []
     leaf = build_file([b"x"])
     huge = type(leaf)(leaf.cid, 1 << 50, 1 << 50)
-    root = build_directory({b"f%d" % number: huge for number in range(200)}, V1_2025, lambda cid, block: nodes.append((cid, block)))
-    car = header(root.cid) + b"".join(frame_head(cid, len(block)) + block for cid, block in nodes) + frame_head(leaf.cid, 1) + b"x"
+    root = build_directory(
+        {b"f%d" % number: huge for number in range(200)},
+        V1_2025,
+        lambda cid, block: nodes.append((cid, block)),
+    )
+    car = (
+        header(root.cid)
+        + b"".join(frame_head(cid, len(block)) + block for cid, block in nodes)
+        + frame_head(leaf.cid, 1)
+        + b"x"
+    )
 
     async def talk(writer: asyncio.StreamWriter, data: bytes) -> None:
         writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(data) + data)
@@ -199,11 +231,24 @@ async def test_declared_sizes_and_repeated_names_cost_nothing(tmp_path: Path, st
     assert await store.used_bytes() == 0
 
 
-@pytest.mark.parametrize("url", [
-    "http://h:99999/x", "http://[bad/x", "http://a..b/x", f"http://{'a' * 70}/x", "http://127.0.0.1:-1/", "http://exa\u2100mple/", "file:///etc/passwd",
-    "http://ho st/", "http:///x", "",
-])  # fmt: skip
-async def test_what_is_no_url_is_a_source_like_any_other_that_has_nothing(url: str, store: ContentStore) -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://h:99999/x",
+        "http://[bad/x",
+        "http://a..b/x",
+        f"http://{'a' * 70}/x",
+        "http://127.0.0.1:-1/",
+        "http://exa\u2100mple/",
+        "file:///etc/passwd",
+        "http://ho st/",
+        "http:///x",
+        "",
+    ],
+)
+async def test_what_is_no_url_is_a_source_like_any_other_that_has_nothing(
+    url: str, store: ContentStore
+) -> None:
     """A coordinator names sources: none of its texts may end the daemon."""
     with pytest.raises(Unavailable, match="no source had"):
         await store.get(raw_cid(b"x"), [url], 100, 5.0, "a")
@@ -216,7 +261,10 @@ async def test_a_path_of_any_letters_is_asked_for(tmp_path: Path, store: Content
     async def talk(writer: asyncio.StreamWriter, data: bytes) -> None:
         writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(data) + data)
 
-    async with listening(talk, car) as url, await store.get(cid, [f"{url}/größe %41\ud800"], 16 * MIB, 5.0, "a") as lease:
+    async with (
+        listening(talk, car) as url,
+        await store.get(cid, [f"{url}/größe %41\ud800"], 16 * MIB, 5.0, "a") as lease,
+    ):
         assert lease.size == MIB + 50_000
 
 
@@ -231,7 +279,10 @@ async def test_nothing_is_said_to_an_address_in_the_owners_own_network(store: Co
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         for host in ("127.0.0.1", "localhost"):
-            source = Source(f"http://{host}:{server.sockets[0].getsockname()[1]}/admin/reboot", may_be_private=False)
+            source = Source(
+                f"http://{host}:{server.sockets[0].getsockname()[1]}/admin/reboot",
+                may_be_private=False,
+            )
             with pytest.raises(Unavailable, match="own network"):
                 await store.get(raw_cid(b"x"), [source], 100, 5.0, "a")
     assert b"".join(heard) == b""

@@ -32,13 +32,23 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Hash32, Seconds, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Hash32,
+    Seconds,
+    UnixSeconds,
+)
 from quorate_runtime.clock import VirtualClock, run_virtual
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
 
 MIB = 1 << 20
-SHARES = StagingQuota(store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2)
+SHARES = StagingQuota(
+    store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2
+)
 
 
 @dataclass
@@ -57,10 +67,17 @@ class Stand:
 
     def accepted(self, job_id: Hash32) -> Party:
         """The job's execution is accepted by its provider and goes no further; who that is."""
-        effect = next(effect for effect in self.market.pending if isinstance(effect.frame, frames.AssignmentSent))
+        effect = next(
+            effect
+            for effect in self.market.pending
+            if isinstance(effect.frame, frames.AssignmentSent)
+        )
         self.market.pending.remove(effect)
         assert isinstance(effect.frame, frames.AssignmentSent)
-        party, hashed = self.market.parties[effect.peer], digest(DOMAIN, effect.frame.assignment.message)
+        party, hashed = (
+            self.market.parties[effect.peer],
+            digest(DOMAIN, effect.frame.assignment.message),
+        )
         accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.market.at))
         self.market.send(ev.AcceptReceived(seal(DOMAIN, accept, party.key.sign), party.key.address))
         lease = self.market.core.state.leases[hashed]
@@ -73,7 +90,9 @@ async def stand(folder: Path) -> AsyncIterator[Stand]:
     market = ArchivingMarket(*(Party(number) for number in range(4)))
     clock = VirtualClock(float(market.at))
     claims = Outputs(market.core.state, market.archive)
-    staging = Staging(folder, SHARES, market.core.state, claims, Rates(DEVNET_BOUNDS, clock.now), clock, 20)
+    staging = Staging(
+        folder, SHARES, market.core.state, claims, Rates(DEVNET_BOUNDS, clock.now), clock, 20
+    )
     try:
         yield Stand(market, claims, staging, clock)
     finally:
@@ -93,9 +112,15 @@ async def test_what_money_buys(tmp_path: Path) -> None:
         staging, client = found.staging, found.market.clients[0].address
         found.allocate(client, 3_000_000)
         grant = staging.grant(client, request())
-        assert (grant.store, grant.owner.quota_bytes, grant.owner.weight) == (staging.uploads, 3 * MIB, 3_000_000)
+        assert (grant.store, grant.owner.quota_bytes, grant.owner.weight) == (
+            staging.uploads,
+            3 * MIB,
+            3_000_000,
+        )
         found.allocate(client, 1_000_000_000)
-        assert staging.grant(client, request()).owner.quota_bytes == SHARES.account_bytes, "no account has more than this"
+        assert staging.grant(client, request()).owner.quota_bytes == SHARES.account_bytes, (
+            "no account has more than this"
+        )
         found.allocate(client, 1)
         grant = staging.grant(client, request())
         assert (grant.store, grant.owner.quota_bytes) == (staging.small, SHARES.floor_bytes)
@@ -116,9 +141,15 @@ async def test_a_provider_stores_what_its_executions_allow_and_nothing_else(tmp_
         assert refused.value.code is Code.WRONG_PHASE and "Accept" in refused.value.detail
         party, spec = found.accepted(job_id), market.job(job_id).submission.spec
         grant = staging.grant(party.owner, request())
-        assert grant.store is staging.outputs and grant.is_awaited and grant.owner.name == name(party.owner) + UNCOMMITTED
+        assert (
+            grant.store is staging.outputs
+            and grant.is_awaited
+            and grant.owner.name == name(party.owner) + UNCOMMITTED
+        )
         assert grant.owner.quota_bytes == grant.bytes_max == ciphertext_most(spec.resources)
-        assert grant.owner.weight == market.core.state.clients[market.clients[0].address].allocation, "what its client has counts"
+        assert (
+            grant.owner.weight == market.core.state.clients[market.clients[0].address].allocation
+        ), "what its client has counts"
         with pytest.raises(Refused):
             staging.grant(party.owner, request(CAR_TYPE))  # only clients send those
         small = replace(grant.owner, quota_bytes=MIB)
@@ -169,9 +200,13 @@ async def test_a_committed_output_is_kept_for_its_client(tmp_path: Path) -> None
         data = os.urandom(MIB)
         assert isinstance(market.archive, MemoryArchive)
         ciphertext = Hash32(raw_cid(data).digest)
-        await staging.outputs.put(data, Owner(name(lease.provider) + UNCOMMITTED), found.clock.now() + 60)
+        await staging.outputs.put(
+            data, Owner(name(lease.provider) + UNCOMMITTED), found.clock.now() + 60
+        )
         # The scripted provider's ciphertext has a digest and no bytes; this one has bytes, and stands for it.
-        market.archive.outputs[ciphertext] = Readers(lease.hash, lease.provider, market.clients[0].address)
+        market.archive.outputs[ciphertext] = Readers(
+            lease.hash, lease.provider, market.clients[0].address
+        )
         claims.unkept[ciphertext] = lease.hash
         claims.unkept[hash_tuple("under way")] = lease.hash
         await staging.refresh()
@@ -183,7 +218,9 @@ async def test_a_committed_output_is_kept_for_its_client(tmp_path: Path) -> None
         assert await staging.outputs.gc(0) == MIB
 
 
-async def test_a_ciphertext_that_a_commit_receipt_promised_never_yields_before_its_reveal(tmp_path: Path) -> None:
+async def test_a_ciphertext_that_a_commit_receipt_promised_never_yields_before_its_reveal(
+    tmp_path: Path,
+) -> None:
     async with stand(tmp_path) as found:
         market, staging = found.market, found.staging
         job_id = market.order(0, 1)
@@ -191,7 +228,9 @@ async def test_a_ciphertext_that_a_commit_receipt_promised_never_yields_before_i
         lease = market.core.state.leases[market.job(job_id).leases[0]]
         assert isinstance(lease.phase, Committed)
         reveal, until = market.parties[lease.provider].commits[lease.hash], found.clock.now() + 1e6
-        data = reveal.salt + reveal.output_digest  # what the scripted provider's ciphertext is the digest of
+        data = (
+            reveal.salt + reveal.output_digest
+        )  # what the scripted provider's ciphertext is the digest of
         stat = await staging.outputs.put(data, Owner("0x" + "66" * 20, None, 1), until)
         found.claims.claim(Hash32(stat.cid.digest), lease.hash)
         heavy = Owner("0x" + "77" * 20, None, 1 << 39)
@@ -202,11 +241,15 @@ async def test_a_ciphertext_that_a_commit_receipt_promised_never_yields_before_i
 
         with pytest.raises((StoreFull, Refused)):
             await crowd()
-        assert await staging.outputs.resolve(lease.phase.commit.message.encrypted_output) is not None
+        assert (
+            await staging.outputs.resolve(lease.phase.commit.message.encrypted_output) is not None
+        )
         market.until_decided(job_id)
         with pytest.raises((StoreFull, Refused)):
             await crowd()
-        assert await staging.outputs.resolve(lease.phase.commit.message.encrypted_output) is None, "after that it is its client's matter"
+        assert await staging.outputs.resolve(lease.phase.commit.message.encrypted_output) is None, (
+            "after that it is its client's matter"
+        )
 
 
 async def test_what_was_committed_before_a_restart_is_taken_over(tmp_path: Path) -> None:
@@ -214,16 +257,23 @@ async def test_what_was_committed_before_a_restart_is_taken_over(tmp_path: Path)
         market = found.market
         job_id = market.order(0, 1)
         market.until_decided(job_id)
-        outputs = {committed_output(market.core.state.leases[digest]) for digest in market.job(job_id).leases}
+        outputs = {
+            committed_output(market.core.state.leases[digest])
+            for digest in market.job(job_id).leases
+        }
         again = Outputs(market.core.state, market.archive)
         again.load()
         assert set(again.unkept) == outputs - {None}
         assert all(again.readers(digest) is not None for digest in again.unkept)
         market.until_archived(job_id)
-        assert all((again.readers(digest) is not None) is True for digest in again.unkept), "also when its run was archived meanwhile"
+        assert all((again.readers(digest) is not None) is True for digest in again.unkept), (
+            "also when its run was archived meanwhile"
+        )
 
 
-async def test_a_provider_that_uploads_an_input_as_its_output_hides_it_from_nobody(tmp_path: Path) -> None:
+async def test_a_provider_that_uploads_an_input_as_its_output_hides_it_from_nobody(
+    tmp_path: Path,
+) -> None:
     """What lies among the outputs and is nobody's was shown to nobody: so an input was gone for those who would execute it again."""
     async with stand(tmp_path) as found:
         staging, until = found.staging, found.clock.now() + 86_400
@@ -252,10 +302,14 @@ async def test_what_a_run_names_stays_with_it(tmp_path: Path) -> None:
         market.order(0, 1)
         await staging.refresh()
         found.clock.forward(2 * 86_400)
-        assert await staging.uploads.owned() == {client: 64 << 10}, "the image, for the client whose run names it"
+        assert await staging.uploads.owned() == {client: 64 << 10}, (
+            "the image, for the client whose run names it"
+        )
 
 
-async def test_inputs_of_a_faulted_run_stay_for_two_weeks_and_of_others_past_finality(tmp_path: Path) -> None:
+async def test_inputs_of_a_faulted_run_stay_for_two_weeks_and_of_others_past_finality(
+    tmp_path: Path,
+) -> None:
     """A court may be asked for a week, and its jurors need the inputs after that (PROTOCOL §4)."""
     async with stand(tmp_path) as found:
         market, staging, begun = found.market, found.staging, found.clock.now()
@@ -312,7 +366,9 @@ def test_beyond_its_burst_an_address_is_slowed_down_and_not_refused(tmp_path: Pa
 
     market, clock = ArchivingMarket(*(Party(number) for number in range(4))), VirtualClock()
     claims = Outputs(market.core.state, market.archive)
-    staging = Staging(tmp_path, SHARES, market.core.state, claims, Rates(bounds, clock.now), clock, 20)
+    staging = Staging(
+        tmp_path, SHARES, market.core.state, claims, Rates(bounds, clock.now), clock, 20
+    )
 
     async def main(_: VirtualClock) -> None:
         begun = clock.now()
@@ -333,7 +389,10 @@ def test_beyond_its_burst_an_address_is_slowed_down_and_not_refused(tmp_path: Pa
 
 async def test_a_full_house_cuts_the_lightest_for_who_is_heavier() -> None:
     places = Places(most=3, account_most=2, network_most=2)
-    held = [places.taken(account, network, weight) for account, network, weight in (("a", "1", 5), ("b", "1", 2), ("c", "2", 9))]
+    held = [
+        places.taken(account, network, weight)
+        for account, network, weight in (("a", "1", 5), ("b", "1", 2), ("c", "2", 9))
+    ]
     inside: list[Place] = [place.__enter__() for place in held]
     for account, network in (("d", "1"), ("d", "3")):
         with pytest.raises(Refused) as refused, places.taken(account, network, 1):

@@ -28,9 +28,13 @@ from support.markets.scripted_market import a_spec
 from support.markets.wired_providers import Floor, Place, WiredProvider
 
 KIB, MIB = 1 << 10, 1 << 20
-SHARES = StagingQuota(store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=4 * MIB, floor_bytes=256 * KIB)
+SHARES = StagingQuota(
+    store_bytes=50 * MIB, account_bytes=10 * MIB, bytes_per_usd=4 * MIB, floor_bytes=256 * KIB
+)
 HONEST, STRANGER = KeySigner(dev_account(4)), KeySigner(b"\x77" * 32)
-FILLERS, PROVIDERS = ([KeySigner(dev_account(i)) for i in numbers] for numbers in (range(10, 15), range(7, 10)))
+FILLERS, PROVIDERS = (
+    [KeySigner(dev_account(i)) for i in numbers] for numbers in (range(10, 15), range(7, 10))
+)
 DUST, MUCH, ENOUGH = Amount(1), Amount(2 * USD), Amount(20 * USD)
 
 
@@ -49,7 +53,9 @@ class Hall:
 
     async def upload(self, key: KeySigner, data: bytes) -> tuple[int, dict[str, str]]:
         """Status and answer."""
-        async with self.session.put(f"{self.service.url}/v1/content", data=io.BytesIO(data), headers=self.headers(key)) as response:
+        async with self.session.put(
+            f"{self.service.url}/v1/content", data=io.BytesIO(data), headers=self.headers(key)
+        ) as response:
             return response.status, await response.json()
 
     async def is_there(self, cid: str) -> bool:
@@ -73,14 +79,18 @@ class Hall:
         """The honest client's job with this input; its id."""
         spec = replace(a_spec("honest"), inputs=(Input(cid, "/inputs/data", size),))
         submission = self.stage.submission(HONEST, spec, 1)
-        async with self.session.post(f"{self.service.url}/v1/orders", data=canonical.encode(submission)) as response:
+        async with self.session.post(
+            f"{self.service.url}/v1/orders", data=canonical.encode(submission)
+        ) as response:
             answer = await response.json()
             assert response.status == 200, answer
             return str(answer["jobId"])
 
     async def receipt(self, job: str) -> int:
         """Status of its receipt, asked for by its client."""
-        async with self.session.get(f"{self.service.url}/v1/receipts/{job}", headers=self.headers(HONEST)) as response:
+        async with self.session.get(
+            f"{self.service.url}/v1/receipts/{job}", headers=self.headers(HONEST)
+        ) as response:
             return response.status
 
     def owners(self, part: str) -> dict[str, int]:
@@ -104,7 +114,11 @@ async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         hall = Hall(stage, service, floor, session)
         poor = (hall.allocate(key, DUST) for key in FILLERS)
-        await asyncio.gather(hall.allocate(HONEST, ENOUGH), *poor, *(stage.register(key, place) for place, key in enumerate(PROVIDERS)))
+        await asyncio.gather(
+            hall.allocate(HONEST, ENOUGH),
+            *poor,
+            *(stage.register(key, place) for place, key in enumerate(PROVIDERS)),
+        )
         for key in PROVIDERS:
             await stack.enter_async_context(WiredProvider(key, floor, session).serving())
         yield hall
@@ -132,11 +146,17 @@ async def test_fillers_with_dust_and_fillers_with_money(tmp_path: Path) -> None:
 async def dust_takes_its_floor_and_no_more(hall: Hall) -> None:
     for key in FILLERS:
         status, answer = await hall.upload(key, os.urandom(5 * MIB))
-        assert (status, answer["code"]) == (507, "quota") and "allocate more" in answer["detail"], answer
+        assert (status, answer["code"]) == (507, "quota") and "allocate more" in answer["detail"], (
+            answer
+        )
         put, refusal = await fill(hall, key, 60 * KIB)
         assert len(put) == SHARES.floor_bytes // (64 * KIB), refusal
-        assert "allocate more" in refusal["detail"] and str(SHARES.bytes_per_usd) in refusal["detail"]
-    assert hall.owners("uploads") == {}, "what is next to nothing has no place where money has bought one"
+        assert (
+            "allocate more" in refusal["detail"] and str(SHARES.bytes_per_usd) in refusal["detail"]
+        )
+    assert hall.owners("uploads") == {}, (
+        "what is next to nothing has no place where money has bought one"
+    )
     for key, code in ((STRANGER, "not-registered"), (PROVIDERS[0], "wrong-phase")):
         status, answer = await hall.upload(key, b"junk")
         assert (status, answer["code"]) in ((403, code), (409, code)), answer

@@ -44,7 +44,11 @@ def some() -> list[ArchivedRun]:
 
 def test_what_is_kept_is_found(make: Callable[[], RunArchive], some: list[ArchivedRun]) -> None:
     archive = make()
-    assert archive.count() == 0 and archive.run(some[0].run.job_id) is None and archive.newest_line(some[0].run.client) == 0
+    assert (
+        archive.count() == 0
+        and archive.run(some[0].run.job_id) is None
+        and archive.newest_line(some[0].run.client) == 0
+    )
     archive.keep(some[:4])
     archive.keep(some[2:])
     archive.keep([])
@@ -56,10 +60,15 @@ def test_what_is_kept_is_found(make: Callable[[], RunArchive], some: list[Archiv
             by_age = sorted(mine, key=lambda run: (run.run.created_at, run.last_line), reverse=True)
             assert again.runs_of(client, 2) == by_age[:2]
             by_line = sorted(mine, key=lambda run: run.last_line, reverse=True)
-            assert again.runs_after(client, by_line[1].last_line) == by_line[:1] and again.runs_after(client, 0) == by_line
+            assert (
+                again.runs_after(client, by_line[1].last_line) == by_line[:1]
+                and again.runs_after(client, 0) == by_line
+            )
             assert again.newest_line(client) == by_line[0].last_line
         oldest = sorted(some, key=lambda run: run.last_line)
-        assert again.since(oldest[0].last_line, 3) == [(run.last_line, row_of(run)) for run in oldest[1:4]]
+        assert again.since(oldest[0].last_line, 3) == [
+            (run.last_line, row_of(run)) for run in oldest[1:4]
+        ]
         for run in some:
             pairs = list(readers_of(run))
             assert len(pairs) >= 2
@@ -68,7 +77,9 @@ def test_what_is_kept_is_found(make: Callable[[], RunArchive], some: list[Archiv
         assert again.readers(hash_tuple("nobody's")) is None
 
 
-def test_kept_again_a_run_is_replaced(make: Callable[[], RunArchive], some: list[ArchivedRun]) -> None:
+def test_kept_again_a_run_is_replaced(
+    make: Callable[[], RunArchive], some: list[ArchivedRun]
+) -> None:
     archive = make()
     archive.keep(some[:1])
     changed = replace(some[0], run=replace(some[0].run, name="renamed"))
@@ -95,7 +106,9 @@ def test_an_output_stays_its_clients_and_its_makers(make: Callable[[], RunArchiv
     outputs.forget([run])
     assert job_id not in market.core.state.jobs and not outputs.by_digest
     assert outputs.may_read(digest, readers.client) and outputs.may_read(digest, readers.provider)
-    assert not outputs.may_read(digest, market.clients[1].address) and not outputs.may_read(digest, None)
+    assert not outputs.may_read(digest, market.clients[1].address) and not outputs.may_read(
+        digest, None
+    )
     with pytest.raises(Refused, match="another execution"):
         outputs.claim(digest, Hash32(b"\x01" * 32))
     assert over_lease.job_id == job_id and not outputs.may_read(hash_tuple("nobody's"), None)
@@ -132,14 +145,18 @@ def test_a_full_disk_delays_and_loses_nothing(tmp_path: Path, some: list[Archive
     writer.execute(f"PRAGMA max_page_count = {pages + 1}")
     with pytest.raises(Unavailable, match="does not take"):
         archive.keep(some)
-    assert archive.count() == 0 and archive.readers(next(readers_of(some[0]))[0]) is None, "all or none"
+    assert archive.count() == 0 and archive.readers(next(readers_of(some[0]))[0]) is None, (
+        "all or none"
+    )
     writer.execute("PRAGMA max_page_count = 100000")
     archive.keep(some)
     assert archive.count() == 6
     archive.close()
 
 
-async def test_the_tables_show_runs_from_state_and_archive(tmp_path: Path, make: Callable[[], RunArchive]) -> None:
+async def test_the_tables_show_runs_from_state_and_archive(
+    tmp_path: Path, make: Callable[[], RunArchive]
+) -> None:
     """A run that came and left between two looks is shown too; what did not change is not written again."""
     archive = make()
     market = ArchivingMarket(*[Party(number) for number in range(5)], archive=archive)
@@ -147,7 +164,10 @@ async def test_the_tables_show_runs_from_state_and_archive(tmp_path: Path, make:
 
     async def shown() -> dict[str, str]:
         async with tables.engine.connect() as connection:
-            return {str(row.name): str(row.phase) for row in await connection.execute(select(runs.c.name, runs.c.phase))}
+            return {
+                str(row.name): str(row.phase)
+                for row in await connection.execute(select(runs.c.name, runs.c.phase))
+            }
 
     first = market.order(0, 1)
     await tables.refresh(market.core.state, archive)
@@ -163,11 +183,15 @@ async def test_the_tables_show_runs_from_state_and_archive(tmp_path: Path, make:
     before = {row["job_id"]: row for row in await tables.recent(market.clients[0].address.hex())}
     await tables.rebuild(market.core.state, archive)
     assert await shown() == found
-    assert {row["job_id"]: row for row in await tables.recent(market.clients[0].address.hex())} == before
+    assert {
+        row["job_id"]: row for row in await tables.recent(market.clients[0].address.hex())
+    } == before
     await tables.close()
     again = await Projection.open(tmp_path / "market.sqlite")
     await again.refresh(market.core.state, archive)
-    assert {row["job_id"]: row for row in await again.recent(market.clients[0].address.hex())} == before
+    assert {
+        row["job_id"]: row for row in await again.recent(market.clients[0].address.hex())
+    } == before
     await again.close()
 
 

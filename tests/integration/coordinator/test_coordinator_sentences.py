@@ -40,7 +40,14 @@ class Operator:
 
     def type(self, *words: str) -> tuple[int, str]:
         """A command's exit code, and what it says."""
-        return typed("coordinator", *words, "--home", str(self.folder / "home"), "--password-file", str(self.folder / "password"))
+        return typed(
+            "coordinator",
+            *words,
+            "--home",
+            str(self.folder / "home"),
+            "--password-file",
+            str(self.folder / "password"),
+        )
 
     def fails_to_start(self, *parts: str) -> None:
         """In one line that holds all parts."""
@@ -55,11 +62,25 @@ def operator(tmp_path: Path) -> Operator:
     """One whose coordinator has worked before, so that it starts without the chain."""
     (tmp_path / "password").write_text("secret\n")
     (tmp_path / "password").chmod(0o600)
-    beacon = BeaconInfo(bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")), Seconds(2), int(time.time()))
-    deployment = plan(ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True).deployment
+    beacon = BeaconInfo(
+        bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")),
+        Seconds(2),
+        int(time.time()),
+    )
+    deployment = plan(
+        ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True
+    ).deployment
     (tmp_path / "deployment.json").write_bytes(canonical.encode(deployment))
     made = Operator(tmp_path)
-    init = ("init", "--deployment", str(tmp_path / "deployment.json"), "--chain-url", NOWHERE, "--beacon-url", NOWHERE)
+    init = (
+        "init",
+        "--deployment",
+        str(tmp_path / "deployment.json"),
+        "--chain-url",
+        NOWHERE,
+        "--beacon-url",
+        NOWHERE,
+    )
     assert made.type(*init)[0] == 0
     asyncio.run(_work(tmp_path / "home" / "journal"))
     return made
@@ -67,7 +88,9 @@ def operator(tmp_path: Path) -> Operator:
 
 async def _work(folder: Path) -> None:
     journal = Journal.open(folder)
-    await journal.append(Record(CODEC.version, UnixSeconds(1), ZERO_HASH, CODEC.encode_event(ev.Restarted())))
+    await journal.append(
+        Record(CODEC.version, UnixSeconds(1), ZERO_HASH, CODEC.encode_event(ev.Restarted()))
+    )
     await journal.close()
 
 
@@ -75,9 +98,10 @@ def test_files_that_are_not_whole(operator: Operator) -> None:
     """Those without which money could be paid twice, or signatures contradict each other; without the others it goes on."""
     home = operator.folder / "home"
     for path, remedy in (
-        (home / "transactions.sqlite", "backup"), (home / "journal" / "journal.db", "backup"),
+        (home / "transactions.sqlite", "backup"),
+        (home / "journal" / "journal.db", "backup"),
         (home / "coordinator.json", "quorate coordinator init"),
-    ):  # fmt: skip
+    ):
         path.write_bytes(path.read_bytes()[:100] if path.exists() else b"")
         operator.fails_to_start(str(path), remedy)
 
@@ -108,7 +132,12 @@ def test_a_journal_of_another_day(operator: Operator) -> None:
     assert run is not None
     archive.keep([run])
     archive.close()
-    operator.fails_to_start("older than what was signed after it", job_id.hex(), "Put back the newest journal", "--journal-is-newest")
+    operator.fails_to_start(
+        "older than what was signed after it",
+        job_id.hex(),
+        "Put back the newest journal",
+        "--journal-is-newest",
+    )
 
 
 def test_what_may_be_begun_anew(operator: Operator) -> None:
@@ -120,10 +149,14 @@ def test_a_folder_that_another_process_uses(operator: Operator) -> None:
     lock = operator.folder / "home" / "journal" / "journal.lock"
     with lock.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        operator.fails_to_start(str(lock.parent), f"in use by another process (pid {os.getpid()})", "folder of its own")
+        operator.fails_to_start(
+            str(lock.parent), f"in use by another process (pid {os.getpid()})", "folder of its own"
+        )
 
 
-def test_a_journal_that_somebody_holds_ends_it_with_what_it_is(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_that_somebody_holds_ends_it_with_what_it_is(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("quorate_runtime.journal.journal_files.BUSY_SECONDS", 0.1)
     path = operator.folder / "home" / "journal" / "journal.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -133,7 +166,9 @@ def test_a_journal_that_somebody_holds_ends_it_with_what_it_is(operator: Operato
 
 def test_what_is_no_url_is_said_before_it_is_used(operator: Operator) -> None:
     for flag in ("--chain-url", "--beacon-url", "--public-url"):
-        code, text = operator.type("init", "--deployment", str(operator.folder / "deployment.json"), flag, "foo")
+        code, text = operator.type(
+            "init", "--deployment", str(operator.folder / "deployment.json"), flag, "foo"
+        )
         assert code == 2 and f"{flag} 'foo'" in text, text
 
 
@@ -144,7 +179,13 @@ def test_a_port_or_host_that_cannot_be_is_no_bug_of_ours(operator: Operator) -> 
     settings = operator.folder / "home" / "coordinator.json"
     good = settings.read_text()
     settings.write_text(good.replace('"port":7700', '"port":70000'))
-    operator.fails_to_start(str(settings), "port: 70000 is not between 0 and 65535", "quorate coordinator init")
+    operator.fails_to_start(
+        str(settings), "port: 70000 is not between 0 and 65535", "quorate coordinator init"
+    )
     settings.write_text(good.replace('"host":"127.0.0.1"', '"host":"192.0.2.1"'))
     code, text = operator.type("up", "--port", "0")
-    assert code == EXIT_UNAVAILABLE and "'192.0.2.1' is no address of this machine" in text and "init --host" in text, text
+    assert (
+        code == EXIT_UNAVAILABLE
+        and "'192.0.2.1' is no address of this machine" in text
+        and "init --host" in text
+    ), text

@@ -19,11 +19,16 @@ async def test_registers_follows_the_chain_and_survives_a_restart(stage: Stage) 
 
     async def account(service: Service) -> dict[str, object]:
         url = f"{service.url}/v1/accounts/0x{stage.client.address.hex()}"
-        async with stage.session.get(url, headers=stage.token(stage.client.address, stage.client)) as response:
+        async with stage.session.get(
+            url, headers=stage.token(stage.client.address, stage.client)
+        ) as response:
             return dict(await response.json())
 
     async with running(stage.service()) as service:
-        assert await ask(chain, contracts.stakes.bond_of(stage.keys.account.address)) == DEVNET.coordinator_bond
+        assert (
+            await ask(chain, contracts.stakes.bond_of(stage.keys.account.address))
+            == DEVNET.coordinator_bond
+        )
         await stage.fund(stage.client, Amount(80 * USD))
         await until(lambda: account(service), lambda view: view["allocation"] == 80 * USD)
         async with stage.session.get(f"{service.url}/v1/info") as response:
@@ -53,9 +58,13 @@ async def test_uploads_need_an_account_with_money(stage: Stage) -> None:
     async with running(stage.service()) as service:
         stranger = KeySigner(b"\x77" * 32)
         token = stage.token(stranger.address, stranger)
-        async with stage.session.put(f"{service.url}/v1/content", data=b"hello", headers=token) as response:
+        async with stage.session.put(
+            f"{service.url}/v1/content", data=b"hello", headers=token
+        ) as response:
             assert (response.status, (await response.json())["code"]) == (403, "not-registered")
-        async with stage.session.get(f"{service.url}/v1/content/{document_cid(b'absent')}") as response:
+        async with stage.session.get(
+            f"{service.url}/v1/content/{document_cid(b'absent')}"
+        ) as response:
             assert response.status == 404
 
 

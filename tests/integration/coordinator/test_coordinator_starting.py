@@ -42,25 +42,46 @@ async def test_only_health_is_answered_before_it_is_ready() -> None:
         assert (await client.get("/v1/health")).status == 200
         for path in ("/v1/runs/0x12", "/v1/peers"):
             early = await client.get(path)
-            assert early.status == 503 and (await early.json())["code"] == "unavailable" and early.headers["Retry-After"] == "1"
+            assert (
+                early.status == 503
+                and (await early.json())["code"] == "unavailable"
+                and early.headers["Retry-After"] == "1"
+            )
         ready.append(True)
         for path in ("/v1/runs/0x12", "/v1/peers"):
             assert (await client.get(path)).status == 200
 
 
-async def test_a_heap_of_effects_is_waited_for_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_heap_of_effects_is_waited_for_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A crash with more effects pending than events are taken for: ending again would perform none of them."""
-    beacon = BeaconInfo(bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")), Seconds(2), int(time.time()))
-    deployment = plan(ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True).deployment
+    beacon = BeaconInfo(
+        bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")),
+        Seconds(2),
+        int(time.time()),
+    )
+    deployment = plan(
+        ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True
+    ).deployment
     codec: CanonicalCodec[ev.Event, Effect] = CanonicalCodec(ev.Event, Effect)
-    journal = Journal.open(tmp_path / "journal")  # one that has worked before starts without a chain
-    await journal.append(Record(codec.version, UnixSeconds(1), ZERO_HASH, codec.encode_event(ev.Restarted())))
+    journal = Journal.open(
+        tmp_path / "journal"
+    )  # one that has worked before starts without a chain
+    await journal.append(
+        Record(codec.version, UnixSeconds(1), ZERO_HASH, codec.encode_event(ev.Restarted()))
+    )
     await journal.close()
-    nowhere, keys = "http://127.0.0.1:1", CoordinatorKeys(*(KeySigner(bytes([number]) * 32) for number in (1, 2, 3)))
+    nowhere, keys = (
+        "http://127.0.0.1:1",
+        CoordinatorKeys(*(KeySigner(bytes([number]) * 32) for number in (1, 2, 3))),
+    )
     monkeypatch.setattr("quorate_runtime.actor.actor.PENDING_MAX", -1)
     in_its_place = tmp_path / "market.sqlite"
     (in_its_place / "somebody's").mkdir(parents=True)
-    service = Service(Config(tmp_path, deployment, nowhere, nowhere, port=0, begin_anew=frozenset(BOOKS)), keys)
+    service = Service(
+        Config(tmp_path, deployment, nowhere, nowhere, port=0, begin_anew=frozenset(BOOKS)), keys
+    )
     running, deadline = asyncio.create_task(service.run()), time.monotonic() + 20
 
     async def problems() -> set[str]:

@@ -8,7 +8,12 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import ArchiveRuns, Effect, StoreReceipt, StoreSpec
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
-from quorate_coordinator.storage.document_file import DAY_SECONDS, SPARE_BYTES, DocumentFile, Keeping
+from quorate_coordinator.storage.document_file import (
+    DAY_SECONDS,
+    SPARE_BYTES,
+    DocumentFile,
+    Keeping,
+)
 from quorate_coordinator.storage.documents import Documents
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
@@ -41,10 +46,14 @@ async def test_a_job_leaves_only_when_its_documents_are_stored(tmp_path: Path) -
         await documents.keep(job)
 
     async def submit(event: ev.RunsArchived) -> object:
-        assert stored(file, receipt) and stored(file, spec), "told that they may go, with a document missing"
+        assert stored(file, receipt) and stored(file, spec), (
+            "told that they may go, with a document missing"
+        )
         return market.send(event)
 
-    archive_writer = ArchiveWriter(history, Outputs(market.core.state, history.archive), submit, keep)
+    archive_writer = ArchiveWriter(
+        history, Outputs(market.core.state, history.archive), submit, keep
+    )
     with pytest.raises(Unavailable):
         await archive_writer(ArchiveRuns("archive", (job_id,)))
     assert history.archive.run(job_id) is None and job_id in market.core.state.jobs
@@ -87,7 +96,12 @@ class Performing(Market):
         super().__init__(*parties)
         self.documents = Documents(self.core, file)
         self.history = RunReader(self.core.state, MemoryArchive())
-        self.archive_writer = ArchiveWriter(self.history, Outputs(self.core.state, self.history.archive), self.told, self.documents.keep)
+        self.archive_writer = ArchiveWriter(
+            self.history,
+            Outputs(self.core.state, self.history.archive),
+            self.told,
+            self.documents.keep,
+        )
 
     async def told(self, event: ev.RunsArchived) -> object:
         return self.send(event)
@@ -102,18 +116,28 @@ class Performing(Market):
         waiting, self.outbox = self.outbox, []
         for effect in waiting:
             try:
-                await (self.archive_writer(effect) if isinstance(effect, ArchiveRuns) else self.documents.perform(effect))
+                await (
+                    self.archive_writer(effect)
+                    if isinstance(effect, ArchiveRuns)
+                    else self.documents.perform(effect)
+                )
             except Unavailable:
                 self.outbox.append(effect)
 
 
 async def test_while_documents_find_no_room_nothing_is_lost(tmp_path: Path) -> None:
     """Ten jobs play to their end over a full file; then it is given more, and each is archived with its receipt stored."""
-    file = DocumentFile(tmp_path / "documents.sqlite", Keeping(SPARE_BYTES + (128 << 10), 180 * DAY_SECONDS))
+    file = DocumentFile(
+        tmp_path / "documents.sqlite", Keeping(SPARE_BYTES + (128 << 10), 180 * DAY_SECONDS)
+    )
     fillers = 0
     with pytest.raises(Unavailable):
         for fillers in range(1000):
-            await file.put(fillers.to_bytes(4, "big") + bytes(range(256)) * 8 + sha256(str(fillers).encode()) * 60)
+            await file.put(
+                fillers.to_bytes(4, "big")
+                + bytes(range(256)) * 8
+                + sha256(str(fillers).encode()) * 60
+            )
     assert fillers
     market = Performing(file, *(Party(number) for number in range(4)))
     jobs = []
@@ -125,9 +149,15 @@ async def test_while_documents_find_no_room_nothing_is_lost(tmp_path: Path) -> N
         market.beat()
         await market.perform_all()
     waiting = [effect for effect in market.outbox if isinstance(effect, ArchiveRuns)]
-    assert {job for effect in waiting for job in effect.jobs} == set(jobs), "all are over, and none may leave"
-    assert all(job in market.core.state.jobs for job in jobs) and market.history.archive.count() == 0
-    assert len(market.receipts) == 10 and not any(stored(file, receipt) for receipt in market.receipts)
+    assert {job for effect in waiting for job in effect.jobs} == set(jobs), (
+        "all are over, and none may leave"
+    )
+    assert (
+        all(job in market.core.state.jobs for job in jobs) and market.history.archive.count() == 0
+    )
+    assert len(market.receipts) == 10 and not any(
+        stored(file, receipt) for receipt in market.receipts
+    )
     file.keeping = KEEPING
     await market.perform_all()
     assert market.outbox == [] and not any(job in market.core.state.jobs for job in jobs)

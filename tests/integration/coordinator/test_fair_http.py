@@ -28,9 +28,17 @@ from support.markets.wired_providers import Floor, Place, WiredProvider
 SLOTS = 3
 FLOOD = 60
 EACH = 4  # jobs of each of the others
-BOUNDS = replace(DEVNET_BOUNDS, address_per_second=0.5, address_burst=120.0, account_per_second=0.5, account_burst=80.0)
+BOUNDS = replace(
+    DEVNET_BOUNDS,
+    address_per_second=0.5,
+    address_burst=120.0,
+    account_per_second=0.5,
+    account_burst=80.0,
+)
 FLOODER = KeySigner(dev_account(4))
-OTHERS, PROVIDERS = ([KeySigner(dev_account(i)) for i in numbers] for numbers in ((5, 6), (7, 8, 9)))
+OTHERS, PROVIDERS = (
+    [KeySigner(dev_account(i)) for i in numbers] for numbers in ((5, 6), (7, 8, 9))
+)
 
 
 @dataclass
@@ -49,7 +57,9 @@ class Client:
         self.nonce += 1
         spec = a_spec(f"{self.name}-{self.nonce}")
         submission = self.stage.submission(self.key, spec, self.nonce)
-        async with self.session.post(f"{self.service.url}/v1/orders", data=canonical.encode(submission)) as response:
+        async with self.session.post(
+            f"{self.service.url}/v1/orders", data=canonical.encode(submission)
+        ) as response:
             return response.status, await response.json(), spec.name
 
     async def must(self) -> str:
@@ -72,7 +82,9 @@ class Hall:
     async def waits(self, names: list[str], asked_at: int) -> list[int]:
         """Ends runs until all these were matched; for each, how many matches came between its Ack and its own."""
         while not set(names) <= set(self.floor.matched):
-            assert len(self.floor.matched) < asked_at + 10 * len(names) + SLOTS, "they are not matched"
+            assert len(self.floor.matched) < asked_at + 10 * len(names) + SLOTS, (
+                "they are not matched"
+            )
             await self.floor.end_one()
         return [self.floor.matched.index(name) - asked_at for name in names]
 
@@ -80,13 +92,17 @@ class Hall:
 async def settle(stage: Stage) -> None:
     """Everybody's money and registrations."""
     clients = (stage.fund(key, Amount(100 * USD)) for key in (FLOODER, *OTHERS))
-    await asyncio.gather(*clients, *(stage.register(key, place) for place, key in enumerate(PROVIDERS)))
+    await asyncio.gather(
+        *clients, *(stage.register(key, place) for place, key in enumerate(PROVIDERS))
+    )
 
 
 @asynccontextmanager
 async def address(number: int) -> AsyncIterator[aiohttp.ClientSession]:
     """Connections from an address of their own."""
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=(f"127.0.7.{number}", 0))) as session:
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(local_addr=(f"127.0.7.{number}", 0))
+    ) as session:
         yield session
 
 
@@ -120,7 +136,9 @@ async def quiet(hall: Hall) -> list[int]:
     return await hall.waits(names, asked_at)
 
 
-async def test_others_wait_a_bounded_number_of_matches_behind_one_account_that_floods(tmp_path: Path) -> None:
+async def test_others_wait_a_bounded_number_of_matches_behind_one_account_that_floods(
+    tmp_path: Path,
+) -> None:
     async with opened(tmp_path) as hall:
         await flooded(hall)
 
@@ -135,7 +153,9 @@ async def flooded(hall: Hall) -> None:
     while sum(name in flood for name in hall.floor.matched[busy:]) < FLOOD // 10:
         await hall.floor.end_one()
     refused = Counter([(await hall.flooder.order())[0] for _ in range(30)])
-    assert refused[429] >= 5 and set(refused) <= {200, 429}, f"beyond its rate it is told to come again: {refused}"
+    assert refused[429] >= 5 and set(refused) <= {200, 429}, (
+        f"beyond its rate it is told to come again: {refused}"
+    )
     asked_at = len(hall.floor.matched)
     names = [await client.must() for _ in range(EACH) for client in hall.others]
     beside = await hall.waits(names, asked_at)
@@ -159,7 +179,9 @@ async def many_keys(hall: Hall) -> None:
     async with address(66) as session:
         for number in range(240):
             key = KeySigner((1 << 200 | number % 80).to_bytes(32, "big"))
-            async with session.get(f"{hall.service.url}/v1/runs", headers=hall.stage.token(key.address, key)) as response:
+            async with session.get(
+                f"{hall.service.url}/v1/runs", headers=hall.stage.token(key.address, key)
+            ) as response:
                 statuses[response.status] += 1
                 if response.status == 429:
                     kept.add((await response.json())["code"])
@@ -171,4 +193,6 @@ async def many_keys(hall: Hall) -> None:
         await hall.others[0].must()
     await hall.floor.until_matched(SLOTS)
     mine = await hall.others[1].must()
-    assert await hall.waits([mine], len(hall.floor.matched)) == [0], "nobody at another address notices"
+    assert await hall.waits([mine], len(hall.floor.matched)) == [0], (
+        "nobody at another address notices"
+    )

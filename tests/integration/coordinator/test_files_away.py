@@ -35,7 +35,14 @@ from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Hash32, Seconds, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    BlockNumber,
+    Hash32,
+    Seconds,
+    UnixSeconds,
+)
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.beacon import bls
 from quorate_runtime.journal.journal import Journal
@@ -69,14 +76,21 @@ def spoil(path: Path) -> None:
 # ---- one file
 
 
-def test_a_page_that_is_torn_is_told_and_ends_nothing(tmp_path: Path, runs: list[ArchivedRun]) -> None:
+def test_a_page_that_is_torn_is_told_and_ends_nothing(
+    tmp_path: Path, runs: list[ArchivedRun]
+) -> None:
     path = tmp_path / "archive.sqlite"
     archive = FileArchive(path)
     archive.keep(runs)
     archive.close()
     spoil(path)
     archive, before = FileArchive(path), path.read_bytes()
-    asks = (lambda: archive.run(runs[0].run.job_id), lambda: archive.keep(runs), lambda: archive.readers(ZERO_HASH), archive.count)
+    asks = (
+        lambda: archive.run(runs[0].run.job_id),
+        lambda: archive.keep(runs),
+        lambda: archive.readers(ZERO_HASH),
+        archive.count,
+    )
     for ask in asks:
         with pytest.raises(Unavailable, match=r"archive\.sqlite.*backup.*recover"):
             ask()
@@ -85,11 +99,15 @@ def test_a_page_that_is_torn_is_told_and_ends_nothing(tmp_path: Path, runs: list
     assert path.read_bytes() == before
 
 
-def test_a_run_that_cannot_be_decoded_names_the_file(tmp_path: Path, runs: list[ArchivedRun]) -> None:
+def test_a_run_that_cannot_be_decoded_names_the_file(
+    tmp_path: Path, runs: list[ArchivedRun]
+) -> None:
     archive = FileArchive(tmp_path / "archive.sqlite")
     archive.keep(runs)
     with archive.file.writing("") as writer:
-        writer.execute("UPDATE runs SET body = substr(body, 1, 100) WHERE job_id = ?", (runs[0].run.job_id,))
+        writer.execute(
+            "UPDATE runs SET body = substr(body, 1, 100) WHERE job_id = ?", (runs[0].run.job_id,)
+        )
     with pytest.raises(Unavailable, match=r"archive\.sqlite: a run in it cannot be decoded"):
         archive.run(runs[0].run.job_id)
     assert archive.run(runs[1].run.job_id) == runs[1] and "decoded" in archive.problem
@@ -106,7 +124,9 @@ async def test_a_document_that_was_changed_is_not_shown(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_file_that_is_replaced_while_it_is_open_gets_nothing(tmp_path: Path, runs: list[ArchivedRun]) -> None:
+def test_a_file_that_is_replaced_while_it_is_open_gets_nothing(
+    tmp_path: Path, runs: list[ArchivedRun]
+) -> None:
     archive = FileArchive(tmp_path / "archive.sqlite")
     archive.keep(runs[:1])
     (tmp_path / "archive.sqlite").rename(tmp_path / "kept.sqlite")
@@ -118,20 +138,28 @@ def test_a_file_that_is_replaced_while_it_is_open_gets_nothing(tmp_path: Path, r
     archive.close()
 
 
-def test_what_was_there_before_is_not_begun_anew_in_silence(tmp_path: Path, runs: list[ArchivedRun]) -> None:
+def test_what_was_there_before_is_not_begun_anew_in_silence(
+    tmp_path: Path, runs: list[ArchivedRun]
+) -> None:
     whole = FileArchive(tmp_path / "archive.sqlite")
     whole.keep(runs)
     whole.close()
     backup = (tmp_path / "archive.sqlite").read_bytes()
     (tmp_path / "archive.sqlite").unlink()
-    archive = FileArchive(tmp_path / "archive.sqlite", startup_checks.gone("archive.sqlite", True, ()))
-    with pytest.raises(Unavailable, match="it is gone.*backup.*quorate coordinator up --begin-anew archive.sqlite"):
+    archive = FileArchive(
+        tmp_path / "archive.sqlite", startup_checks.gone("archive.sqlite", True, ())
+    )
+    with pytest.raises(
+        Unavailable, match="it is gone.*backup.*quorate coordinator up --begin-anew archive.sqlite"
+    ):
         archive.count()
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "archive.sqlite").write_bytes(backup)
     assert archive.count() == len(runs) and not archive.problem, "taken up while it runs"
     archive.close()
-    assert not startup_checks.gone("archive.sqlite", False, ()) and not startup_checks.gone("archive.sqlite", True, ["archive.sqlite"])
+    assert not startup_checks.gone("archive.sqlite", False, ()) and not startup_checks.gone(
+        "archive.sqlite", True, ["archive.sqlite"]
+    )
 
 
 async def test_tables_do_not_miss_what_came_while_the_archive_was_away(tmp_path: Path) -> None:
@@ -192,7 +220,9 @@ def test_a_gap_in_the_archive_shows_nobody_anothers_output(runs: list[ArchivedRu
         outputs.claim(digest, mine.hash)
 
 
-def test_a_claim_from_a_gap_in_the_archive_is_asked_about_after_a_restart_too(runs: list[ArchivedRun]) -> None:
+def test_a_claim_from_a_gap_in_the_archive_is_asked_about_after_a_restart_too(
+    runs: list[ArchivedRun],
+) -> None:
     """Whoever puts a backup of the archive in its place starts anew, and what was claimed in between had become the claimer's."""
     archive = Away()
     archive.keep(runs)
@@ -202,9 +232,15 @@ def test_a_claim_from_a_gap_in_the_archive_is_asked_about_after_a_restart_too(ru
     job_id = market.order(1, 9)
     market.until_decided(job_id)
     state = market.core.state
-    mine = next(item for item in state.leases.values() if isinstance(item.phase, Revealed) and item.provider != whose.provider)
+    mine = next(
+        item
+        for item in state.leases.values()
+        if isinstance(item.phase, Revealed) and item.provider != whose.provider
+    )
     assert isinstance(mine.phase, Revealed)
-    stolen = replace(mine.phase.commit, message=replace(mine.phase.commit.message, encrypted_output=digest))
+    stolen = replace(
+        mine.phase.commit, message=replace(mine.phase.commit.message, encrypted_output=digest)
+    )
     with state.transaction():
         state.leases[mine.hash] = replace(mine, phase=replace(mine.phase, commit=stolen))
     outputs = Outputs(state, archive)
@@ -215,10 +251,14 @@ def test_a_claim_from_a_gap_in_the_archive_is_asked_about_after_a_restart_too(ru
     archive.is_away = False
     assert not outputs.may_read(digest, mine.provider) and outputs.may_read(digest, whose.client)
     other = next(iter(outputs.by_digest))
-    assert outputs.may_read(other, state.leases[outputs.by_digest[other]].provider), "what is its own it reads"
+    assert outputs.may_read(other, state.leases[outputs.by_digest[other]].provider), (
+        "what is its own it reads"
+    )
 
 
-def test_an_output_stays_with_the_run_that_had_it_first(tmp_path: Path, runs: list[ArchivedRun]) -> None:
+def test_an_output_stays_with_the_run_that_had_it_first(
+    tmp_path: Path, runs: list[ArchivedRun]
+) -> None:
     first = next(run for run in runs if list(readers_of(run)))
     digest, whose = next(readers_of(first))
     thief = next(run for run in runs if run.run.client != first.run.client)
@@ -255,7 +295,10 @@ def test_what_was_sent_is_not_begun_anew_in_silence(tmp_path: Path) -> None:
     path.unlink()
     with state.transaction():
         state.epochs[3] = EpochRecord(3, (), ZERO_HASH, (), UnixSeconds(1), is_posted=True)
-    with pytest.raises(FileDamaged, match=r"transactions\.sqlite: it is gone.*epoch 3.*--begin-anew transactions\.sqlite"):
+    with pytest.raises(
+        FileDamaged,
+        match=r"transactions\.sqlite: it is gone.*epoch 3.*--begin-anew transactions\.sqlite",
+    ):
         startup_checks.check_sends(path, state, ())
     assert not path.exists()
     startup_checks.check_sends(path, state, [path.name])
@@ -284,12 +327,23 @@ class Home:
 
 @contextlib.asynccontextmanager
 async def worked(home: Path) -> AsyncIterator[Home]:
-    beacon = BeaconInfo(bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")), Seconds(2), int(time.time()))
-    deployment = plan(ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True).deployment
+    beacon = BeaconInfo(
+        bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")),
+        Seconds(2),
+        int(time.time()),
+    )
+    deployment = plan(
+        ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True
+    ).deployment
     journal = Journal.open(home / "journal")
-    await journal.append(Record(CODEC.version, UnixSeconds(1), ZERO_HASH, CODEC.encode_event(ev.Restarted())))
+    await journal.append(
+        Record(CODEC.version, UnixSeconds(1), ZERO_HASH, CODEC.encode_event(ev.Restarted()))
+    )
     await journal.close()
-    nowhere, keys = "http://127.0.0.1:1", CoordinatorKeys(*(KeySigner(bytes([number]) * 32) for number in (1, 2, 3)))
+    nowhere, keys = (
+        "http://127.0.0.1:1",
+        CoordinatorKeys(*(KeySigner(bytes([number]) * 32) for number in (1, 2, 3))),
+    )
     service = Service(Config(home, deployment, nowhere, nowhere, port=0), keys)
     running = asyncio.create_task(service.run())
     try:
@@ -306,7 +360,10 @@ async def test_it_goes_on_without_and_takes_up_what_is_put_back(tmp_path: Path) 
     (tmp_path / "archive.sqlite").write_bytes(b"this is no database" * 500)
     async with worked(tmp_path) as home:
         found = await home.problems()
-        assert "--begin-anew documents.sqlite" in found["documents"] and "archive.sqlite" in found["archive"], found
+        assert (
+            "--begin-anew documents.sqlite" in found["documents"]
+            and "archive.sqlite" in found["archive"]
+        ), found
         async with home.session.get(f"{home.service.url}/v1/runs/0x{'11' * 32}") as response:
             assert response.status == 503 and "archive.sqlite" in (await response.json())["detail"]
         async with home.session.get(f"{home.service.url}/metrics") as response:

@@ -11,7 +11,13 @@ from sqlalchemy import select
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.reporting.projection import Projection, runs
 from quorate_coordinator.storage import archive_file, retention
-from quorate_coordinator.storage.archive import START, MemoryArchive, RunArchive, place_of, readers_of
+from quorate_coordinator.storage.archive import (
+    START,
+    MemoryArchive,
+    RunArchive,
+    place_of,
+    readers_of,
+)
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.storage.output_access import Outputs
@@ -30,7 +36,9 @@ COUNT = 6
 
 @pytest.fixture(params=["memory", "file"])
 def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunArchive]:
-    made: RunArchive = MemoryArchive() if request.param == "memory" else FileArchive(tmp_path / "archive.sqlite")
+    made: RunArchive = (
+        MemoryArchive() if request.param == "memory" else FileArchive(tmp_path / "archive.sqlite")
+    )
     yield made
     made.close()
 
@@ -38,7 +46,9 @@ def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunArchi
 @pytest.fixture(scope="module")
 def some() -> list[ArchivedRun]:
     """Runs that were over a day apart from each other, the first at second 0 of day 1."""
-    return [over_at(run, (number + 1) * DAY_SECONDS) for number, run in enumerate(archived_runs(COUNT))]
+    return [
+        over_at(run, (number + 1) * DAY_SECONDS) for number, run in enumerate(archived_runs(COUNT))
+    ]
 
 
 def over_at(run: ArchivedRun, second: int) -> ArchivedRun:
@@ -51,10 +61,15 @@ class Bench:
     def __init__(self, archive: RunArchive, keeping: Keeping) -> None:
         self.archive, self.clock, self.board = archive, VirtualClock(0.0), Board()
         market = ArchivingMarket(Party(0))
-        self.history, self.outputs = RunReader(market.core.state, archive), Outputs(market.core.state, archive)
+        self.history, self.outputs = (
+            RunReader(market.core.state, archive),
+            Outputs(market.core.state, archive),
+        )
         self.stored: set[Hash32] = set()
         self.hidden: list[Hash32] = []
-        self.retention = Retention(self.history, keeping, self.is_stored, self.hide, self.clock, self.board)
+        self.retention = Retention(
+            self.history, keeping, self.is_stored, self.hide, self.clock, self.board
+        )
 
     async def is_stored(self, digest: Hash32) -> bool:
         return digest in self.stored
@@ -74,7 +89,9 @@ class Bench:
 GENEROUS = Keeping(1 << 40, 30 * DAY_SECONDS, 10 * DAY_SECONDS)
 
 
-async def test_runs_go_at_their_age_and_not_a_second_before(archive: RunArchive, some: list[ArchivedRun]) -> None:
+async def test_runs_go_at_their_age_and_not_a_second_before(
+    archive: RunArchive, some: list[ArchivedRun]
+) -> None:
     bench = Bench(archive, GENEROUS)
     archive.keep(some)
     await bench.at(31 * DAY_SECONDS)
@@ -87,21 +104,31 @@ async def test_runs_go_at_their_age_and_not_a_second_before(archive: RunArchive,
     assert refused.value.code is Code.UNKNOWN
     await bench.at(34 * DAY_SECONDS + 1)
     assert bench.hidden == [run.run.job_id for run in some[:4]]
-    assert archive.count() == COUNT, "what it was given, so that an old backup is still told from a pruned file"
-    assert {row["job_id"] for _, row in archive.since(0, 100)} == {run.run.job_id.hex() for run in some[4:]}
+    assert archive.count() == COUNT, (
+        "what it was given, so that an old backup is still told from a pruned file"
+    )
+    assert {row["job_id"] for _, row in archive.since(0, 100)} == {
+        run.run.job_id.hex() for run in some[4:]
+    }
 
 
-async def test_without_room_the_oldest_go_earlier_but_none_that_may_be_demanded(archive: RunArchive, some: list[ArchivedRun]) -> None:
+async def test_without_room_the_oldest_go_earlier_but_none_that_may_be_demanded(
+    archive: RunArchive, some: list[ArchivedRun]
+) -> None:
     bench = Bench(archive, replace(GENEROUS, bytes_max=1))
     archive.keep(some)
     await bench.at(11 * DAY_SECONDS)
-    assert not bench.hidden and [problem.name for problem in bench.board.problems()] == ["archive"], "it says that it grows on"
+    assert not bench.hidden and [problem.name for problem in bench.board.problems()] == [
+        "archive"
+    ], "it says that it grows on"
     await bench.at(13 * DAY_SECONDS + 1)
     assert bench.hidden == [run.run.job_id for run in some[:3]], "of ten days and more"
     assert all(archive.run(run.run.job_id) == run for run in some[3:])
 
 
-async def test_a_keeping_shorter_than_what_may_be_demanded_is_not_kept_to(archive: RunArchive, some: list[ArchivedRun]) -> None:
+async def test_a_keeping_shorter_than_what_may_be_demanded_is_not_kept_to(
+    archive: RunArchive, some: list[ArchivedRun]
+) -> None:
     bench = Bench(archive, Keeping(1 << 40, 60, 10 * DAY_SECONDS))
     archive.keep(some)
     await bench.at(11 * DAY_SECONDS)
@@ -110,7 +137,9 @@ async def test_a_keeping_shorter_than_what_may_be_demanded_is_not_kept_to(archiv
     assert bench.hidden == [some[0].run.job_id]
 
 
-async def test_it_goes_in_small_steps(archive: RunArchive, some: list[ArchivedRun], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_goes_in_small_steps(
+    archive: RunArchive, some: list[ArchivedRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retention, "STEP", 2)
     bench = Bench(archive, GENEROUS)
     archive.keep(some)
@@ -121,7 +150,9 @@ async def test_it_goes_in_small_steps(archive: RunArchive, some: list[ArchivedRu
     assert sizes == [2, 4, 6] and archive.run(some[-1].run.job_id) is None
 
 
-async def test_a_ciphertext_that_is_still_stored_stays_its_readers(archive: RunArchive, some: list[ArchivedRun]) -> None:
+async def test_a_ciphertext_that_is_still_stored_stays_its_readers(
+    archive: RunArchive, some: list[ArchivedRun]
+) -> None:
     """A receipt opens it: were the readers forgotten with the run, a stranger could have it."""
     bench = Bench(archive, GENEROUS)
     archive.keep(some)
@@ -154,7 +185,10 @@ def test_nothing_goes_while_a_session_a_bond_or_a_case_may_still_ask_for_it() ->
     for limits in (MAINNET, DEVNET):
         kept = demanded_seconds(limits)
         assert kept >= limits.session_max + limits.challenge_window + limits.challenge_response
-        assert kept >= limits.unbond_after + limits.challenge_window and kept >= limits.case_evidence_age + limits.jury_window
+        assert (
+            kept >= limits.unbond_after + limits.challenge_window
+            and kept >= limits.case_evidence_age + limits.jury_window
+        )
     assert demanded_seconds(MAINNET) < 32 * DAY_SECONDS, "less than a default could be"
 
 
@@ -177,16 +211,24 @@ def rename(run: ArchivedRun, wave: int, number: int) -> ArchivedRun:
     return replace(run, run=replace(run.run, job_id=job_id))
 
 
-def test_a_file_of_the_first_version_is_brought_up_and_counts_from_today(tmp_path: Path, some: list[ArchivedRun]) -> None:
+def test_a_file_of_the_first_version_is_brought_up_and_counts_from_today(
+    tmp_path: Path, some: list[ArchivedRun]
+) -> None:
     path = tmp_path / "archive.sqlite"
     base = sqlite3.connect(path)
     base.executescript(f"{archive_file.TABLES} PRAGMA user_version = 1;")
     columns: Callable[[ArchivedRun], tuple[object, ...]] = archive_file._columns
-    base.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", [columns(run)[:6] for run in some])
+    base.executemany(
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)", [columns(run)[:6] for run in some]
+    )
     base.commit()
     base.close()
     made = FileArchive(path)
     assert made.count() == COUNT and [made.run(run.run.job_id) for run in some] == some
-    assert made.over_before(1_700_000_000, START, 10) == [], "their days begin now: nobody knows when they were over"
-    assert len(made.over_before(1 << 40, START, 10)) == COUNT and place_of(some[0])[0] == DAY_SECONDS
+    assert made.over_before(1_700_000_000, START, 10) == [], (
+        "their days begin now: nobody knows when they were over"
+    )
+    assert (
+        len(made.over_before(1 << 40, START, 10)) == COUNT and place_of(some[0])[0] == DAY_SECONDS
+    )
     made.close()

@@ -22,9 +22,16 @@ from support.markets.coordinator_stage import Stage, deployed_stage, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SMALL = replace(
-    DEVNET_BOUNDS, address_per_second=0.1, address_burst=20_000.0, account_per_second=1.0, account_burst=60.0,
-    address_connections_max=150, account_streams_max=2, head_and_idle_seconds=2.0, body_seconds=1.0,
-)  # fmt: skip
+    DEVNET_BOUNDS,
+    address_per_second=0.1,
+    address_burst=20_000.0,
+    account_per_second=1.0,
+    account_burst=60.0,
+    address_connections_max=150,
+    account_streams_max=2,
+    head_and_idle_seconds=2.0,
+    body_seconds=1.0,
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +58,17 @@ def token_of(stage: Stage, key: KeySigner) -> dict[str, str]:
 REQUEST = b"GET /v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
-async def connect(service: Service, from_address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", int(service.url.rpartition(":")[2]), local_addr=(from_address, 0))
+async def connect(
+    service: Service, from_address: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(
+        "127.0.0.1", int(service.url.rpartition(":")[2]), local_addr=(from_address, 0)
+    )
 
 
-async def talk(service: Service, data: bytes, seconds: float = 10.0, from_address: str = "127.0.0.1") -> bytes:
+async def talk(
+    service: Service, data: bytes, seconds: float = 10.0, from_address: str = "127.0.0.1"
+) -> bytes:
     """Raw bytes in; all that comes back until the other side closes."""
     reader, writer = await connect(service, from_address)
     try:
@@ -89,7 +102,9 @@ async def test_the_document_names_every_mounted_route(market: Market) -> None:
     named = {(method.upper(), path) for path, item in paths.items() for method in item}
     assert service.app is not None
     mounted = {
-        (route.method, route.resource.canonical) for route in service.app.router.routes() if route.resource and route.method != "HEAD"
+        (route.method, route.resource.canonical)
+        for route in service.app.router.routes()
+        if route.resource and route.method != "HEAD"
     }
     assert named == mounted == {(item.method, item.path) for item in OPERATIONS}
 
@@ -100,18 +115,25 @@ async def test_what_is_no_http_gets_a_typed_answer(market: Market) -> None:
         b"hello\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"x" * 9_000 + b"\r\n\r\n",
         b"GET /" + b"x" * 9_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"".join(b"h%d: 1\r\n" % i for i in range(200)) + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n"
+        + b"".join(b"h%d: 1\r\n" % i for i in range(200))
+        + b"\r\n",
         b"POST /v1/plan HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
         b"POST /v1/plan HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc",
     )
     for data in cases:
         status, tree = typed(await talk(service, data))
-        assert status == 400 and tree["code"] == "malformed" and "Traceback" not in json.dumps(tree), data[:60]
+        assert (
+            status == 400 and tree["code"] == "malformed" and "Traceback" not in json.dumps(tree)
+        ), data[:60]
 
 
 async def test_unknown_places_and_methods_are_typed(market: Market) -> None:
     stage, service = market
-    for method, path, status, code in (("GET", "/nowhere", 404, "unknown"), ("DELETE", "/v1/info", 405, "unsupported")):
+    for method, path, status, code in (
+        ("GET", "/nowhere", 404, "unknown"),
+        ("DELETE", "/v1/info", 405, "unsupported"),
+    ):
         async with stage.session.request(method, service.url + path) as response:
             assert (response.status, (await response.json())["code"]) == (status, code)
 
@@ -123,7 +145,9 @@ async def test_encoded_bodies_are_refused_unopened(market: Market) -> None:
     assert len(bomb) < 100_000
     for method, path in (("POST", "/v1/orders"), ("PUT", "/v1/content")):
         begun = time.process_time()
-        async with stage.session.request(method, service.url + path, data=bomb, headers={"Content-Encoding": "gzip"}) as response:
+        async with stage.session.request(
+            method, service.url + path, data=bomb, headers={"Content-Encoding": "gzip"}
+        ) as response:
             assert (response.status, (await response.json())["code"]) == (415, "unsupported")
         assert time.process_time() - begun < 1.0
 
@@ -144,15 +168,22 @@ async def test_idle_connections_of_one_address_are_bounded(market: Market) -> No
     opened = await asyncio.gather(*(connect(service, "127.0.0.7") for _ in range(wanted)))
     try:
         async with asyncio.timeout(10):
-            while sum(not reader.at_eof() and not writer.is_closing() for reader, writer in opened) > SMALL.address_connections_max:
+            while (
+                sum(not reader.at_eof() and not writer.is_closing() for reader, writer in opened)
+                > SMALL.address_connections_max
+            ):
                 await asyncio.sleep(0.02)
         assert await is_served(market) < 2, "another address does not notice"
-        assert await talk(service, REQUEST, from_address="127.0.0.7") == b"", "this one gets nothing while it holds all it may"
+        assert await talk(service, REQUEST, from_address="127.0.0.7") == b"", (
+            "this one gets nothing while it holds all it may"
+        )
     finally:
         for _, writer in opened:
             writer.close()
     async with asyncio.timeout(10):
-        while not (await talk(service, REQUEST, from_address="127.0.0.7")).startswith(b"HTTP/1.1 200"):
+        while not (await talk(service, REQUEST, from_address="127.0.0.7")).startswith(
+            b"HTTP/1.1 200"
+        ):
             await asyncio.sleep(0.05)
 
 
@@ -164,9 +195,14 @@ async def test_an_account_that_asks_too_often_is_told_when_to_come_again(market:
         async with stage.session.get(f"{service.url}/v1/runs", headers=headers) as response:
             statuses.append(response.status)
             if response.status == 429:
-                assert int(response.headers["Retry-After"]) >= 1 and (await response.json())["code"] == "busy"
+                assert (
+                    int(response.headers["Retry-After"]) >= 1
+                    and (await response.json())["code"] == "busy"
+                )
     assert statuses[:50] == [200] * 50 and statuses[-1] == 429
-    async with stage.session.get(f"{service.url}/v1/runs", headers=token_of(stage, KeySigner(b"\x56" * 32))) as response:
+    async with stage.session.get(
+        f"{service.url}/v1/runs", headers=token_of(stage, KeySigner(b"\x56" * 32))
+    ) as response:
         assert response.status == 200, "another account does not notice"
 
 
@@ -184,7 +220,9 @@ async def test_streams_of_one_account_are_bounded(market: Market) -> None:
     headers = token_of(stage, KeySigner(b"\x57" * 32))
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(SMALL.account_streams_max):
-            response = await stack.enter_async_context(stage.session.get(f"{service.url}/v1/events", headers=headers))
+            response = await stack.enter_async_context(
+                stage.session.get(f"{service.url}/v1/events", headers=headers)
+            )
             assert response.status == 200
         async with stage.session.get(f"{service.url}/v1/events", headers=headers) as response:
             assert (response.status, (await response.json())["code"]) == (429, "busy")
@@ -201,7 +239,9 @@ async def test_a_bug_is_told_to_the_log_and_to_nobody_else(
     monkeypatch.setattr("quorate_coordinator.core.queries.account_view", broken)
     with caplog.at_level(logging.ERROR):
         key = KeySigner(b"\x58" * 32)
-        async with stage.session.get(f"{service.url}/v1/accounts/0x{key.address.hex()}", headers=token_of(stage, key)) as response:
+        async with stage.session.get(
+            f"{service.url}/v1/accounts/0x{key.address.hex()}", headers=token_of(stage, key)
+        ) as response:
             text = await response.text()
     assert response.status == 500 and json.loads(text)["code"] == "internal"
     assert "secret" not in text and "Traceback" not in text
@@ -218,5 +258,10 @@ async def test_no_path_leads_out_of_the_store(market: Market) -> None:
         "/v1/content/%00",
         "/v1/content/" + "b" * 5000,
     ):
-        status, tree = typed(await talk(service, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+        status, tree = typed(
+            await talk(
+                service,
+                b"GET " + path.encode() + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            )
+        )
         assert status in (400, 404) and tree["code"] in ("malformed", "unknown"), path

@@ -40,11 +40,20 @@ class Crowd(ArchivingMarket):
         """As the chain tells it."""
         self.blocks += 1
         notes = tuple(ev.AllocationChanged(account, Amount(amount)) for account in accounts)
-        self.send(ev.ChainAdvanced(BlockNumber(self.blocks), hash_tuple("block", self.blocks), UnixSeconds(self.at), notes))
+        self.send(
+            ev.ChainAdvanced(
+                BlockNumber(self.blocks),
+                hash_tuple("block", self.blocks),
+                UnixSeconds(self.at),
+                notes,
+            )
+        )
 
     def wave(self, first: int) -> list[Hash32]:
         """As many new clients as go into a wave, with one job each."""
-        self.clients = [KeySigner((1 << 200 | first + number).to_bytes(32, "big")) for number in range(PER_WAVE)]
+        self.clients = [
+            KeySigner((1 << 200 | first + number).to_bytes(32, "big")) for number in range(PER_WAVE)
+        ]
         self.sessions = self.clients
         self.allocate([client.address for client in self.clients], 50_000_000)
         return [self.order(number, 1, budget=Amount(20_000)) for number in range(PER_WAVE)]
@@ -60,7 +69,11 @@ def test_accounts_without_anything_here_leave_the_queue() -> None:
         jobs = market.wave(first)
         most = max(most, len(queue_of(market)._accounts))
         market.until_archived(*jobs)
-        assert not queue_of(market)._accounts and not queue_of(market)._lanes and not len(queue_of(market)._ready), first
+        assert (
+            not queue_of(market)._accounts
+            and not queue_of(market)._lanes
+            and not len(queue_of(market)._ready)
+        ), first
     assert most >= PER_WAVE // 2, "they were in it while their jobs waited and ran"
     assert len(market.core.state.clients) >= ORDERING and market.archive.count() == ORDERING
     history = market.history
@@ -72,7 +85,9 @@ def test_accounts_without_anything_here_leave_the_queue() -> None:
 def test_who_only_allocates_and_takes_it_back_leaves_no_row() -> None:
     market = Crowd()
     before = dict(market.core.state.clients.items())
-    strangers = [KeySigner((1 << 200 | number).to_bytes(32, "big")).address for number in range(ACCOUNTS)]
+    strangers = [
+        KeySigner((1 << 200 | number).to_bytes(32, "big")).address for number in range(ACCOUNTS)
+    ]
     market.allocate(strangers, 1_000_000)
     assert len(market.core.state.clients) == len(before) + ACCOUNTS
     market.allocate(strangers, 0)
@@ -80,10 +95,14 @@ def test_who_only_allocates_and_takes_it_back_leaves_no_row() -> None:
     job_id = market.order(0, 1)
     market.until_archived(job_id)
     market.allocate([market.clients[0].address], 0)
-    assert market.core.state.clients[market.clients[0].address].charged > 0, "whoever owes or owed stays"
+    assert market.core.state.clients[market.clients[0].address].charged > 0, (
+        "whoever owes or owed stays"
+    )
 
 
-def test_strangers_who_ask_for_their_runs_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_who_ask_for_their_runs_are_not_all_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(histories, "ACCOUNTS_REMEMBERED", 100)
     market = ArchivingMarket(*(Party(number) for number in range(4)))
     job_id = market.order(0, 1)
@@ -107,15 +126,30 @@ def test_classes_that_nobody_offers_any_more_are_forgotten() -> None:
     index = market.core.state.market
     for number in range(200):
         slots = tuple(
-            replace(known.slots[0], host=HostClass("hopper", sm_count=1 + place, driver_branch=str(number))) for place in range(16)
+            replace(
+                known.slots[0],
+                host=HostClass("hopper", sm_count=1 + place, driver_branch=str(number)),
+            )
+            for place in range(16)
         )
         offer = replace(known, seq=Sequence(known.seq + 1 + number), slots=slots)
-        market.send(ev.OfferReceived(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)), party.key.address))
+        market.send(
+            ev.OfferReceived(
+                OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)),
+                party.key.address,
+            )
+        )
         index.refresh()
-    assert len(index.buckets) == len(index.hosts) <= IDLE_MAX + 16 + 1 and len(index._left) <= IDLE_MAX
+    assert (
+        len(index.buckets) == len(index.hosts) <= IDLE_MAX + 16 + 1 and len(index._left) <= IDLE_MAX
+    )
     assert known.slots[0].host.id() in index.buckets, "the others offer it still"
     back = replace(known, seq=Sequence(known.seq + 1000))
-    market.send(ev.OfferReceived(OfferEnvelope(back, seal(DOMAIN, back.signed(), party.key.sign)), party.key.address))
+    market.send(
+        ev.OfferReceived(
+            OfferEnvelope(back, seal(DOMAIN, back.signed(), party.key.sign)), party.key.address
+        )
+    )
     market.until_decided(market.order(0, 1))
 
 

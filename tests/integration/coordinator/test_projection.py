@@ -12,7 +12,13 @@ from sqlalchemy import Connection, Engine, MetaData, create_engine, inspect, sel
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from quorate_coordinator.reporting import migrations
-from quorate_coordinator.reporting.projection import Projection, is_damage, metadata, providers, runs
+from quorate_coordinator.reporting.projection import (
+    Projection,
+    is_damage,
+    metadata,
+    providers,
+    runs,
+)
 from quorate_coordinator.storage.archive import MemoryArchive
 from support.markets.scripted_market import Market, Party
 
@@ -28,7 +34,10 @@ def shape(connection: Connection) -> dict[str, object]:
     names = [name for name in seen.get_table_names() if name != "alembic_version"]
     return {
         name: (
-            [(column["name"], str(column["type"]), column["nullable"], column["primary_key"]) for column in seen.get_columns(name)],
+            [
+                (column["name"], str(column["type"]), column["nullable"], column["primary_key"])
+                for column in seen.get_columns(name)
+            ],
             sorted((str(item["name"]), item["column_names"]) for item in seen.get_indexes(name)),
         )
         for name in names
@@ -57,16 +66,28 @@ async def test_migrations_give_the_declared_tables(tmp_path: Path) -> None:
     assert await made_shape(tmp_path / "market.sqlite") == declared(tmp_path, metadata)
     engine = engine_of(tmp_path / "market.sqlite")
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
+        assert (
+            compare_metadata(
+                MigrationContext.configure(connection, opts={"compare_type": True}), metadata
+            )
+            == []
+        )
     engine.dispose()
 
 
-@pytest.mark.parametrize(("revision", "is_stamped"), [*((revision, True) for revision in OLDER), (migrations.FIRST, False)])
-async def test_older_tables_are_brought_up_with_their_rows(tmp_path: Path, revision: str, is_stamped: bool) -> None:
+@pytest.mark.parametrize(
+    ("revision", "is_stamped"),
+    [*((revision, True) for revision in OLDER), (migrations.FIRST, False)],
+)
+async def test_older_tables_are_brought_up_with_their_rows(
+    tmp_path: Path, revision: str, is_stamped: bool
+) -> None:
     engine = engine_of(tmp_path / "market.sqlite")
     with engine.begin() as connection:
         migrations.upgrade(connection, revision)
-        connection.execute(text("insert into runs values('aa','bb','job','decided','quorum_2',null,2,123,1,null)"))
+        connection.execute(
+            text("insert into runs values('aa','bb','job','decided','quorum_2',null,2,123,1,null)")
+        )
         connection.execute(text("insert into providers values('cc','eu',5,6,0,0)"))
         if not is_stamped:
             connection.execute(text("drop table alembic_version"))
@@ -88,7 +109,9 @@ async def test_the_newest_version_is_tested_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ruin", ["garbage", "newer", "killed half way", "two at once"])
-async def test_what_cannot_be_used_is_made_anew(tmp_path: Path, ruin: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_cannot_be_used_is_made_anew(
+    tmp_path: Path, ruin: str, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "market.sqlite"
     if ruin == "garbage":
         path.write_bytes(b"this is no database" * 500)
@@ -124,7 +147,14 @@ async def test_what_cannot_be_used_is_made_anew(tmp_path: Path, ruin: str, caplo
 async def test_an_amount_of_128_bits_fits(tmp_path: Path) -> None:
     made = await Projection.open(tmp_path / "market.sqlite")
     async with made.engine.begin() as connection:
-        row = {"owner": "aa", "region": "eu", "final": str(2**128 - 1), "held": "0", "faults": 0, "is_frozen": 0}
+        row = {
+            "owner": "aa",
+            "region": "eu",
+            "final": str(2**128 - 1),
+            "held": "0",
+            "faults": 0,
+            "is_frozen": 0,
+        }
         await connection.execute(providers.insert().values(row))
         assert (await connection.execute(select(providers.c.final))).scalar() == str(2**128 - 1)
     await made.close()
@@ -136,7 +166,9 @@ async def test_a_file_that_only_cannot_be_opened_now_is_left_alone(tmp_path: Pat
     before = (tmp_path / "market.sqlite").read_bytes()
     error = sqlite3.OperationalError("unable to open database file")
     error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
-    assert not is_damage(OperationalError("select 1", (), error)) and not is_damage(SQLAlchemyError("no cause"))
+    assert not is_damage(OperationalError("select 1", (), error)) and not is_damage(
+        SQLAlchemyError("no cause")
+    )
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     assert is_damage(OperationalError("select 1", (), error))
     (tmp_path / "market.sqlite").rename(tmp_path / "kept")
@@ -146,7 +178,9 @@ async def test_a_file_that_only_cannot_be_opened_now_is_left_alone(tmp_path: Pat
     assert (tmp_path / "kept").read_bytes() == before
     async with asyncio.timeout(10):
         while any("_connection_worker" in thread.name for thread in threading.enumerate()):
-            await asyncio.sleep(0.01)  # aiosqlite's of the failed attempt tells this loop of its end
+            await asyncio.sleep(
+                0.01
+            )  # aiosqlite's of the failed attempt tells this loop of its end
 
 
 async def test_tables_that_are_lost_while_it_runs_are_filled_again(tmp_path: Path) -> None:
@@ -168,11 +202,15 @@ async def test_tables_that_are_lost_while_it_runs_are_filled_again(tmp_path: Pat
     await made.refresh(market.core.state, archive)
     assert len(rows) == 1 and len(await made.recent(client)) == 2
     await made.rebuild(market.core.state, archive)
-    assert len(await made.recent(client)) == 2 and len(market.core.state.jobs._followers) == followers, "no follower is left behind"
+    assert (
+        len(await made.recent(client)) == 2 and len(market.core.state.jobs._followers) == followers
+    ), "no follower is left behind"
     await made.close()
 
 
-async def test_who_is_cancelled_while_tables_are_written_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_cancelled_while_tables_are_written_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cancellation that came between two statements was lost now and then, and a coordinator that was told to stop waited for ever."""
     begun, written = asyncio.Event(), list[int]()
 

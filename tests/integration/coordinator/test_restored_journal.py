@@ -61,25 +61,37 @@ def test_runs_that_are_over_in_the_archive_show_a_journal_of_before() -> None:
     while not market.waiting:
         market.beat()
     market.write()
-    startup_checks.check_archive(core.state, archive)  # written, and a crash kept the state from hearing of it
+    startup_checks.check_archive(
+        core.state, archive
+    )  # written, and a crash kept the state from hearing of it
     startup_checks.check_archive(restored(core.snapshot()), archive)
     market.perform_archive()
     assert job_id not in core.state.jobs
     startup_checks.check_archive(core.state, archive)
     for old in (before, running):
-        with pytest.raises(startup_checks.JournalOlder, match=f"run 0x{job_id.hex()} is over in the archive.*newest journal"):
+        with pytest.raises(
+            startup_checks.JournalOlder,
+            match=f"run 0x{job_id.hex()} is over in the archive.*newest journal",
+        ):
             startup_checks.check_archive(restored(old), archive)
 
 
 def test_epochs_on_the_chain_show_a_journal_of_before(tmp_path: Path) -> None:
     path = tmp_path / "transactions.sqlite"
     outbox = Outbox(path, b"chain", SERVER)
-    outbox.add(Entry("epoch-4-1700000000", 0, SERVER, b"", 0, 1, (Attempt(ZERO_HASH, b"raw", 2, 1),)))
+    outbox.add(
+        Entry("epoch-4-1700000000", 0, SERVER, b"", 0, 1, (Attempt(ZERO_HASH, b"raw", 2, 1),))
+    )
     outbox.close()
     for newest, known in ((0, 0), (3, 3), (3, 4), (4, 3)):
-        startup_checks.check_chain(newest, known, path, SERVER)  # the last: given up or taken away, and mined after all
+        startup_checks.check_chain(
+            newest, known, path, SERVER
+        )  # the last: given up or taken away, and mined after all
     for newest, known in ((1, 0), (4, 2), (5, 4), (40, 3)):
-        with pytest.raises(startup_checks.JournalOlder, match=f"epoch {newest} of this.*journal knows {known or 'none'}"):
+        with pytest.raises(
+            startup_checks.JournalOlder,
+            match=f"epoch {newest} of this.*journal knows {known or 'none'}",
+        ):
             startup_checks.check_chain(newest, known, path, SERVER)
     with pytest.raises(startup_checks.JournalOlder):
         startup_checks.check_chain(4, 3, path, PROVIDER.address)
@@ -98,17 +110,37 @@ class Heard:
 async def heard() -> AsyncIterator[Heard]:
     world, shown = World(DEVNET, 5), list[str]()
     clock = VirtualClock(float(world.at))
-    tolerance, outputs = FrameLimits(DEVNET_BOUNDS, clock.now), Outputs(world.core.state, MemoryArchive())
+    tolerance, outputs = (
+        FrameLimits(DEVNET_BOUNDS, clock.now),
+        Outputs(world.core.state, MemoryArchive()),
+    )
     actor = cast("Actor[ev.Event, Effect]", None)
     store = cast("FrameHandler", None)
-    yield Heard(FrameHandler(DOMAIN, DEVNET, world.core, actor, store, clock, RunLogs(), outputs, tolerance, shown.append), world, shown)  # type: ignore[arg-type]
+    yield Heard(
+        FrameHandler(
+            DOMAIN,
+            DEVNET,
+            world.core,
+            actor,
+            store,
+            clock,
+            RunLogs(),
+            outputs,
+            tolerance,
+            shown.append,
+        ),
+        world,
+        shown,
+    )  # type: ignore[arg-type]
 
 
 async def test_only_our_own_signature_shows_it(heard: Heard) -> None:
     rules, owner = heard.world.core.rules, heard.world.owners[0]
 
     async def show(seq: int, sign: Callable[..., object]) -> None:
-        statement = Statement(owner.address, Amount(5), Amount(0), Sequence(1), Sequence(seq), ZERO_HASH)
+        statement = Statement(
+            owner.address, Amount(5), Amount(0), Sequence(1), Sequence(seq), ZERO_HASH
+        )
         frame = frames.StatementSent(seal(DOMAIN, statement, sign))  # type: ignore[arg-type]
         await heard.frame_handler("0x" + owner.address.hex(), frames.encode(frame))
 
@@ -119,7 +151,10 @@ async def test_only_our_own_signature_shows_it(heard: Heard) -> None:
         await show(known + 1, owner.key.sign)
     assert refused.value.code is Code.WRONG_SIGNER and heard.shown == []
     await show(known + 1, rules.sign)
-    assert len(heard.shown) == 1 and f"its statement {known + 1}, and the journal knows {known}" in heard.shown[0]
+    assert (
+        len(heard.shown) == 1
+        and f"its statement {known + 1}, and the journal knows {known}" in heard.shown[0]
+    )
 
 
 @asynccontextmanager
@@ -140,7 +175,9 @@ async def listening(taken: list[bytes]) -> AsyncIterator[str]:
             await server.close()
 
 
-async def test_a_provider_shows_its_newest_statement_at_each_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_provider_shows_its_newest_statement_at_each_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("quorate_node.messaging.statement_echo.POLL_SECONDS", 0.01)
     newest: list[Envelope[Statement]] = []
     taken: list[bytes] = []
@@ -153,16 +190,22 @@ async def test_a_provider_shows_its_newest_statement_at_each_connection(monkeypa
             while len(taken) < count:
                 await asyncio.sleep(0.01)
 
-    statement = Statement(PROVIDER.address, Amount(5), Amount(0), Sequence(1), Sequence(7), ZERO_HASH)
+    statement = Statement(
+        PROVIDER.address, Amount(5), Amount(0), Sequence(1), Sequence(7), ZERO_HASH
+    )
     newest.append(seal(DOMAIN, statement, KeySigner(b"\x02" * 32).sign))
     async with listening(taken) as url:
-        dialer = WebSocketDialer(url, SERVER, PROVIDER.address, PROVIDER, ignore, SystemClock(), retry_max=0.01)
+        dialer = WebSocketDialer(
+            url, SERVER, PROVIDER.address, PROVIDER, ignore, SystemClock(), retry_max=0.01
+        )
         showing = StatementEcho(lambda _: newest[-1], {SERVER: dialer}, SystemClock())
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(dialer.run()), group.create_task(showing.run())]
             for count in (1, 2):
                 await until(count)
-                assert taken == [frames.encode(frames.StatementSent(newest[0]))] * count, "once a connection"
+                assert taken == [frames.encode(frames.StatementSent(newest[0]))] * count, (
+                    "once a connection"
+                )
                 assert dialer._ws is not None
                 await dialer._ws.close()
             await until(3)
@@ -176,14 +219,26 @@ def test_a_start_that_others_ended_leaves_the_journal_as_old_as_it_was() -> None
     """
     world = World(DEVNET, 5)
     core, now = world.core, world.at
-    assert startup_checks.Found.of(core.state.own, 0, now) == startup_checks.Found(0, False), "nothing was ever done here"
-    assert startup_checks.Found.of(core.state.own, now - 5, now) == startup_checks.Found(0, False), "a crash"
-    assert startup_checks.Found.of(core.state.own, now - 3600, now) == startup_checks.Found(0, True), "a backup, or a long time away"
+    assert startup_checks.Found.of(core.state.own, 0, now) == startup_checks.Found(0, False), (
+        "nothing was ever done here"
+    )
+    assert startup_checks.Found.of(core.state.own, now - 5, now) == startup_checks.Found(
+        0, False
+    ), "a crash"
+    assert startup_checks.Found.of(core.state.own, now - 3600, now) == startup_checks.Found(
+        0, True
+    ), "a backup, or a long time away"
     assert world.send(ev.Restarted())
-    assert startup_checks.Found.of(core.state.own, now - 5, now) == startup_checks.Found(0, False), "as a program of before left it, which noted nothing"
+    assert startup_checks.Found.of(core.state.own, now - 5, now) == startup_checks.Found(
+        0, False
+    ), "as a program of before left it, which noted nothing"
     assert world.send(ev.Compared())
     assert world.send(ev.Restarted())
-    assert world.send(ev.ChainAdvanced(BlockNumber(10**6), ZERO_HASH, UnixSeconds(now), (ev.EpochPosted(7, ZERO_HASH),)))
+    assert world.send(
+        ev.ChainAdvanced(
+            BlockNumber(10**6), ZERO_HASH, UnixSeconds(now), (ev.EpochPosted(7, ZERO_HASH),)
+        )
+    )
     assert core.state.own.epoch == 7
     for _ in range(2):
         again = startup_checks.Found.of(restored(core.snapshot()).own, now, now)
@@ -194,11 +249,19 @@ def test_a_start_that_others_ended_leaves_the_journal_as_old_as_it_was() -> None
 
 
 @pytest.mark.parametrize("may_be_older", [False, True])
-async def test_providers_are_heard_for_as_long_as_one_may_take_to_come_back(may_be_older: bool) -> None:
+async def test_providers_are_heard_for_as_long_as_one_may_take_to_come_back(
+    may_be_older: bool,
+) -> None:
     """Its pause between two tries reaches a heartbeat and a half, and was given one."""
     clock, compared = VirtualClock(0.0), asyncio.Event()
     compared.set()
     core = SimpleNamespace(rules=SimpleNamespace(limits=MAINNET))
-    parts = SimpleNamespace(found=startup_checks.Found(0, may_be_older), service=SimpleNamespace(clock=clock), core=core)
+    parts = SimpleNamespace(
+        found=startup_checks.Found(0, may_be_older), service=SimpleNamespace(clock=clock), core=core
+    )
     await _Parts._hear(cast("_Parts", parts), compared)
-    assert clock.elapsed >= 1.5 * MAINNET.heartbeat_every + HELLO_SECONDS if may_be_older else clock.elapsed == 0
+    assert (
+        clock.elapsed >= 1.5 * MAINNET.heartbeat_every + HELLO_SECONDS
+        if may_be_older
+        else clock.elapsed == 0
+    )

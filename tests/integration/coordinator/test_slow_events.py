@@ -33,15 +33,26 @@ TEXT = "x" * 4_000
 
 
 @asynccontextmanager
-async def serving(bounds: Bounds = BOUNDS) -> AsyncIterator[tuple[str, Streams, ListenerProtocol, Filing, list[dict[str, str]]]]:
+async def serving(
+    bounds: Bounds = BOUNDS,
+) -> AsyncIterator[tuple[str, Streams, ListenerProtocol, Filing, list[dict[str, str]]]]:
     """Two clients with 2,048 long lines each: eight megabytes a reader."""
     world = Filing(DEVNET, 6)
     assert world.order(0, 1, {}, {}) and world.order(1, 2, {}, {})
     for job in world.jobs():
-        lines = (JobEvent(Sequence(seq), UnixSeconds(world.at), job.id, "log", TEXT) for seq in range(1, LINES_MAX + 1))
+        lines = (
+            JobEvent(Sequence(seq), UnixSeconds(world.at), job.id, "log", TEXT)
+            for seq in range(1, LINES_MAX + 1)
+        )
         world.core.state.events[job.id] = tuple(lines)
     history, clock = RunReader(world.core.state, MemoryArchive()), SystemClock()
-    streams = Streams(history, Auth(world.core.rules, world.core.state, clock, Rates(bounds, clock.now)), clock, RunLogs(), lambda: False)
+    streams = Streams(
+        history,
+        Auth(world.core.rules, world.core.state, clock, Rates(bounds, clock.now)),
+        clock,
+        RunLogs(),
+        lambda: False,
+    )
     app = web.Application(middlewares=[failures])
     streams.add_routes(app)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -58,7 +69,10 @@ async def serving(bounds: Bounds = BOUNDS) -> AsyncIterator[tuple[str, Streams, 
 async def events(url: str, headers: dict[str, str], count: int) -> list[int]:
     """Sequence numbers of so many events."""
     found: list[int] = []
-    async with aiohttp.ClientSession() as session, session.get(f"{url}/v1/events", headers=headers) as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/v1/events", headers=headers) as response,
+    ):
         assert response.status == 200
         while len(found) < count:
             line = await response.content.readline()
@@ -89,7 +103,9 @@ async def test_readers_that_do_not_read_are_cut_and_others_do_not_notice() -> No
         while streams.open_streams[slow]:
             most = max(most, resident_bytes())
             await asyncio.sleep(0.02)
-        assert most - before < 32 * MIB, f"{len(pipes)} readers of 8 MiB each cost {(most - before) >> 20} MiB"
+        assert most - before < 32 * MIB, (
+            f"{len(pipes)} readers of 8 MiB each cost {(most - before) >> 20} MiB"
+        )
         while doorman.by_address:
             await asyncio.sleep(0.02)
         for pipe in pipes:
@@ -100,7 +116,11 @@ async def test_readers_that_do_not_read_are_cut_and_others_do_not_notice() -> No
 
 async def test_a_reader_too_many_is_told_so() -> None:
     patient = replace(BOUNDS, write_seconds=60.0)
-    async with serving(patient) as (url, streams, _, world, tokens), asyncio.timeout(30), aiohttp.ClientSession() as session:
+    async with (
+        serving(patient) as (url, streams, _, world, tokens),
+        asyncio.timeout(30),
+        aiohttp.ClientSession() as session,
+    ):
         pipes = [deaf_reader(url, tokens[0]) for _ in range(BOUNDS.account_streams_max)]
         while streams.open_streams[world.clients[0].address] < len(pipes):
             await asyncio.sleep(0.01)
@@ -111,12 +131,22 @@ async def test_a_reader_too_many_is_told_so() -> None:
 
 
 async def test_a_log_that_was_cut_is_read_with_its_mark_and_its_last_lines() -> None:
-    async with serving() as (url, streams, _, world, tokens), asyncio.timeout(30), aiohttp.ClientSession() as session:
-        job = next(job for job in world.jobs() if job.submission.order.message.client == world.clients[0].address)
+    async with (
+        serving() as (url, streams, _, world, tokens),
+        asyncio.timeout(30),
+        aiohttp.ClientSession() as session,
+    ):
+        job = next(
+            job
+            for job in world.jobs()
+            if job.submission.order.message.client == world.clients[0].address
+        )
         for _ in range(40):
             streams.logs.add(world.clients[0].address, job.id, "x" * 65_536)
         streams.logs.add(world.clients[0].address, job.id, "the last line\n")
-        async with session.get(f"{url}/v1/runs/0x{job.id.hex()}/logs", headers=tokens[0]) as response:
+        async with session.get(
+            f"{url}/v1/runs/0x{job.id.hex()}/logs", headers=tokens[0]
+        ) as response:
             text = await response.text()
     assert text.startswith("x" * MIB + "\n[") and text.endswith("the last line\n")
     left_out = 40 * 65_536 + len("the last line\n") - MIB - run_logs.TAIL_BYTES

@@ -21,7 +21,9 @@ class BusyMarket(ArchivingMarket):
 
 def rows_of(market: ArchivingMarket) -> int:
     """Of all tables that have to do with jobs."""
-    tables = {name: table for name, table in vars(market.core.state).items() if isinstance(table, Table)}
+    tables = {
+        name: table for name, table in vars(market.core.state).items() if isinstance(table, Table)
+    }
     return sum(len(table) for name, table in tables.items() if name not in NOT_OF_JOBS)
 
 
@@ -42,9 +44,19 @@ def test_state_and_snapshot_do_not_grow_with_the_jobs_that_were() -> None:
     assert max(late) <= 1.05 * max(early), f"rows grow: {early} ... {late}"
     # Each client keeps a bounded list of used nonces; all else in a snapshot is of jobs under way, accounts, and eight epochs.
     nonces = 14 * sum(len(used.listed) for used in market.core.state.nonces.values())
-    assert sizes[-1] - nonces <= 1.05 * max(sizes[WARM_BEATS // 10 - 1 : WARM_BEATS // 10 + 1]), f"snapshots grow: {sizes}"
+    assert sizes[-1] - nonces <= 1.05 * max(sizes[WARM_BEATS // 10 - 1 : WARM_BEATS // 10 + 1]), (
+        f"snapshots grow: {sizes}"
+    )
     market.until_archived(*ordered[-10 * PER_BEAT :])
-    assert not market.core.state.jobs and not market.core.state.leases and market.archive.count() == JOBS
-    ledger.check(StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH))
+    assert (
+        not market.core.state.jobs
+        and not market.core.state.leases
+        and market.archive.count() == JOBS
+    )
+    ledger.check(
+        StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+    )
     assert rows_of(market) < 40 and len(market.core.snapshot()) < 60_000, "accounts and nonces"
-    print(f"rows {max(late)} under load, {rows_of(market)} at rest; snapshot {sizes[-1]} and {len(market.core.snapshot())} bytes")
+    print(
+        f"rows {max(late)} under load, {rows_of(market)} at rest; snapshot {sizes[-1]} and {len(market.core.snapshot())} bytes"
+    )

@@ -49,16 +49,44 @@ class Book:
 
 def order(number: int) -> Order:
     return Order(
-        CLIENT, COORDINATOR, ZERO_HASH, ZERO_HASH, units.Price(1), Amount(1000), units.Small(3), units.Bps(0), units.Bps(0),
-        units.VerifyTier.STANDARD, units.Comparator.EXACT, True, ZERO_HASH, ZERO_ADDRESS, True, False, ZERO_HASH, units.Small(0),
-        units.UnixSeconds(1), Nonce(number),
-    )  # fmt: skip
+        CLIENT,
+        COORDINATOR,
+        ZERO_HASH,
+        ZERO_HASH,
+        units.Price(1),
+        Amount(1000),
+        units.Small(3),
+        units.Bps(0),
+        units.Bps(0),
+        units.VerifyTier.STANDARD,
+        units.Comparator.EXACT,
+        True,
+        ZERO_HASH,
+        ZERO_ADDRESS,
+        True,
+        False,
+        ZERO_HASH,
+        units.Small(0),
+        units.UnixSeconds(1),
+        Nonce(number),
+    )
 
 
 def fill_ledger(ledger: object, number: int) -> Iterator[None]:
     assert isinstance(ledger, Ledger)
     job_id = Hash32(number.to_bytes(32, "big"))
-    ledger.record(Ordered(job_id, f"run-{number}", order(number), b"spec " * 100, b"session " * 20, number, None, None))
+    ledger.record(
+        Ordered(
+            job_id,
+            f"run-{number}",
+            order(number),
+            b"spec " * 100,
+            b"session " * 20,
+            number,
+            None,
+            None,
+        )
+    )
     yield
     if number % 3:
         ledger.settle(job_id, Amount(100 + number))
@@ -70,13 +98,19 @@ def fill_ledger(ledger: object, number: int) -> Iterator[None]:
 
 def read_ledger(ledger: object) -> object:
     assert isinstance(ledger, Ledger)
-    return ledger.entries(COORDINATOR), ledger.debt(COORDINATOR), ledger.last_voucher(CLIENT, COORDINATOR)
+    return (
+        ledger.entries(COORDINATOR),
+        ledger.debt(COORDINATOR),
+        ledger.last_voucher(CLIENT, COORDINATOR),
+    )
 
 
 def fill_outbox(outbox: object, number: int) -> Iterator[None]:
     assert isinstance(outbox, Outbox)
     attempt = Attempt(Hash32(number.to_bytes(32, "big")), b"raw %d " % number * 60, 2, 1)
-    outbox.add(Entry(f"epoch-{number}", number, COORDINATOR, b"data %d " % number * 40, 0, 1, (attempt,)))
+    outbox.add(
+        Entry(f"epoch-{number}", number, COORDINATOR, b"data %d " % number * 40, 0, 1, (attempt,))
+    )
     yield
     outbox.taken(attempt)
     yield
@@ -89,7 +123,13 @@ def read_outbox(outbox: object) -> object:
 
 BOOKS = {
     "ledger": Book("ledger.sqlite", Ledger, fill_ledger, read_ledger, ProfileError),
-    "sends": Book("transactions.sqlite", lambda path: Outbox(path, b"chain", COORDINATOR), fill_outbox, read_outbox, FileDamaged),
+    "sends": Book(
+        "transactions.sqlite",
+        lambda path: Outbox(path, b"chain", COORDINATOR),
+        fill_outbox,
+        read_outbox,
+        FileDamaged,
+    ),
 }
 
 
@@ -127,7 +167,11 @@ def read_documents(opened: object) -> object:
 
 
 BOOKS["documents"] = Book(
-    "documents.sqlite", lambda path: DocumentFile(path, Keeping(1 << 30, 180 * DAY_SECONDS)), fill_documents, read_documents, Unavailable
+    "documents.sqlite",
+    lambda path: DocumentFile(path, Keeping(1 << 30, 180 * DAY_SECONDS)),
+    fill_documents,
+    read_documents,
+    Unavailable,
 )
 
 

@@ -15,12 +15,20 @@ from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH
 def test_the_archive(tmp_path: Path) -> None:
     archive = FileArchive(tmp_path / "archive.sqlite")
     asks: list[Callable[[], object]] = [
-        lambda: archive.run(ZERO_HASH), lambda: archive.runs_of(ZERO_ADDRESS, 1), lambda: archive.runs_after(ZERO_ADDRESS, 0),
-        lambda: archive.newest_line(ZERO_ADDRESS), lambda: archive.since(0, 1), lambda: archive.readers(ZERO_HASH), archive.count,
-        lambda: archive.over_before(1, START, 1), lambda: archive.forgotten_outputs(ZERO_HASH, 1),
-    ]  # fmt: skip
+        lambda: archive.run(ZERO_HASH),
+        lambda: archive.runs_of(ZERO_ADDRESS, 1),
+        lambda: archive.runs_after(ZERO_ADDRESS, 0),
+        lambda: archive.newest_line(ZERO_ADDRESS),
+        lambda: archive.since(0, 1),
+        lambda: archive.readers(ZERO_HASH),
+        archive.count,
+        lambda: archive.over_before(1, START, 1),
+        lambda: archive.forgotten_outputs(ZERO_HASH, 1),
+    ]
     for connection in archive.file._connections():
-        connection.set_progress_handler(lambda: 1, 1)  # SQLite gives up every statement, as it does where a read fails
+        connection.set_progress_handler(
+            lambda: 1, 1
+        )  # SQLite gives up every statement, as it does where a read fails
     for ask in asks:
         with pytest.raises(Unavailable, match="archive.sqlite cannot be read"):
             ask()

@@ -43,7 +43,14 @@ READERS = ("nobody", "its client", "another client", "provider in the job", "pro
 STAGES = ("running", "provisional", "final", "archived")
 OVER = ("final", "archived")
 PUBLIC = ("/v1/openapi.json", "/v1/offers", "/v1/cases", "/v1/epochs", "/v1/providers/{address}")
-ELSEWHERE = ("/v1/info", "/v1/health", "/v1/ready", "/metrics", "/v1/peers", "/v1/epochs/{number}/proofs/{address}")
+ELSEWHERE = (
+    "/v1/info",
+    "/v1/health",
+    "/v1/ready",
+    "/metrics",
+    "/v1/peers",
+    "/v1/epochs/{number}/proofs/{address}",
+)
 """Nothing of a run stands there: facts of the deployment; proofs hold sums of accounts, which the chain shows."""
 
 
@@ -69,7 +76,9 @@ class Filing(World):
     def archive(self) -> None:
         """Writes what waits, then tells the core."""
         for jobs in self.leaving:
-            self.files.keep([archived(self.core.state, self.core.state.jobs[job_id]) for job_id in jobs])
+            self.files.keep(
+                [archived(self.core.state, self.core.state.jobs[job_id]) for job_id in jobs]
+            )
         super().archive()
 
 
@@ -109,7 +118,11 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
     state, clock, archive = world.core.state, VirtualClock(float(world.at)), world.files
     store = ContentStore(folder / "store", 64 << 20)
     sealed = await store.put(bytes(world.reveal(lease, 0).salt), "x")
-    history, outputs, rates = RunReader(state, archive), Outputs(state, archive), Rates(DEVNET_BOUNDS, clock.now)
+    history, outputs, rates = (
+        RunReader(state, archive),
+        Outputs(state, archive),
+        Rates(DEVNET_BOUNDS, clock.now),
+    )
     outputs.load()
     auth = Auth(world.core.rules, state, clock, rates)
 
@@ -118,8 +131,11 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
 
     app = web.Application(middlewares=[failures, before_handlers(rates)])
     nothing: Any = cast("Any", None)
-    Api(world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, lambda: ()).add_routes(app)
+    Api(world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, lambda: ()).add_routes(
+        app
+    )
     Streams(history, auth, clock, RunLogs(), lambda: False).add_routes(app)
+
     async def uploader(_: web.Request) -> str:
         raise AssertionError("nobody uploads here")
 
@@ -128,10 +144,16 @@ async def hall(stage: str, folder: Path, has_receipts: bool = True) -> AsyncIter
 
     add_staging_routes(app, store, uploader, may_read=may_read)
     over = archive.run(job.id)
-    mine = {item.provider for item in (over.leases if over else world.leases()) if item.hash in job.leases}
+    mine = {
+        item.provider
+        for item in (over.leases if over else world.leases())
+        if item.hash in job.leases
+    }
     inside = world.owner_of(lease)
     outside = next(owner for owner in world.owners if owner.address not in mine)
-    owner, other = (0, 1) if job.submission.order.message.client == world.clients[0].address else (1, 0)
+    owner, other = (
+        (0, 1) if job.submission.order.message.client == world.clients[0].address else (1, 0)
+    )
     tokens = {
         "nobody": {},
         "its client": token(world.clients[owner].address, world.clients[owner], world.at),
@@ -152,7 +174,11 @@ def expected(path: str, reader: str, stage: str) -> tuple[int, str]:
     if path in PUBLIC or path == "/v1/runs/{job}":
         return 200, ""
     if path == "/v1/receipts/{job}":
-        return (200, "") if stage in OVER or (stage == "provisional" and is_client) else (409, "too-early")
+        return (
+            (200, "")
+            if stage in OVER or (stage == "provisional" and is_client)
+            else (409, "too-early")
+        )
     if path == "/v1/content/{cid}":
         return (200, "") if reader in ("its client", "provider in the job") else (404, "unknown")
     if reader == "nobody":
@@ -165,23 +191,33 @@ def expected(path: str, reader: str, stage: str) -> tuple[int, str]:
 def place(path: str, found: Hall) -> str:
     client = found.job.submission.order.message.client
     address = found.provider if "providers" in path else client
-    return path.format(job="0x" + found.job.id.hex(), address="0x" + address.hex(), cid=found.ciphertext)
+    return path.format(
+        job="0x" + found.job.id.hex(), address="0x" + address.hex(), cid=found.ciphertext
+    )
 
 
 @pytest.mark.parametrize("stage", STAGES)
 async def test_every_reader_of_every_route(stage: str, tmp_path: Path) -> None:
-    paths = [item.path for item in OPERATIONS if item.method == "GET" and item.path not in ELSEWHERE]
+    paths = [
+        item.path for item in OPERATIONS if item.method == "GET" and item.path not in ELSEWHERE
+    ]
     assert len(paths) >= 12 and set(PUBLIC) < set(paths)
     async with hall(stage, tmp_path) as found, aiohttp.ClientSession() as session:
         for path in paths:
             for reader in READERS:
-                async with session.get(found.url + place(path, found), headers=found.tokens[reader]) as response:
+                async with session.get(
+                    found.url + place(path, found), headers=found.tokens[reader]
+                ) as response:
                     code = "" if response.status == 200 else (await response.json())["code"]
                     assert (response.status, code) == expected(path, reader, stage), (path, reader)
 
 
-@pytest.mark.parametrize(("stage", "expects"), [("final", (503, "unavailable")), ("archived", (404, "unknown"))])
-async def test_a_receipt_that_is_not_there_is_on_its_way_or_has_had_its_time(stage: str, expects: tuple[int, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stage", "expects"), [("final", (503, "unavailable")), ("archived", (404, "unknown"))]
+)
+async def test_a_receipt_that_is_not_there_is_on_its_way_or_has_had_its_time(
+    stage: str, expects: tuple[int, str], tmp_path: Path
+) -> None:
     async with (
         hall(stage, tmp_path, has_receipts=False) as found,
         aiohttp.ClientSession() as session,
@@ -194,7 +230,9 @@ async def test_a_receipt_that_is_not_there_is_on_its_way_or_has_had_its_time(sta
 async def test_what_a_run_shows_to_whom(stage: str, tmp_path: Path) -> None:
     async with hall(stage, tmp_path) as found, aiohttp.ClientSession() as session:
         for reader in READERS:
-            async with session.get(f"{found.url}/v1/runs/0x{found.job.id.hex()}", headers=found.tokens[reader]) as response:
+            async with session.get(
+                f"{found.url}/v1/runs/0x{found.job.id.hex()}", headers=found.tokens[reader]
+            ) as response:
                 view, text = await response.json(), await response.text()
             is_client = reader == "its client"
             may_see = stage in OVER or (stage == "provisional" and is_client)
@@ -204,13 +242,24 @@ async def test_what_a_run_shows_to_whom(stage: str, tmp_path: Path) -> None:
             assert any(digest is not None for digest in digests) is may_see
             assert "salt" not in text or is_client, "what opens the ciphertext is the client's"
             may_see_money = stage in OVER or is_client
-            assert (view["name"] != "", int(view["budget"]) > 0) == (may_see_money, may_see_money), reader
-            assert may_see_money or (int(view["charged"]) == 0 and all(item["pay"] is None for item in view["executions"])), reader
+            assert (view["name"] != "", int(view["budget"]) > 0) == (
+                may_see_money,
+                may_see_money,
+            ), reader
+            assert may_see_money or (
+                int(view["charged"]) == 0
+                and all(item["pay"] is None for item in view["executions"])
+            ), reader
             if stage == "running":
-                blinded = [int(item["provider"], 16) == 0 and item["role"] == "unknown" for item in view["executions"]]
+                blinded = [
+                    int(item["provider"], 16) == 0 and item["role"] == "unknown"
+                    for item in view["executions"]
+                ]
                 assert all(blinded), "nobody knows who runs it, and which of them audits"
         for reader in READERS[1:]:
-            async with session.get(f"{found.url}/v1/runs", headers=found.tokens[reader]) as response:
+            async with session.get(
+                f"{found.url}/v1/runs", headers=found.tokens[reader]
+            ) as response:
                 ids = [view["jobId"] for view in (await response.json())["runs"]]
             assert ("0x" + found.job.id.hex() in ids) is (reader == "its client")
 
@@ -220,7 +269,12 @@ async def test_a_run_that_was_never_decided_stays_its_clients_business(tmp_path:
     assert world.order(0, 1, {}, {})
     job_id, client = world.jobs()[0].id, world.clients[0].address
     history = RunReader(world.core.state, world.files)
-    assert world.send(ev.StopReceived(seal(DOMAIN, Stop(job_id, UnixSeconds(world.at)), world.sessions[0].sign), world.sessions[0].address))
+    assert world.send(
+        ev.StopReceived(
+            seal(DOMAIN, Stop(job_id, UnixSeconds(world.at)), world.sessions[0].sign),
+            world.sessions[0].address,
+        )
+    )
     for is_archived in (False, True):
         for _ in range(400 * is_archived):
             if job_id not in world.core.state.jobs:
@@ -229,4 +283,8 @@ async def test_a_run_that_was_never_decided_stays_its_clients_business(tmp_path:
         assert (job_id not in world.core.state.jobs) is is_archived
         mine, others = history.view(job_id, client), history.view(job_id, world.clients[1].address)
         assert (mine.phase, mine.is_final) == ("ended", False) and mine.name and mine.budget
-        assert others == history.view(job_id, None) and (others.name, others.budget, others.charged) == ("", 0, 0)
+        assert others == history.view(job_id, None) and (
+            others.name,
+            others.budget,
+            others.charged,
+        ) == ("", 0, 0)

@@ -48,17 +48,24 @@ def test_a_board_holds_the_newest_word_of_each_part() -> None:
     board.put("engine", "away\nfor a while")
     board.put("chain", "old")
     board.put("chain", "older")
-    assert [(item.name, item.text) for item in board.problems()] == [("chain", "older"), ("engine", "away for a while")]
+    assert [(item.name, item.text) for item in board.problems()] == [
+        ("chain", "older"),
+        ("engine", "away for a while"),
+    ]
     board.put("engine")
     board.put("chain", "")
     assert board.problems() == ()
 
 
-def test_a_chain_behind_and_a_full_disk_have_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_behind_and_a_full_disk_have_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = SystemClock()
     now = int(clock.now())
     assert "no block" in chain_problem(clock, UnixSeconds(0), "http://c")
-    assert "s old; look at the chain node at http://c" in chain_problem(clock, UnixSeconds(now - 90), "http://c")
+    assert "s old; look at the chain node at http://c" in chain_problem(
+        clock, UnixSeconds(now - 90), "http://c"
+    )
     assert chain_problem(clock, UnixSeconds(now - 5), "http://c") == ""
     assert disk_problem(tmp_path) == ""
     assert "cannot be looked at" in disk_problem(tmp_path / "nowhere")
@@ -70,7 +77,13 @@ async def test_the_manager_hears_datagrams(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(5)
-        notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "40000", "WATCHDOG_PID": str(os.getpid())})
+        notifier = Notifier(
+            {
+                "NOTIFY_SOCKET": str(tmp_path / "notify"),
+                "WATCHDOG_USEC": "40000",
+                "WATCHDOG_PID": str(os.getpid()),
+            }
+        )
         notifier.ready("serves at\nhttp://x")
         assert manager.recv(1000) == b"READY=1\nSTATUS=serves at http://x"
         watching = asyncio.create_task(notifier.watch(SystemClock()))
@@ -85,20 +98,31 @@ async def test_the_manager_hears_datagrams(tmp_path: Path) -> None:
 
 
 async def test_a_manager_that_is_gone_or_nobody_is_no_failure(tmp_path: Path) -> None:
-    for environment in ({"NOTIFY_SOCKET": str(tmp_path / "gone")}, {"NOTIFY_SOCKET": "relative"}, {}):
+    for environment in (
+        {"NOTIFY_SOCKET": str(tmp_path / "gone")},
+        {"NOTIFY_SOCKET": "relative"},
+        {},
+    ):
         notifier = Notifier(environment)
         notifier.ready("x")
         await asyncio.wait_for(notifier.watch(SystemClock()), 5)
 
 
-def test_a_log_file_turns_over_and_stays_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root_logger: logging.Logger) -> None:
+def test_a_log_file_turns_over_and_stays_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root_logger: logging.Logger
+) -> None:
     monkeypatch.setattr(logs, "FILE_BYTES", 2000)
     logs.setup(is_json=True, file=tmp_path / "log" / "node.log")
     for number in range(200):
         root_logger.warning("line %d %s", number, "x" * 80)
     kept = sorted((tmp_path / "log").iterdir())
-    assert [path.name for path in kept] == ["node.log", *(f"node.log.{number}" for number in range(1, logs.FILES_KEPT + 1))]
-    assert all(path.stat().st_size <= 2000 and stat.S_IMODE(path.stat().st_mode) == 0o600 for path in kept)
+    assert [path.name for path in kept] == [
+        "node.log",
+        *(f"node.log.{number}" for number in range(1, logs.FILES_KEPT + 1)),
+    ]
+    assert all(
+        path.stat().st_size <= 2000 and stat.S_IMODE(path.stat().st_mode) == 0o600 for path in kept
+    )
     assert "line 199 " in kept[0].read_text()
 
 
@@ -131,7 +155,9 @@ async def test_leaving_is_bounded_and_a_second_signal_ends_it(seconds: float, si
         await asyncio.Event().wait()
 
     for number in range(signals):
-        asyncio.get_running_loop().call_later(0.05 + 0.1 * number, os.kill, os.getpid(), signal.SIGTERM)
+        asyncio.get_running_loop().call_later(
+            0.05 + 0.1 * number, os.kill, os.getpid(), signal.SIGTERM
+        )
     assert await asyncio.wait_for(serve_until_signal(run_for_ever(ended), never, seconds), 20)
     assert ended == ["run"]
 
@@ -151,13 +177,18 @@ async def test_an_error_is_not_taken_for_a_signal() -> None:
 
 
 async def named(daemon_url: str) -> tuple[int, list[str]]:
-    async with aiohttp.ClientSession() as session, session.get(f"{daemon_url}/v1/ready") as response:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{daemon_url}/v1/ready") as response,
+    ):
         tree = await response.json()
         assert tree["ready"] is (response.status == 200)
         return response.status, tree["problems"]
 
 
-async def test_a_provider_names_what_is_away(market: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_provider_names_what_is_away(
+    market: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("quorate_node.ops.health_monitor.LOOK_SECONDS", 0.1)
     daemon = market.daemon(market.coordinator.url)
 
@@ -180,11 +211,17 @@ async def test_a_provider_names_what_is_away(market: Stage, monkeypatch: pytest.
         assert [item.text for item in daemon.board.problems()] == ["the engine sleeps"]
 
 
-async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_start(market: Stage) -> None:
+async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_start(
+    market: Stage,
+) -> None:
     first = market.daemon(market.coordinator.url)
 
     async def offered(is_withdrawn: bool) -> None:
-        await until(lambda: True if (sent := expiries()) and (sent[-1] == WITHDRAWN) is is_withdrawn else None)
+        await until(
+            lambda: (
+                True if (sent := expiries()) and (sent[-1] == WITHDRAWN) is is_withdrawn else None
+            )
+        )
 
     def expiries() -> list[int]:
         return [frame.offer.offer.expires for frame in market.coordinator.got(frames.OfferSent)]
@@ -192,7 +229,9 @@ async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_
     async with running(market, first):
         assert first.leaving is not None and first.core is not None
         await offered(False)
-        async with aiohttp.ClientSession(headers={TOKEN_HEADER: control_token(first.config.home)}) as owner:
+        async with aiohttp.ClientSession(
+            headers={TOKEN_HEADER: control_token(first.config.home)}
+        ) as owner:
             for query, is_withdrawn in (("", True), ("?off=1", False)):
                 async with owner.post(f"{first.url}/v1/drain{query}") as response:
                     assert response.status == 200
@@ -201,10 +240,14 @@ async def test_a_provider_that_leaves_takes_no_more_and_takes_again_at_its_next_
         draining = asyncio.create_task(first.leaving.drain())
         await until(lambda: True if draining.done() else None)
         await draining
-        assert not first.core.facts.is_draining and not (first.config.home / "stopping").exists(), "it has drained: nothing ran"
+        assert not first.core.facts.is_draining and not (first.config.home / "stopping").exists(), (
+            "it has drained: nothing ran"
+        )
         await first.leave()
         assert "stopping" in {item.name for item in first.board.problems()}
-        assert first.core.facts.is_draining and expiries()[-1] == WITHDRAWN, "told when it ends, however short its outbox had"
+        assert first.core.facts.is_draining and expiries()[-1] == WITHDRAWN, (
+            "told when it ends, however short its outbox had"
+        )
     second = market.daemon(market.coordinator.url)
     async with running(market, second):
         assert second.core is not None and not second.core.facts.is_draining
@@ -230,7 +273,9 @@ async def get(url: str) -> tuple[int, dict[str, object]]:
         return response.status, await response.json()
 
 
-async def test_a_coordinator_names_what_is_away_and_refuses_new_work_when_it_leaves(stage: CoordinatorStage) -> None:
+async def test_a_coordinator_names_what_is_away_and_refuses_new_work_when_it_leaves(
+    stage: CoordinatorStage,
+) -> None:
     async with running_service(stage.service()) as service:
         limit = asyncio.get_running_loop().time() + 30
         while (await get(f"{service.url}/v1/ready"))[0] != 200:
@@ -240,10 +285,17 @@ async def test_a_coordinator_names_what_is_away_and_refuses_new_work_when_it_lea
         status, told = await get(f"{service.url}/v1/ready")
         assert (status, told["code"], told["detail"]) == (503, "unavailable", "beacon: it sleeps")
         status, told = await get(f"{service.url}/v1/health")
-        assert status == 200 and told["ok"] is False and told["problems"] == [{"name": "beacon", "text": "it sleeps"}]
+        assert (
+            status == 200
+            and told["ok"] is False
+            and told["problems"] == [{"name": "beacon", "text": "it sleeps"}]
+        )
 
         async with asyncio.timeout(20):
             await service.leave()
-        async with aiohttp.ClientSession() as session, session.post(f"{service.url}/v1/orders", json={}) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{service.url}/v1/orders", json={}) as response,
+        ):
             assert response.status == 503 and "stopping" in (await response.json())["detail"]
         assert (await get(f"{service.url}/v1/info"))[0] == 200, "questions are still answered"

@@ -33,7 +33,10 @@ PROGRAM = "/opt/quorate/bin/quorate"
 STATE = "/var/lib/quorate"
 QUORATE = str(Path(sys.executable).parent / "quorate")
 READY_SECONDS = 60.0
-EXPOSURE_MAX = {"quorate-coordinator.service": 20, "quorate-node.service": 30}  # tenths; systemd's own scale ends at 100
+EXPOSURE_MAX = {
+    "quorate-coordinator.service": 20,
+    "quorate-node.service": 30,
+}  # tenths; systemd's own scale ends at 100
 
 
 def fields(name: str) -> dict[str, list[str]]:
@@ -49,15 +52,31 @@ def fields(name: str) -> dict[str, list[str]]:
 @pytest.mark.systemd
 @pytest.mark.parametrize(
     ("name", "dropin"),
-    [("quorate-coordinator.service", ""), ("quorate-node.service", ""), ("quorate-node.service", "quorate-node-bwrap.conf")],
+    [
+        ("quorate-coordinator.service", ""),
+        ("quorate-node.service", ""),
+        ("quorate-node.service", "quorate-node-bwrap.conf"),
+    ],
 )
 def test_systemd_takes_the_units(name: str, dropin: str, tmp_path: Path) -> None:
-    text = (UNITS / name).read_text().replace(PROGRAM, "/bin/true").replace("User=quorate", "User=root").replace("Groups=docker", "Groups=")
+    text = (
+        (UNITS / name)
+        .read_text()
+        .replace(PROGRAM, "/bin/true")
+        .replace("User=quorate", "User=root")
+        .replace("Groups=docker", "Groups=")
+    )
     (tmp_path / name).write_text(text)
     if dropin:
         (tmp_path / f"{name}.d").mkdir()
         (tmp_path / f"{name}.d" / "bwrap.conf").write_text((UNITS / dropin).read_text())
-    done = subprocess.run(["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(tmp_path / name)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0 and not done.stderr.strip(), done.stderr
 
 
@@ -65,7 +84,9 @@ def test_systemd_takes_the_units(name: str, dropin: str, tmp_path: Path) -> None
 def test_a_long_start_is_not_killed_and_an_orderly_end_has_its_time(name: str) -> None:
     unit = fields(name)
     assert unit["TimeoutStartSec"] == ["infinity"] and unit["Restart"] == ["on-failure"]
-    assert "StartLimitIntervalSec" not in unit and int(unit["RestartSec"][0]) * 5 > 10, "systemd gives up after five starts in ten seconds"
+    assert "StartLimitIntervalSec" not in unit and int(unit["RestartSec"][0]) * 5 > 10, (
+        "systemd gives up after five starts in ten seconds"
+    )
     assert int(unit["TimeoutStopSec"][0]) >= LEAVE_SECONDS + 20
     assert int(unit["LimitNOFILE"][0]) >= WANTED
 
@@ -73,7 +94,13 @@ def test_a_long_start_is_not_killed_and_an_orderly_end_has_its_time(name: str) -
 @pytest.mark.systemd
 @pytest.mark.parametrize("name", sorted(EXPOSURE_MAX))
 def test_the_units_are_as_closed_as_they_claim(name: str) -> None:
-    command = ["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE_MAX[name]}", str(UNITS / name)]
+    command = [
+        "systemd-analyze",
+        "security",
+        "--offline=true",
+        f"--threshold={EXPOSURE_MAX[name]}",
+        str(UNITS / name),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout[-400:]
 
@@ -90,7 +117,9 @@ class Started:
     def hears(self, wanted: bytes) -> None:
         """Waits until the program says so to its manager."""
         while True:
-            assert self.process.poll() is None or wanted.startswith(b"STOPPING"), self.log.read_text()
+            assert self.process.poll() is None or wanted.startswith(b"STOPPING"), (
+                self.log.read_text()
+            )
             lines = self.told.recv(4096).split(b"\n")
             if wanted in lines:
                 return
@@ -106,16 +135,27 @@ def started(name: str, role: str, folder: Path) -> Iterator[Started]:
     credentials.mkdir()
     (credentials / credential).write_text("devnet\n")
     (credentials / credential).chmod(stat.S_IRUSR)
-    words = [word.replace(PROGRAM, QUORATE).replace(f"{STATE}/{role}", str(home)) for word in shlex.split(unit["ExecStart"][0])]
+    words = [
+        word.replace(PROGRAM, QUORATE).replace(f"{STATE}/{role}", str(home))
+        for word in shlex.split(unit["ExecStart"][0])
+    ]
     assert str(home) in words
     environment = {
-        "PATH": "/usr/bin:/bin", "NOTIFY_SOCKET": str(folder / "notify"), "CREDENTIALS_DIRECTORY": str(credentials), "HOME": str(folder),
+        "PATH": "/usr/bin:/bin",
+        "NOTIFY_SOCKET": str(folder / "notify"),
+        "CREDENTIALS_DIRECTORY": str(credentials),
+        "HOME": str(folder),
         "WATCHDOG_USEC": str(int(unit["WatchdogSec"][0]) * 1_000_000),
-    }  # fmt: skip
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, (folder / "log").open("wb") as log:
+    }
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+        (folder / "log").open("wb") as log,
+    ):
         manager.bind(environment["NOTIFY_SOCKET"])
         manager.settimeout(READY_SECONDS)
-        process = subprocess.Popen(words, env=environment, cwd="/", stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            words, env=environment, cwd="/", stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        )
         try:
             yield Started(process, manager, home, folder / "log")
         finally:
@@ -137,20 +177,37 @@ def stop(unit: str, running: Started) -> None:
     """SIGTERM; the program says that it leaves, and has left well within the unit's time, with status 0."""
     running.process.send_signal(signal.SIGTERM)
     running.hears(b"STOPPING=1")
-    assert running.process.wait(float(fields(unit)["TimeoutStopSec"][0])) == 0, running.log.read_text()
+    assert running.process.wait(float(fields(unit)["TimeoutStopSec"][0])) == 0, (
+        running.log.read_text()
+    )
 
 
 async def test_the_node_unit_runs(tmp_path: Path) -> None:
     (tmp_path / "stage").mkdir()
     async with stage(tmp_path / "stage") as market:
-        where = ("--coordinator", market.coordinator.url, "--limits", "devnet", "--executor", "noop", "--port", "0")
-        await asyncio.to_thread(initialise, tmp_path, "node", "init", *where, "--home", str(tmp_path / "node"))
+        where = (
+            "--coordinator",
+            market.coordinator.url,
+            "--limits",
+            "devnet",
+            "--executor",
+            "noop",
+            "--port",
+            "0",
+        )
+        await asyncio.to_thread(
+            initialise, tmp_path, "node", "init", *where, "--home", str(tmp_path / "node")
+        )
         with started("quorate-node.service", "node", tmp_path) as running:
             await asyncio.to_thread(running.hears, b"READY=1")
-            code, told = await asyncio.to_thread(typed, "node", "health", "--home", str(running.home))
+            code, told = await asyncio.to_thread(
+                typed, "node", "health", "--home", str(running.home)
+            )
             while "stake: " not in told:
                 assert running.process.poll() is None, running.log.read_text()
-                code, told = await asyncio.to_thread(typed, "node", "health", "--home", str(running.home))
+                code, told = await asyncio.to_thread(
+                    typed, "node", "health", "--home", str(running.home)
+                )
             assert code == 3, "it serves, and says that it has no stake"
             await asyncio.to_thread(stop, "quorate-node.service", running)
 
@@ -160,17 +217,36 @@ async def test_the_coordinator_unit_runs(tmp_path: Path) -> None:
     async with deployed_stage(tmp_path / "stage") as market:
         deployment, home = tmp_path / "deployment.json", tmp_path / "coordinator"
         deployment.write_bytes(canonical.encode(market.deployment))
-        where = ("--deployment", str(deployment), "--chain-url", market.chain_url, "--beacon-url", market.beacon_url)
+        where = (
+            "--deployment",
+            str(deployment),
+            "--chain-url",
+            market.chain_url,
+            "--beacon-url",
+            market.beacon_url,
+        )
         port = free_port("127.0.0.1")
         words = ("coordinator", "init", *where, "--port", str(port), "--home", str(home))
         await asyncio.to_thread(initialise, tmp_path, *words)
-        accounts = [json.loads((home / "keys" / f"{name}.json").read_text())["address"] for name in ("account", "posting")]
+        accounts = [
+            json.loads((home / "keys" / f"{name}.json").read_text())["address"]
+            for name in ("account", "posting")
+        ]
         facts = {"chainUrl": market.chain_url, "deployment": canonical.to_json(market.deployment)}
-        await give(facts, [address if address.startswith("0x") else f"0x{address}" for address in accounts], 2_000)
+        await give(
+            facts,
+            [address if address.startswith("0x") else f"0x{address}" for address in accounts],
+            2_000,
+        )
         with started("quorate-coordinator.service", "coordinator", tmp_path) as running:
             await asyncio.to_thread(running.hears, b"READY=1")
             url = f"http://127.0.0.1:{port}"
-            while (found := await asyncio.to_thread(typed, "coordinator", "health", "--url", url))[0] != 0:
-                assert running.process.poll() is None and found[0] == 3, (found, running.log.read_text())
+            while (found := await asyncio.to_thread(typed, "coordinator", "health", "--url", url))[
+                0
+            ] != 0:
+                assert running.process.poll() is None and found[0] == 3, (
+                    found,
+                    running.log.read_text(),
+                )
             assert found == (0, f"ready: {url}\n")
             await asyncio.to_thread(stop, "quorate-coordinator.service", running)

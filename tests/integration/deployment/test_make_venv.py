@@ -39,23 +39,55 @@ def make_venv(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
     shutil.copy(ROOT / ".ci" / "make-venv", folder / ".ci")
     environment = {"PATH": str(programs), "HOME": os.environ.get("HOME", "/")}
     return subprocess.run(
-        [folder / ".ci" / "make-venv", "dev"], cwd=folder, env=environment, capture_output=True, text=True, timeout=30, check=False
+        [folder / ".ci" / "make-venv", "dev"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
 
 
 @pytest.mark.parametrize(
     ("python", "named", "remedy"),
     [
-        (OLD_PYTHON, "no Python 3.11, 3.12 or 3.13 here (python3 is: Python 3.9.2)", "apt-get install python3 python3-venv"),
-        (PYTHON.format(has_venv=1, pip_says=""), "has no venv module", "apt-get install python3-venv"),
-        (PYTHON.format(has_venv=0, pip_says="error: command 'gcc' failed: No such file"), "a C compiler", "apt-get install gcc"),
-        (PYTHON.format(has_venv=0, pip_says="fatal error: Python.h: No such file or directory"), "headers of Python", "python3-dev"),
-        (PYTHON.format(has_venv=0, pip_says="Failed: NewConnectionError: Errno 111"), "index does not answer", "proxy"),
-        (PYTHON.format(has_venv=0, pip_says="something else"), "all of its output is in .venv/install.log", "something else"),
+        (
+            OLD_PYTHON,
+            "no Python 3.11, 3.12 or 3.13 here (python3 is: Python 3.9.2)",
+            "apt-get install python3 python3-venv",
+        ),
+        (
+            PYTHON.format(has_venv=1, pip_says=""),
+            "has no venv module",
+            "apt-get install python3-venv",
+        ),
+        (
+            PYTHON.format(has_venv=0, pip_says="error: command 'gcc' failed: No such file"),
+            "a C compiler",
+            "apt-get install gcc",
+        ),
+        (
+            PYTHON.format(has_venv=0, pip_says="fatal error: Python.h: No such file or directory"),
+            "headers of Python",
+            "python3-dev",
+        ),
+        (
+            PYTHON.format(has_venv=0, pip_says="Failed: NewConnectionError: Errno 111"),
+            "index does not answer",
+            "proxy",
+        ),
+        (
+            PYTHON.format(has_venv=0, pip_says="something else"),
+            "all of its output is in .venv/install.log",
+            "something else",
+        ),
     ],
     ids=["old-python", "no-venv", "no-compiler", "no-headers", "no-index", "other"],
 )
-def test_what_is_missing_is_named_with_its_remedy(tmp_path: Path, python: str, named: str, remedy: str) -> None:
+def test_what_is_missing_is_named_with_its_remedy(
+    tmp_path: Path, python: str, named: str, remedy: str
+) -> None:
     done = make_venv(tmp_path, python)
     assert done.returncode == 1
     assert done.stdout == ""

@@ -39,7 +39,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnEngine]:
 
 @pytest.fixture
 async def executor(engine: OwnEngine, tmp_path: Path) -> AsyncIterator[DockerExecutor]:
-    made = DockerExecutor(tmp_path / "leases", OWNER, SystemClock(), engine.url, sandbox=Sandbox.DOCKER_RUNC)
+    made = DockerExecutor(
+        tmp_path / "leases", OWNER, SystemClock(), engine.url, sandbox=Sandbox.DOCKER_RUNC
+    )
     yield made
     for lease in await made.leases():
         await made.remove(lease)
@@ -63,7 +65,11 @@ async def test_what_ended_with_the_engine_is_no_result_and_runs_anew(
     try:
         record = api.inspect_container(PREFIX + task.lease_id)
         # 143 after a stop, 137 or even 0 after a kill: as if the program had made it so.
-        assert record["State"]["Status"] == "exited" and not record["State"]["OOMKilled"] and not record["State"]["Error"]
+        assert (
+            record["State"]["Status"] == "exited"
+            and not record["State"]["OOMKilled"]
+            and not record["State"]["Error"]
+        )
         assert record["Config"]["Labels"][LABEL_LIFE] != engine_life(api)
     finally:
         api.close()
@@ -90,7 +96,9 @@ async def test_a_program_that_takes_the_engine_s_sigterm_for_its_own_end_gives_n
     assert await executor.state(task.lease_id) is TaskState.ABSENT
 
 
-async def test_an_exit_while_nobody_watched_counts_in_the_same_life(executor: DockerExecutor, image: Path) -> None:
+async def test_an_exit_while_nobody_watched_counts_in_the_same_life(
+    executor: DockerExecutor, image: Path
+) -> None:
     task = python_task(image, SLOW.format(0))
     await executor.start(task)
     assert (await executor.wait(task.lease_id)).status == 0
@@ -100,7 +108,14 @@ async def test_an_exit_while_nobody_watched_counts_in_the_same_life(executor: Do
 async def test_outputs_in_a_volume_are_gone_with_the_engine_and_that_is_said(
     engine: OwnEngine, image: Path, tmp_path: Path
 ) -> None:
-    executor = DockerExecutor(tmp_path / "leases", OWNER, SystemClock(), engine.url, OutputKind.VOLUME, Sandbox.DOCKER_RUNC)
+    executor = DockerExecutor(
+        tmp_path / "leases",
+        OWNER,
+        SystemClock(),
+        engine.url,
+        OutputKind.VOLUME,
+        Sandbox.DOCKER_RUNC,
+    )
     task = python_task(image, SLOW.format(0))
     try:
         await executor.start(task)
@@ -126,13 +141,20 @@ class Scripted(DockerExecutor):
         raise self.trouble
 
 
-async def test_an_engine_that_was_away_is_given_its_time_again(engine: OwnEngine, tmp_path: Path) -> None:
+async def test_an_engine_that_was_away_is_given_its_time_again(
+    engine: OwnEngine, tmp_path: Path
+) -> None:
     """It said no before a restart that took long, and once more just after: the lease was given up in that moment."""
     clock, task = VirtualClock(), python_task(Path("image.tar"), "")
     executor = Scripted(tmp_path / "leases", OWNER, clock, engine.url, sandbox=Sandbox.DOCKER_RUNC)
     says_no, is_away = docker.errors.APIError("no"), requests.exceptions.ConnectionError("away")
     try:
-        for seconds, executor.trouble in ((0, says_no), (20, is_away), (20, says_no), (20, says_no)):
+        for seconds, executor.trouble in (
+            (0, says_no),
+            (20, is_away),
+            (20, says_no),
+            (20, says_no),
+        ):
             clock.forward(seconds)
             with pytest.raises(Unavailable):
                 await executor.start(task)

@@ -33,7 +33,14 @@ def usable_python() -> str | None:
     for program in (sys.executable, "/usr/bin/python3"):
         code = f"import sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
         try:
-            done = subprocess.run([program, "-c", code], user=NOBODY_ELSE, group=NOBODY_ELSE, extra_groups=[], cwd="/", check=False)
+            done = subprocess.run(
+                [program, "-c", code],
+                user=NOBODY_ELSE,
+                group=NOBODY_ELSE,
+                extra_groups=[],
+                cwd="/",
+                check=False,
+            )
         except OSError:
             continue  # not there, or in a folder that is closed to others
         if done.returncode == 0:
@@ -41,7 +48,10 @@ def usable_python() -> str | None:
     return None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user can only be taken by root; the other tests run without root then")
+@pytest.mark.skipif(
+    os.geteuid() != 0,
+    reason="another user can only be taken by root; the other tests run without root then",
+)
 def test_limits_without_root(image: Path) -> None:
     program = usable_python()
     if program is None:
@@ -53,10 +63,21 @@ def test_limits_without_root(image: Path) -> None:
         os.chown(folder, NOBODY_ELSE, NOBODY_ELSE)
         script = Path(__file__).parents[2] / "support" / "executors" / "unprivileged_bwrap.py"
         done = subprocess.run(
-            [program, str(script), str(folder / "image.tar"), str(folder)], user=NOBODY_ELSE, group=NOBODY_ELSE, extra_groups=[], cwd="/",
-            env={"PATH": os.defpath, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
-        )  # fmt: skip
+            [program, str(script), str(folder / "image.tar"), str(folder)],
+            user=NOBODY_ELSE,
+            group=NOBODY_ELSE,
+            extra_groups=[],
+            cwd="/",
+            env={
+                "PATH": os.defpath,
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
     finally:
         shutil.rmtree(folder)
@@ -64,23 +85,50 @@ def test_limits_without_root(image: Path) -> None:
     assert "watching" in found["limits"]
     assert "folder" in found["limits"]
     assert found["plain"]["status"] == 0
-    assert found["plain"]["collected"] == {"x": "65534", "y": "y"}, "what a program closed to its own user is collected as root would"
-    assert [found[name]["status"] for name in ("memory", "forks", "outputs", "time")] == [513, 0, 256 + 9, 512]
-    assert found["forks"]["collected"] == {"made": "30"}, "the program and the sandbox's first process are of its 32, as in control groups"
+    assert found["plain"]["collected"] == {"x": "65534", "y": "y"}, (
+        "what a program closed to its own user is collected as root would"
+    )
+    assert [found[name]["status"] for name in ("memory", "forks", "outputs", "time")] == [
+        513,
+        0,
+        256 + 9,
+        512,
+    ]
+    assert found["forks"]["collected"] == {"made": "30"}, (
+        "the program and the sandbox's first process are of its 32, as in control groups"
+    )
     assert found["outputs"]["collected"] == found["hidden"]["collected"] == {"refused": "oversize"}
-    assert [found[name]["status"] for name in ("hidden", "unlinked", "scratch", "mapped")] == [256 + 9, 256 + 9, 513, 0]
+    assert [found[name]["status"] for name in ("hidden", "unlinked", "scratch", "mapped")] == [
+        256 + 9,
+        256 + 9,
+        513,
+        0,
+    ]
     assert found["nameless"]["status"] == 513, "memory that is mapped nowhere counts too"
-    assert found["detached"]["collected"] == {"made": "[-1, -1, -1]"}, "of memory that no process holds nobody could tell"
-    assert found["favoured"]["collected"] == {"score": "1000"}, "the first to go when memory is out, whatever it asks for"
+    assert found["detached"]["collected"] == {"made": "[-1, -1, -1]"}, (
+        "of memory that no process holds nobody could tell"
+    )
+    assert found["favoured"]["collected"] == {"score": "1000"}, (
+        "the first to go when memory is out, whatever it asks for"
+    )
     assert found["time"]["cpu_ms"] > 100
     assert found["left"] == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="memory file systems are mounted by root")
 async def test_outputs_in_memory_are_sized(image: Path, tmp_path: Path) -> None:
-    executor = BwrapExecutor(tmp_path / "leases", tmp_path / "images", SystemClock(), outputs=OutputKind.MEMORY)
+    executor = BwrapExecutor(
+        tmp_path / "leases", tmp_path / "images", SystemClock(), outputs=OutputKind.MEMORY
+    )
     await executor.check()
-    task = python_task(image, ATTEMPT + FILL + TELL, output_bytes=8 * MIB, scratch_bytes=16 * MIB, shm_bytes=4 * MIB, output_inodes=200)
+    task = python_task(
+        image,
+        ATTEMPT + FILL + TELL,
+        output_bytes=8 * MIB,
+        scratch_bytes=16 * MIB,
+        shm_bytes=4 * MIB,
+        output_inodes=200,
+    )
     check_filled(await results(executor, task))
     await executor.remove(task.lease_id)
     assert not mounts.is_mounted(tmp_path / "leases" / task.lease_id / "outputs")
@@ -88,7 +136,11 @@ async def test_outputs_in_memory_are_sized(image: Path, tmp_path: Path) -> None:
 
 async def test_reaper_removes_what_a_killed_daemon_left(image: Path, tmp_path: Path) -> None:
     executor = make_executor("bwrap", tmp_path)
-    task = python_task(image, "import os, time\nif not os.fork(): os.setsid()\ntime.sleep(100)", mounts={"/inputs/a": image})
+    task = python_task(
+        image,
+        "import os, time\nif not os.fork(): os.setsid()\ntime.sleep(100)",
+        mounts={"/inputs/a": image},
+    )
     await executor.check()
     await executor.start(task)
     await executor.close()
@@ -96,11 +148,17 @@ async def test_reaper_removes_what_a_killed_daemon_left(image: Path, tmp_path: P
     assert list((tmp_path / "leases").iterdir()) == []
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
     assert not list(Path("/sys/fs/cgroup").glob(f"**/quorate/{task.lease_id}"))
-    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if task.lease_id.encode() in _read(path)]
+    assert not [
+        path
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if task.lease_id.encode() in _read(path)
+    ]
     assert await asyncio.to_thread(what_is_left, "bwrap", tmp_path) == 0
 
 
-async def test_killed_supervisor_takes_the_program_along_and_may_start_anew(image: Path, tmp_path: Path) -> None:
+async def test_killed_supervisor_takes_the_program_along_and_may_start_anew(
+    image: Path, tmp_path: Path
+) -> None:
     executor = make_executor("bwrap", tmp_path)
     task = python_task(image, "import time; time.sleep(100)")
     await executor.check()
@@ -145,17 +203,28 @@ async def test_nothing_is_made_outside_of_the_sandbox(image: Path, tmp_path: Pat
     await executor.check()
     try:
         linked = tmp_path / "linked.tar"
-        layer = tar([entry("way", kind=tarfile.SYMTYPE, link="."), entry("way/data", kind=tarfile.SYMTYPE, link=f"/oldroot{outside}")])
+        layer = tar(
+            [
+                entry("way", kind=tarfile.SYMTYPE, link="."),
+                entry("way/data", kind=tarfile.SYMTYPE, link=f"/oldroot{outside}"),
+            ]
+        )
         append_layer(image, linked, layer, ["/data/volume"])
         for task in (
             python_task(image, "", working_dir=f"/scratch/../../oldroot{outside}/folder"),
-            python_task(linked, "import os; print(os.stat('/data/volume').st_dev != os.stat('/').st_dev)"),
+            python_task(
+                linked, "import os; print(os.stat('/data/volume').st_dev != os.stat('/').st_dev)"
+            ),
         ):
             with contextlib.suppress(Refused):
                 await executor.start(task)
                 assert (await executor.wait(task.lease_id)).status == 0
-                text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=False)])
-                assert text == b"True\n", "the volume is covered where the link leads inside the image"
+                text = b"".join(
+                    [chunk async for chunk in executor.logs(task.lease_id, follow=False)]
+                )
+                assert text == b"True\n", (
+                    "the volume is covered where the link leads inside the image"
+                )
         assert list(outside.iterdir()) == []
     finally:
         for lease in await executor.leases():
@@ -175,7 +244,10 @@ async def test_a_volume_that_no_file_system_takes_is_refused(image: Path, tmp_pa
 async def test_nothing_of_the_supervisor_is_open_inside(image: Path, tmp_path: Path) -> None:
     executor = make_executor("bwrap", tmp_path)
     await executor.check()
-    task = python_task(image, "import os, json; print(json.dumps(sorted(int(name) for name in os.listdir('/proc/self/fd'))))")
+    task = python_task(
+        image,
+        "import os, json; print(json.dumps(sorted(int(name) for name in os.listdir('/proc/self/fd'))))",
+    )
     try:
         await executor.start(task)
         assert (await executor.wait(task.lease_id)).status == 0

@@ -47,7 +47,9 @@ def test_an_engine_that_answers_comes_first() -> None:
 @pytest.mark.bwrap
 async def test_a_daemon_without_an_engine_takes_bwrap(no_engine: str, tmp_path: Path) -> None:
     """Without being a devnet's, which would fall back to plain processes."""
-    executor = await choose(Config(tmp_path / "node", (), ExecutorKind.AUTO), "owner", SystemClock())
+    executor = await choose(
+        Config(tmp_path / "node", (), ExecutorKind.AUTO), "owner", SystemClock()
+    )
     try:
         assert executor.sandbox is Sandbox.BWRAP
     finally:

@@ -35,7 +35,10 @@ async def test_what_stands_in_outputs(executor: Executor, image: Path, tmp_path:
     await executor.start(task)
     assert (await executor.wait(task.lease_id)).status == 0
     await executor.collect(task.lease_id, tmp_path / "kept")
-    modes = {str(path.relative_to(tmp_path / "kept")): path.stat().st_mode & 0o7000 for path in (tmp_path / "kept").rglob("*")}
+    modes = {
+        str(path.relative_to(tmp_path / "kept")): path.stat().st_mode & 0o7000
+        for path in (tmp_path / "kept").rglob("*")
+    }
     assert modes == {"x": 0, "y": 0, "d": 0, "d/z": 0}
 
 
@@ -75,7 +78,12 @@ async def test_time_is_over_while_it_is_frozen(executor: Executor, image: Path) 
     async with asyncio.timeout(40):
         await executor.start(task)
         if executor.sandbox is not Sandbox.BWRAP:
-            await asyncio.to_thread(subprocess.run, ["docker", "pause", f"quorate-{task.lease_id}"], check=True, capture_output=True)
+            await asyncio.to_thread(
+                subprocess.run,
+                ["docker", "pause", f"quorate-{task.lease_id}"],
+                check=True,
+                capture_output=True,
+            )
             assert await executor.state(task.lease_id) is TaskState.RUNNING
         assert (await executor.wait(task.lease_id)).status == EXIT_TIMEOUT
     await executor.remove(task.lease_id)

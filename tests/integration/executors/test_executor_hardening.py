@@ -25,7 +25,9 @@ pytestmark = pytest.mark.docker
 
 @pytest.fixture
 async def executor(tmp_path: Path) -> AsyncIterator[DockerExecutor]:
-    made = DockerExecutor(tmp_path / "leases", owner(tmp_path), SystemClock(), sandbox=Sandbox.DOCKER_RUNC)
+    made = DockerExecutor(
+        tmp_path / "leases", owner(tmp_path), SystemClock(), sandbox=Sandbox.DOCKER_RUNC
+    )
     async with ending(made, "docker-runc", tmp_path):
         yield made
 
@@ -34,10 +36,21 @@ async def executor(tmp_path: Path) -> AsyncIterator[DockerExecutor]:
 async def test_space_is_limited_everywhere(image: Path, tmp_path: Path, kind: OutputKind) -> None:
     if kind is OutputKind.LOOP:
         require("mounts")
-    executor = DockerExecutor(tmp_path / "leases", "space-" + tmp_path.name, SystemClock(), outputs=kind, sandbox=Sandbox.DOCKER_RUNC)
+    executor = DockerExecutor(
+        tmp_path / "leases",
+        "space-" + tmp_path.name,
+        SystemClock(),
+        outputs=kind,
+        sandbox=Sandbox.DOCKER_RUNC,
+    )
     await executor.check()
     task = python_task(
-        image, ATTEMPT + FILL + TELL, output_bytes=8 * MIB, scratch_bytes=16 * MIB, shm_bytes=4 * MIB, output_inodes=200
+        image,
+        ATTEMPT + FILL + TELL,
+        output_bytes=8 * MIB,
+        scratch_bytes=16 * MIB,
+        shm_bytes=4 * MIB,
+        output_inodes=200,
     )
     try:
         check_filled(await results(executor, task))
@@ -47,7 +60,9 @@ async def test_space_is_limited_everywhere(image: Path, tmp_path: Path, kind: Ou
     assert not mounts.is_mounted(tmp_path / "leases" / task.lease_id / "outputs")
 
 
-async def test_loader_variables_never_reach_the_engine(executor: DockerExecutor, image: Path) -> None:
+async def test_loader_variables_never_reach_the_engine(
+    executor: DockerExecutor, image: Path
+) -> None:
     """No image of ours has env to restore them with: such a task is refused, and leaves nothing."""
     task = python_task(image, "", env={"LD_PRELOAD": "/inputs/evil.so"})
     with pytest.raises(Refused) as refusal:
@@ -57,10 +72,17 @@ async def test_loader_variables_never_reach_the_engine(executor: DockerExecutor,
     assert await executor.leases() == []
 
 
-async def test_loader_variables_of_an_image_are_restored_inside(executor: DockerExecutor, image: Path, tmp_path: Path) -> None:
+async def test_loader_variables_of_an_image_are_restored_inside(
+    executor: DockerExecutor, image: Path, tmp_path: Path
+) -> None:
     """The engine and its hooks never see LD_* of an image; the program does, in an image that has env."""
     archive = tmp_path / "with-env.tar"
-    add_layer(image, archive, {"usr/bin/env": Path("/usr/bin/env")}, ["LD_LIBRARY_PATH=/opt/cuda", "NVIDIA_VISIBLE_DEVICES=all"])
+    add_layer(
+        image,
+        archive,
+        {"usr/bin/env": Path("/usr/bin/env")},
+        ["LD_LIBRARY_PATH=/opt/cuda", "NVIDIA_VISIBLE_DEVICES=all"],
+    )
     task = python_task(archive, "import os, json; print(json.dumps(dict(os.environ)))")
     seen = await results(executor, task)
     assert seen["LD_LIBRARY_PATH"] == "/opt/cuda"
@@ -74,7 +96,9 @@ async def test_loader_variables_of_an_image_are_restored_inside(executor: Docker
     assert "NVIDIA_VISIBLE_DEVICES=all" not in env
 
 
-async def test_image_that_does_not_exist(executor: DockerExecutor, image: Path, tmp_path: Path) -> None:
+async def test_image_that_does_not_exist(
+    executor: DockerExecutor, image: Path, tmp_path: Path
+) -> None:
     broken = tmp_path / "broken.tar"
     broken.write_bytes(image.read_bytes()[:100_000])
     for archive, code in ((tmp_path / "none.tar", Code.UNKNOWN), (broken, Code.MALFORMED)):
@@ -89,7 +113,9 @@ async def test_image_that_does_not_exist(executor: DockerExecutor, image: Path, 
 async def test_reaper_removes_what_a_killed_daemon_left(image: Path, tmp_path: Path) -> None:
     home, label = tmp_path / "leases", "reaped-" + tmp_path.name
     for kind in (choose_kind(), OutputKind.VOLUME):
-        executor = DockerExecutor(home, label, SystemClock(), outputs=kind, sandbox=Sandbox.DOCKER_RUNC)
+        executor = DockerExecutor(
+            home, label, SystemClock(), outputs=kind, sandbox=Sandbox.DOCKER_RUNC
+        )
         task = python_task(image, "import time; time.sleep(100)", mounts={"/inputs/a": image})
         await executor.check()
         await executor.start(replace(task))

@@ -56,7 +56,13 @@ if __name__ == "__main__":
     thread.join()
     print(json.dumps({"fast": fast.twice(21), "sums": sums, "word": word, "exit": worker.exitcode, "shm": os.path.isdir("/dev/shm")}))
 """
-EXPECTED = {"fast": 42, "sums": {"fork": 328_350, "spawn": 328_350}, "word": "hello", "exit": 0, "shm": True}
+EXPECTED = {
+    "fast": 42,
+    "sums": {"fork": 328_350, "spawn": 328_350},
+    "word": "hello",
+    "exit": 0,
+    "shm": True,
+}
 
 
 @pytest.fixture(scope="module")
@@ -70,17 +76,30 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("extension")
     (folder / "fast.c").write_text(EXTENSION)
     include = sysconfig.get_path("include")
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", f"-I{include}", "fast.c", "-o", "fast.so"], cwd=folder, check=True, timeout=60)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-O1", f"-I{include}", "fast.c", "-o", "fast.so"],
+        cwd=folder,
+        check=True,
+        timeout=60,
+    )
     return folder / "fast.so"
 
 
-async def test_runs_unchanged(executor: Executor, image: Path, extension: Path, tmp_path: Path) -> None:
+async def test_runs_unchanged(
+    executor: Executor, image: Path, extension: Path, tmp_path: Path
+) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     mounts = {"/inputs/fast.so": extension, "/inputs/program.py": tmp_path / "program.py"}
     task = python_task(
-        image, "", argv=("python3", "/inputs/program.py"), mounts=mounts, shm_bytes=32 * MIB, memory_bytes=1024 * MIB,
-        output_bytes=16 * MIB, env={"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Haswell"},
-    )  # fmt: skip
+        image,
+        "",
+        argv=("python3", "/inputs/program.py"),
+        mounts=mounts,
+        shm_bytes=32 * MIB,
+        memory_bytes=1024 * MIB,
+        output_bytes=16 * MIB,
+        env={"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Haswell"},
+    )
     assert json.loads((await said(executor, task, 120)).splitlines()[-1]) == EXPECTED
     await executor.collect(task.lease_id, tmp_path / "collected")
     product = (tmp_path / "collected" / "product.npy").read_bytes()

@@ -19,7 +19,10 @@ FOLDERS = '"/data", "/made/here", "/tmp", "/data/below"'
 
 async def test_system_calls(executor: Executor, image: Path) -> None:
     """Numbers are those of x86-64: a C library would hide some of the calls."""
-    found = await attack(executor, image, """
+    found = await attack(
+        executor,
+        image,
+        """
 calls = {
     "io_uring_setup": (425, 1, 0), "ptrace": (101, 0, 0, 0, 0), "unshare_user": (272, 0x10000000), "mount": (165, 0, 0, 0, 0, 0),
     "keyctl": (250, 0, 0), "bpf": (321, 0, 0, 0), "perf_event_open": (298, 0, 0, 0, 0, 0), "userfaultfd": (323, 0),
@@ -30,11 +33,20 @@ calls = {
 for name, arguments in calls.items():
     results[name] = syscall(*arguments)
 results["clone3"] = syscall(435, 0, 0)
-""")
+""",
+    )
     clone3 = found.pop("clone3")
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
         # These it serves, to its own kernel and nothing else: a namespace there, a trace of a program of its own.
-        harmless = {"unshare_user", "clone_newuser", "chroot", "ptrace", "personality", "setns", "process_vm_readv"}
+        harmless = {
+            "unshare_user",
+            "clone_newuser",
+            "chroot",
+            "ptrace",
+            "personality",
+            "setns",
+            "process_vm_readv",
+        }
         assert harmless >= {name for name, result in found.items() if result == "done"}
         return
     assert clone3 == "ENOSYS"
@@ -42,7 +54,10 @@ results["clone3"] = syscall(435, 0, 0)
 
 
 async def test_network(executor: Executor, image: Path) -> None:
-    found = await attack(executor, image, """
+    found = await attack(
+        executor,
+        image,
+        """
 def open_socket(*arguments):
     socket.socket(*arguments).close()
 results["vsock"] = attempt(lambda: open_socket(40, socket.SOCK_STREAM))
@@ -53,20 +68,33 @@ results["connect"] = attempt(lambda: socket.create_connection(("192.0.2.1", 80),
 results["interfaces"] = [name for _, name in socket.if_nameindex()]
 server = socket.create_server(("127.0.0.1", 0))
 results["loopback"] = attempt(lambda: socket.create_connection(server.getsockname()).close())
-""")
+""",
+    )
     assert found.pop("connect") in ("ENETUNREACH", "EHOSTUNREACH")
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
-        assert {found.pop(name) for name in ("vsock", "alg", "packet", "raw")} <= {"EPERM", "EAFNOSUPPORT", "EACCES", "EPROTONOSUPPORT"}
+        assert {found.pop(name) for name in ("vsock", "alg", "packet", "raw")} <= {
+            "EPERM",
+            "EAFNOSUPPORT",
+            "EACCES",
+            "EPROTONOSUPPORT",
+        }
         assert found == {"interfaces": ["lo"], "loopback": "done"}
         return
     assert found == {
-        "vsock": "EPERM", "alg": "EPERM", "packet": "EPERM", "raw": "EPERM", "interfaces": ["lo"],
+        "vsock": "EPERM",
+        "alg": "EPERM",
+        "packet": "EPERM",
+        "raw": "EPERM",
+        "interfaces": ["lo"],
         "loopback": "done",
-    }  # fmt: skip
+    }
 
 
 async def test_privileges(executor: Executor, image: Path) -> None:
-    found = await attack(executor, image, """
+    found = await attack(
+        executor,
+        image,
+        """
 status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines() if ":" in line)
 results["capabilities"] = sum(int(status.get(name, "0"), 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"))
 results["no_new_privileges"] = status.get("NoNewPrivs", "1").strip()
@@ -78,22 +106,34 @@ results["host_name"] = socket.gethostname()
 results["engine_socket"] = os.path.exists("/var/run/docker.sock")
 results["core"] = __import__("resource").getrlimit(4)[1]
 results["ends first"] = open("/proc/self/oom_score_adj").read().strip()
-""")
+""",
+    )
     ids = found.pop("ids")
     assert isinstance(ids, list)
     assert ids[:2] == [65534, 65534]
     assert 0 not in ids[2]
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
-        found["seccomp"] = "2"  # its own calls to the machine are filtered; what programs ask it is not
+        found["seccomp"] = (
+            "2"  # its own calls to the machine are filtered; what programs ask it is not
+        )
         found["device"] = "EPERM"  # a node of its own kernel, which has no such device
         found["ends first"] = "1000"  # the sandbox does, and knows nothing of it
     assert found == {
-        "capabilities": 0, "no_new_privileges": "1", "seccomp": "2", "setuid": "refused", "device": "EPERM", "host_name": "job",
-        "engine_socket": False, "core": 0, "ends first": "1000",
-    }  # fmt: skip
+        "capabilities": 0,
+        "no_new_privileges": "1",
+        "seccomp": "2",
+        "setuid": "refused",
+        "device": "EPERM",
+        "host_name": "job",
+        "engine_socket": False,
+        "core": 0,
+        "ends first": "1000",
+    }
 
 
-async def test_set_user_id_program_gains_nothing(executor: Executor, image: Path, tmp_path: Path) -> None:
+async def test_set_user_id_program_gains_nothing(
+    executor: Executor, image: Path, tmp_path: Path
+) -> None:
     """A set-uid root copy of an interpreter, given as an input by somebody whose files stand on the owner's disk."""
     import shutil
     import sys
@@ -103,14 +143,22 @@ async def test_set_user_id_program_gains_nothing(executor: Executor, image: Path
     program.chmod(0o4755)
     code = "pid=os.fork()\nif not pid: os.execv('/inputs/p', ['p','-c','import os; os._exit(42 if os.geteuid() == 0 else 7)'])\n"
     code += "results['exit'] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])"
-    task = python_task(image, ATTEMPT + code + TELL, mounts={"/inputs/p": program}, env={"PYTHONHOME": "/usr/local"})
+    task = python_task(
+        image,
+        ATTEMPT + code + TELL,
+        mounts={"/inputs/p": program},
+        env={"PYTHONHOME": "/usr/local"},
+    )
     assert (await results(executor, task))["exit"] != 42
 
 
 async def test_file_system(executor: Executor, image: Path, tmp_path: Path) -> None:
     (tmp_path / "input").write_text("given")
     (tmp_path / "input").chmod(0o666)
-    task = python_task(image, ATTEMPT + """
+    task = python_task(
+        image,
+        ATTEMPT
+        + """
 import stat, subprocess
 results["root"] = "done" if attempt(lambda: open("/x", "w")) == "done" else "refused"
 results["etc"] = attempt(lambda: open("/etc/passwd", "a"))
@@ -129,22 +177,37 @@ flags = {line.split()[4]: set(line.split()[5].split(",")) for line in open("/pro
 wanted = {"ro", "rw", "nosuid", "nodev", "noexec"}
 results["flags"] = {name: sorted(flags[name] & wanted) for name in ("/outputs", "/scratch", "/tmp", "/inputs/a", "/dev/shm")}
 results["flags"]["/dev/shm"] = [flag for flag in results["flags"]["/dev/shm"] if flag != "noexec"]  # some add it; /scratch has it not
-""" + TELL, mounts={"/inputs/a": tmp_path / "input"}, output_bytes=32 * MIB)
+"""
+        + TELL,
+        mounts={"/inputs/a": tmp_path / "input"},
+        output_bytes=32 * MIB,
+    )
     found = await results(executor, task)
     flags = found.pop("flags")
     assert found == {
-        "root": "refused", "etc": "EACCES", "input": "EROFS", "proc": "refused", "run in scratch": "done", "run in outputs": "refused",
-    }  # fmt: skip
+        "root": "refused",
+        "etc": "EACCES",
+        "input": "EROFS",
+        "proc": "refused",
+        "run in scratch": "done",
+        "run in outputs": "refused",
+    }
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
         return  # it keeps to the flags, as seen above, but does not tell them
     assert flags == {
-        "/outputs": ["nodev", "noexec", "nosuid", "rw"], "/scratch": ["nodev", "nosuid", "rw"], "/tmp": ["nodev", "nosuid", "rw"],
-        "/inputs/a": ["nodev", "nosuid", "ro"], "/dev/shm": ["nodev", "nosuid", "rw"],
-    }  # fmt: skip
+        "/outputs": ["nodev", "noexec", "nosuid", "rw"],
+        "/scratch": ["nodev", "nosuid", "rw"],
+        "/tmp": ["nodev", "nosuid", "rw"],
+        "/inputs/a": ["nodev", "nosuid", "ro"],
+        "/dev/shm": ["nodev", "nosuid", "rw"],
+    }
 
 
 async def test_processes_are_limited(executor: Executor, image: Path) -> None:
-    task = python_task(image, ATTEMPT + """
+    task = python_task(
+        image,
+        ATTEMPT
+        + """
 import time
 children = []
 try:
@@ -157,9 +220,14 @@ except OSError as error:
     results["fork"] = errno.errorcode[error.errno]
 results["children"] = len(children)
 for pid in children: os.kill(pid, 9); os.waitpid(pid, 0)
-""" + TELL, pids=32)
+"""
+        + TELL,
+        pids=32,
+    )
     if executor.sandbox is Sandbox.DOCKER_RUNSC:
-        async with asyncio.timeout(60):  # its kernel is a program of the machine, and the machine's limit ends it
+        async with asyncio.timeout(
+            60
+        ):  # its kernel is a program of the machine, and the machine's limit ends it
             await executor.start(task)
             assert (await executor.wait(task.lease_id)).status != 0
         return
@@ -171,7 +239,10 @@ for pid in children: os.kill(pid, 9); os.waitpid(pid, 0)
 
 
 async def test_files_and_processor_are_limited(executor: Executor, image: Path) -> None:
-    found = await attack(executor, image, """
+    found = await attack(
+        executor,
+        image,
+        """
 import time
 held = []
 try:
@@ -182,10 +253,14 @@ for descriptor in held: os.close(descriptor)
 begin, used = time.monotonic(), time.process_time()
 while time.monotonic() - begin < 1.5: pass
 results["share"] = (time.process_time() - used) / 1.5
-""", cpu_millis=400)
+""",
+        cpu_millis=400,
+    )
     share = found.pop("share")
     assert isinstance(share, float)
-    if executor.sandbox is not Sandbox.DOCKER_RUNSC:  # whose clock of a program's time runs while the machine holds it back
+    if (
+        executor.sandbox is not Sandbox.DOCKER_RUNSC
+    ):  # whose clock of a program's time runs while the machine holds it back
         assert share < 0.55
     assert found == {"files": "EMFILE"}
 
@@ -201,8 +276,12 @@ async def test_shared_memory_counts_in_memory(executor: Executor, image: Path) -
     assert ended.usage.wall_ms > 0
 
 
-async def test_sparse_terabyte_is_refused_fast(executor: Executor, image: Path, tmp_path: Path) -> None:
-    task = python_task(image, "import os; os.truncate(os.open('/outputs/huge', os.O_CREAT|os.O_RDWR), 1<<42)")
+async def test_sparse_terabyte_is_refused_fast(
+    executor: Executor, image: Path, tmp_path: Path
+) -> None:
+    task = python_task(
+        image, "import os; os.truncate(os.open('/outputs/huge', os.O_CREAT|os.O_RDWR), 1<<42)"
+    )
     await executor.start(task)
     await executor.wait(task.lease_id)
     async with asyncio.timeout(5):
@@ -212,7 +291,9 @@ async def test_sparse_terabyte_is_refused_fast(executor: Executor, image: Path, 
     assert "huge" in refusal.value.detail
 
 
-async def test_three_thousand_directories_are_refused_and_removed(executor: Executor, image: Path, tmp_path: Path) -> None:
+async def test_three_thousand_directories_are_refused_and_removed(
+    executor: Executor, image: Path, tmp_path: Path
+) -> None:
     code = "import os; os.chdir('/outputs')\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
     task = python_task(image, code, output_inodes=4000, output_bytes=32 * MIB)
     await executor.start(task)
@@ -226,20 +307,36 @@ async def test_three_thousand_directories_are_refused_and_removed(executor: Exec
 
 async def test_space_is_limited_everywhere(executor: Executor, image: Path) -> None:
     task = python_task(
-        image, ATTEMPT + FILL + TELL, output_bytes=8 * MIB, scratch_bytes=16 * MIB, shm_bytes=4 * MIB, output_inodes=200
+        image,
+        ATTEMPT + FILL + TELL,
+        output_bytes=8 * MIB,
+        scratch_bytes=16 * MIB,
+        shm_bytes=4 * MIB,
+        output_inodes=200,
     )
     check_filled(await results(executor, task))
 
 
-async def test_volumes_that_an_image_declares_are_sized_memory(executor: Executor, image: Path, tmp_path: Path) -> None:
+async def test_volumes_that_an_image_declares_are_sized_memory(
+    executor: Executor, image: Path, tmp_path: Path
+) -> None:
     """An engine would answer each with a folder on the owner's disk: without a size, and set-user-id programs run from there."""
-    declare_volumes(image, tmp_path / "volumes.tar", ["/data/", "/made/here", "/tmp", "/data/below"])
-    task = python_task(tmp_path / "volumes.tar", ATTEMPT + FILL.replace('"/outputs", "/scratch", "/dev/shm"', FOLDERS) + """
+    declare_volumes(
+        image, tmp_path / "volumes.tar", ["/data/", "/made/here", "/tmp", "/data/below"]
+    )
+    task = python_task(
+        tmp_path / "volumes.tar",
+        ATTEMPT
+        + FILL.replace('"/outputs", "/scratch", "/dev/shm"', FOLDERS)
+        + """
 flags = {line.split()[4]: set(line.split()[5].split(",")) for line in open("/proc/self/mountinfo")}
 results["flags"] = {name: sorted(flags.get(name, set()) & {"nosuid", "nodev"}) for name in ("/data", "/made/here", "/tmp")}
 results["kinds"] = sorted({line.split()[2] for line in open("/proc/self/mounts") if line.split()[1] in ("/data", "/made/here", "/tmp")})
 results["given"] = os.path.exists("/data/given")
-""" + TELL, scratch_bytes=16 * MIB)
+"""
+        + TELL,
+        scratch_bytes=16 * MIB,
+    )
     found = await results(executor, task)
     for folder in ("/data", "/made/here", "/tmp", "/data/below"):
         written = found[folder]
@@ -248,12 +345,18 @@ results["given"] = os.path.exists("/data/given")
         assert 15 <= written <= 16 + 6
     assert found["given"] is False, "every sandbox hides what the image has there"
     assert found["kinds"] == ["tmpfs"]
-    if executor.sandbox is not Sandbox.DOCKER_RUNSC:  # which keeps to the flags, and does not tell them
-        assert found["flags"] == {name: ["nodev", "nosuid"] for name in ("/data", "/made/here", "/tmp")}
+    if (
+        executor.sandbox is not Sandbox.DOCKER_RUNSC
+    ):  # which keeps to the flags, and does not tell them
+        assert found["flags"] == {
+            name: ["nodev", "nosuid"] for name in ("/data", "/made/here", "/tmp")
+        }
 
 
 @pytest.mark.parametrize("volume", ["/proc/sys", "/outputs/deep", "no/slash", "/", "/linked/deep"])
-async def test_a_volume_that_cannot_be_covered_is_refused(executor: Executor, image: Path, tmp_path: Path, volume: str) -> None:
+async def test_a_volume_that_cannot_be_covered_is_refused(
+    executor: Executor, image: Path, tmp_path: Path, volume: str
+) -> None:
     declare_volumes(image, tmp_path / "volumes.tar", [volume])
     with pytest.raises(Refused, match="Volumes") as refusal:
         await executor.start(python_task(tmp_path / "volumes.tar", ""))

@@ -13,7 +13,15 @@ from quorate_node.executors.process import ProcessExecutor
 from quorate_protocol.ports import Executor, Exit, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Seconds
-from support.executors.executor_cases import MIB, SANDBOXES, VOLUME, make_executor, new_lease, python_task, what_is_left
+from support.executors.executor_cases import (
+    MIB,
+    SANDBOXES,
+    VOLUME,
+    make_executor,
+    new_lease,
+    python_task,
+    what_is_left,
+)
 
 Factory = Callable[[], Executor]
 
@@ -49,13 +57,15 @@ async def run(executor: Executor, task: Task) -> Exit:
 
 async def outputs(executor: Executor, task: Task, folder: Path) -> dict[str, bytes]:
     await executor.collect(task.lease_id, folder)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 async def log(executor: Executor, task: Task, *, follow: bool = True) -> bytes:
     return b"".join([chunk async for chunk in executor.logs(task.lease_id, follow)])
-
-
 
 
 def portable(code: str) -> str:
@@ -114,8 +124,12 @@ async def test_what_is_not_there(factory: Factory, image: Path, tmp_path: Path) 
 
 
 @every
-async def test_another_daemon_finds_a_running_and_an_ended_task(factory: Factory, image: Path, tmp_path: Path) -> None:
-    task = python_task(image, portable("import time; time.sleep(0.6); open(OUT+'/x','w').write('late')"))
+async def test_another_daemon_finds_a_running_and_an_ended_task(
+    factory: Factory, image: Path, tmp_path: Path
+) -> None:
+    task = python_task(
+        image, portable("import time; time.sleep(0.6); open(OUT+'/x','w').write('late')")
+    )
     first = factory()
     await first.check()
     await first.start(task)
@@ -127,7 +141,9 @@ async def test_another_daemon_finds_a_running_and_an_ended_task(factory: Factory
     third = factory()
     assert await third.wait(task.lease_id) == ended
     assert ended.status == 0
-    assert await outputs(third, task, tmp_path / "collected") == await outputs(second, task, tmp_path / "again")
+    assert await outputs(third, task, tmp_path / "collected") == await outputs(
+        second, task, tmp_path / "again"
+    )
 
 
 @every
@@ -187,7 +203,9 @@ async def test_time_out_while_nobody_watched(factory: Factory, image: Path) -> N
 
 @running
 async def test_memory_kill_is_a_result_that_is_paid(factory: Factory, image: Path) -> None:
-    grow = "import time\nheld=[]\nwhile True: held.append(bytearray(b'x')*(8<<20)); time.sleep(0.02)"
+    grow = (
+        "import time\nheld=[]\nwhile True: held.append(bytearray(b'x')*(8<<20)); time.sleep(0.02)"
+    )
     ended = await run(factory(), python_task(image, grow, memory_bytes=128 * MIB))
     assert ended.status == EXIT_MEMORY_KILL
     assert ended.usage.wall_ms > 0
@@ -209,7 +227,9 @@ async def test_inputs_and_outputs(factory: Factory, image: Path, tmp_path: Path)
     (tmp_path / "tree" / "b").write_text("second")
     (tmp_path / "file").write_text("first")
     code = "import sys; open(sys.argv[2],'w').write(open(sys.argv[1]).read()+open(sys.argv[3][5:]).read())"
-    task = python_task(image, code, mounts={"/inputs/a": tmp_path / "file", "/inputs/tree": tmp_path / "tree"})
+    task = python_task(
+        image, code, mounts={"/inputs/a": tmp_path / "file", "/inputs/tree": tmp_path / "tree"}
+    )
     task = replace(task, argv=(*task.argv, "/inputs/a", "/outputs/joined", "--in=/inputs/tree/b"))
     executor = factory()
     assert (await run(executor, task)).status == 0, await log(executor, task)
@@ -217,10 +237,14 @@ async def test_inputs_and_outputs(factory: Factory, image: Path, tmp_path: Path)
 
 
 @running
-async def test_environment_is_the_job_s_alone(factory: Factory, image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_environment_is_the_job_s_alone(
+    factory: Factory, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OWNER_SECRET", "of the daemon")
     executor = factory()
-    task = python_task(image, "import os,json; print(json.dumps(dict(os.environ)))", env={"GIVEN": "yes"})
+    task = python_task(
+        image, "import os,json; print(json.dumps(dict(os.environ)))", env={"GIVEN": "yes"}
+    )
     await run(executor, task)
     env = json.loads(await log(executor, task))
     assert env["GIVEN"] == "yes"
@@ -236,7 +260,9 @@ async def test_program_that_is_not_there_exits_as_in_a_shell(factory: Factory, i
             await run(executor, replace(python_task(image, ""), argv=("/bin/nothing",)))
         assert refusal.value.code is Code.UNSUPPORTED
         return
-    assert (await run(executor, replace(python_task(image, ""), argv=("/bin/nothing",)))).status == 127
+    assert (
+        await run(executor, replace(python_task(image, ""), argv=("/bin/nothing",)))
+    ).status == 127
 
 
 @running
@@ -252,7 +278,10 @@ async def test_command_line_needs_a_shell(factory: Factory, image: Path) -> None
 @running
 async def test_log_is_capped_and_followed(factory: Factory, image: Path) -> None:
     executor = factory()
-    task = python_task(image, "import sys\nfor _ in range(64): sys.stdout.write('x'*65536)\nsys.stderr.write('end')")
+    task = python_task(
+        image,
+        "import sys\nfor _ in range(64): sys.stdout.write('x'*65536)\nsys.stderr.write('end')",
+    )
     await executor.check()
     await executor.start(task)
     async with asyncio.timeout(30):

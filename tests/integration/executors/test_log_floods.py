@@ -35,7 +35,11 @@ both = pytest.mark.parametrize("executor", [RUNC, BWRAP], indirect=True)
 
 def bytes_on_disk(folder: Path) -> int:
     """Of logs under a folder, images apart."""
-    return sum(path.stat().st_blocks * 512 for path in (folder / "leases").rglob("*") if path.is_file() and path.name == "log")
+    return sum(
+        path.stat().st_blocks * 512
+        for path in (folder / "leases").rglob("*")
+        if path.is_file() and path.name == "log"
+    )
 
 
 def blabbing(image: Path, megabytes: int) -> Task:
@@ -43,7 +47,9 @@ def blabbing(image: Path, megabytes: int) -> Task:
 
 
 @both
-async def test_a_flood_of_256_mib_costs_one(executor: Executor, image: Path, tmp_path: Path) -> None:
+async def test_a_flood_of_256_mib_costs_one(
+    executor: Executor, image: Path, tmp_path: Path
+) -> None:
     task = blabbing(image, 256)
     before, most, seen = resident_bytes(), 0, 0
     await executor.start(task)
@@ -65,7 +71,9 @@ async def test_a_flood_of_256_mib_costs_one(executor: Executor, image: Path, tmp
 
 
 @both
-async def test_a_log_that_is_full_stays_full(executor: Executor, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_that_is_full_stays_full(
+    executor: Executor, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However often the daemon looks again at the container, and after it was restarted."""
     monkeypatch.setattr(docker_adapter, "_WAIT_SECONDS", 0.05)
     task = replace(blabbing(image, 1_000_000), max_duration=Seconds(4))

@@ -34,7 +34,11 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def die(folder: Path, point: str, call: str) -> None:
     """Runs a call in a process of its own, which is killed at the point."""
-    done = subprocess.run([sys.executable, "-c", KILLED.format(call=call), point, str(folder)], timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED.format(call=call), point, str(folder)],
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == -signal.SIGKILL
 
 
@@ -42,7 +46,9 @@ def die(folder: Path, point: str, call: str) -> None:
 def test_a_sized_file_system_is_empty_for_the_job(folder: Path, point: str) -> None:
     die(folder, point, SIZED)
     mounts.mount_sized(folder / "disk", folder / "view", 1 << 20, 64)
-    assert list((folder / "view").iterdir()) == [], "what mkfs made would be part of this provider's result alone"
+    assert list((folder / "view").iterdir()) == [], (
+        "what mkfs made would be part of this provider's result alone"
+    )
     assert os.statvfs(folder / "view").f_flag & os.ST_NOSUID
 
 

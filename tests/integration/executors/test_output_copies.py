@@ -22,7 +22,9 @@ SALT = Hash32(b"\x05" * 32)
 async def test_a_ciphertext_outlives_its_lease_by_two_weeks_and_is_served(tmp_path: Path) -> None:
     clock = VirtualClock()
     store = ContentStore(tmp_path / "store", 1 << 24, now=clock.now)
-    bench = JobRunner(NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {HOST.id(): HOST})
+    bench = JobRunner(
+        NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {HOST.id(): HOST}
+    )
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await bench.fetch(LEASE, spec, (), 5.0)
     await bench.start(LEASE, spec, HOST.id())
@@ -31,8 +33,13 @@ async def test_a_ciphertext_outlives_its_lease_by_two_weeks_and_is_served(tmp_pa
     await bench.remove(LEASE)
     gateway = Gateway(store, tmp_path, lambda: None, lambda on: None)  # type: ignore[arg-type,return-value]  # neither is asked
     url = await gateway.listen("127.0.0.1", 0)
-    async with aiohttp.ClientSession() as session, session.get(f"{url}/ipfs/{cid}?format=raw") as response:
-        assert response.status == 200 and raw_cid(await response.read()) == cid, "to whoever names it: without the salt it says nothing"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/ipfs/{cid}?format=raw") as response,
+    ):
+        assert response.status == 200 and raw_cid(await response.read()) == cid, (
+            "to whoever names it: without the salt it says nothing"
+        )
     await gateway.close()
     owned = await store.owned()
     clock.forward(14 * DAY - 1)

@@ -14,13 +14,21 @@ from support.executors.image_archives import reconfigured
 STRANGE: dict[str, dict[str, object]] = {
     "user": {"User": "nobody-has-this-name"},
     "signal": {"StopSignal": "SIGCONT"},
-    "health": {"Healthcheck": {"Test": ["CMD", "/bin/touch", "/outputs/health"], "Interval": 1_000_000}},
+    "health": {
+        "Healthcheck": {"Test": ["CMD", "/bin/touch", "/outputs/health"], "Interval": 1_000_000}
+    },
     "build": {"OnBuild": ["RUN touch /outputs/built"]},
     "folder": {"WorkingDir": "/etc/passwd"},
     "ports": {"ExposedPorts": {"1/tcp": {}, "65535/udp": {}}},
     "escaped": {"ArgsEscaped": True, "Shell": ["/bin/false"]},
     "endless": {"StopTimeout": 86_400},
-    "labels": {"Labels": {"quorate.lease": "another", "quorate.output-bytes": "1", "quorate.max-duration": "1"}},
+    "labels": {
+        "Labels": {
+            "quorate.lease": "another",
+            "quorate.output-bytes": "1",
+            "quorate.max-duration": "1",
+        }
+    },
 }
 
 
@@ -34,26 +42,39 @@ async def ended(executor: Executor, task: Task, folder: Path) -> tuple[int, list
     return status, sorted(path.name for path in folder.iterdir()), log
 
 
-async def test_what_an_image_wants_beside_files_and_words_is_nothing(executor: Executor, image: Path, tmp_path: Path) -> None:
+async def test_what_an_image_wants_beside_files_and_words_is_nothing(
+    executor: Executor, image: Path, tmp_path: Path
+) -> None:
     for name, changes in STRANGE.items():
         archive = tmp_path / f"{name}.tar"
         reconfigured(image, archive, changes)
-        task = python_task(archive, "import os, time; time.sleep(0.3); open('/outputs/x', 'w').write(os.getcwd()); print(os.getuid())")
+        task = python_task(
+            archive,
+            "import os, time; time.sleep(0.3); open('/outputs/x', 'w').write(os.getcwd()); print(os.getuid())",
+        )
         status, names, log = await ended(executor, task, tmp_path / name)
         assert (status, names, log) == (0, ["x"], b"65534\n"), name
         assert (tmp_path / name / "x").read_text() == "/scratch", name
 
 
-@pytest.mark.parametrize("changes", [
-    {"Entrypoint": ["/bin/true", *["word"] * 100_000]},
-    {"Entrypoint": ["/bin/true", "w" * 200_000]},
-    {"Env": [f"A{number}={'x' * 4000}" for number in range(500)]},
-    {"Env": ["A=" + "x" * 200_000]},
-], ids=["words", "word", "environment", "variable"])  # fmt: skip
-async def test_more_than_a_kernel_takes_is_refused(executor: Executor, image: Path, tmp_path: Path, changes: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Entrypoint": ["/bin/true", *["word"] * 100_000]},
+        {"Entrypoint": ["/bin/true", "w" * 200_000]},
+        {"Env": [f"A{number}={'x' * 4000}" for number in range(500)]},
+        {"Env": ["A=" + "x" * 200_000]},
+    ],
+    ids=["words", "word", "environment", "variable"],
+)
+async def test_more_than_a_kernel_takes_is_refused(
+    executor: Executor, image: Path, tmp_path: Path, changes: dict[str, object]
+) -> None:
     reconfigured(image, tmp_path / "large.tar", changes)
     with pytest.raises(Refused) as refusal:
-        await ended(executor, python_task(tmp_path / "large.tar", "", argv=()), tmp_path / "collected")
+        await ended(
+            executor, python_task(tmp_path / "large.tar", "", argv=()), tmp_path / "collected"
+        )
     assert refusal.value.code in (Code.OVERSIZE, Code.UNSUPPORTED), refusal.value
 
 
@@ -69,4 +90,6 @@ async def test_a_working_folder_that_is_none_keeps_no_slot(
         monkeypatch.setattr(docker_executor, "REFUSING_SECONDS", 0.0)
     with pytest.raises(Refused) as refusal:
         await executor.start(task)
-    assert refusal.value.code is Code.UNSUPPORTED and isinstance(refusal.value, EngineRefuses) == (executor.sandbox is not Sandbox.BWRAP)
+    assert refusal.value.code is Code.UNSUPPORTED and isinstance(refusal.value, EngineRefuses) == (
+        executor.sandbox is not Sandbox.BWRAP
+    )

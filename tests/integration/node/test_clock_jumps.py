@@ -34,7 +34,9 @@ async def test_an_hour_s_jump_while_a_job_runs(market: Stage, jump: float) -> No
         await until(lambda: coordinator.got(frames.CommitSent)[1:] or None)
         accepts = [item.accept.message for item in coordinator.got(frames.AcceptSent)]
         assert [item.assignment_hash for item in accepts] == [lease, again]
-        assert all(abs(item.time - time.time()) < JUMP_SECONDS for item in accepts), "what is signed bears the true time"
+        assert all(abs(item.time - time.time()) < JUMP_SECONDS for item in accepts), (
+            "what is signed bears the true time"
+        )
         assert not coordinator.got(frames.DeclineSent)
 
 
@@ -74,12 +76,16 @@ def test_a_jump_that_newer_blocks_contradict_is_never_followed() -> None:
         clock.witness(true - 10)  # a block is some seconds old when it appears
         pass_time(1, error=jump)
         assert pass_time(2 * DOUBT_SECONDS) == true + 1 + 2 * DOUBT_SECONDS
-        assert pass_time(HOUR) == true + 1 + 2 * DOUBT_SECONDS + HOUR, "also when no block has come since"
+        assert pass_time(HOUR) == true + 1 + 2 * DOUBT_SECONDS + HOUR, (
+            "also when no block has come since"
+        )
         assert pass_time(1, error=-jump) == hands.wall, "put right, it is followed at once"
     true = clock.now()
     pass_time(1, error=HOUR)
     clock.witness(true + HOUR)
-    assert pass_time(2 * DOUBT_SECONDS) == hands.wall, "the chain went on while this machine had an old time"
+    assert pass_time(2 * DOUBT_SECONDS) == hands.wall, (
+        "the chain went on while this machine had an old time"
+    )
 
 
 async def test_a_suspended_machine_did_not_jump() -> None:

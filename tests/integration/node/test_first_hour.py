@@ -35,8 +35,16 @@ class Stranger:
         for name, text in (("password", "correct horse\n"), ("wrong", "battery staple\n")):
             (self.folder / name).write_text(text)
             (self.folder / name).chmod(0o600)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("QUORATE_", "PYTHONPATH", "DOCKER_", "XDG_"))}
-        self.environment = {**kept, "HOME": str(self.folder), "QUORATE_PASSWORD_FILE": str(self.folder / "password")}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("QUORATE_", "PYTHONPATH", "DOCKER_", "XDG_"))
+        }
+        self.environment = {
+            **kept,
+            "HOME": str(self.folder),
+            "QUORATE_PASSWORD_FILE": str(self.folder / "password"),
+        }
 
     def type(self, *words: str, **changed: str) -> tuple[int, str]:
         """Exit status, and what stood on both streams."""
@@ -45,9 +53,16 @@ class Stranger:
     def starts(self, *words: str) -> tuple[int, str]:
         """As `type`, by a process of its own."""
         done = subprocess.run(
-            [QUORATE, *words], cwd=self.folder, env=self._changed({}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=False,
-        )  # fmt: skip
+            [QUORATE, *words],
+            cwd=self.folder,
+            env=self._changed({}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
         assert "Traceback" not in done.stdout, done.stdout
         return done.returncode, done.stdout
 
@@ -70,7 +85,9 @@ def stranger(tmp_path: Path) -> Stranger:
 @pytest.fixture(scope="module")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stranger]:
     somebody = Stranger(tmp_path_factory.mktemp("hour"))
-    code, said = somebody.starts("devnet", "up", "--detach", "--providers", "3", "--executor", "noop")
+    code, said = somebody.starts(
+        "devnet", "up", "--detach", "--providers", "3", "--executor", "noop"
+    )
     assert code == 0, said
     try:
         yield somebody
@@ -92,14 +109,26 @@ def taken() -> Iterator[int]:
 
 def test_nothing_is_there_yet(stranger: Stranger) -> None:
     stranger.fails("offers", "no profile", "quorate init --coordinator URL", status=7)
-    stranger.fails("--devnet devnet/devnet.json offers", "devnet.json is not there", "quorate devnet up", status=7)
+    stranger.fails(
+        "--devnet devnet/devnet.json offers",
+        "devnet.json is not there",
+        "quorate devnet up",
+        status=7,
+    )
     stranger.fails("devnet down", "no devnet is up in devnet", "quorate devnet up", status=4)
     stranger.fails("devnet status", "no devnet is up in devnet", "quorate devnet up", status=4)
     stranger.fails("node up", "node.json is not there", "quorate node init", status=3)
     stranger.fails("node status", "no provider has run", "quorate node up", status=4)
     stranger.fails("coordinator up", "coordinator.json", "quorate coordinator init", status=2)
-    stranger.fails(f"coordinator status --url {DEAD}", "nothing answers", "quorate coordinator up", status=4)
-    stranger.fails("coordinator init --devnet devnet/devnet.json", "No such file", "--devnet devnet/devnet.json", status=2)
+    stranger.fails(
+        f"coordinator status --url {DEAD}", "nothing answers", "quorate coordinator up", status=4
+    )
+    stranger.fails(
+        "coordinator init --devnet devnet/devnet.json",
+        "No such file",
+        "--devnet devnet/devnet.json",
+        status=2,
+    )
 
 
 def test_no_engine(stranger: Stranger) -> None:
@@ -109,57 +138,113 @@ def test_no_engine(stranger: Stranger) -> None:
 
 
 def test_an_executor_that_there_is_not(stranger: Stranger) -> None:
-    stranger.fails("devnet up --executor dokcer", "--executor 'dokcer': it is one of auto, docker", status=2)
+    stranger.fails(
+        "devnet up --executor dokcer", "--executor 'dokcer': it is one of auto, docker", status=2
+    )
 
 
 def test_no_passphrase_and_a_file_that_others_can_read(stranger: Stranger) -> None:
     for words in (f"init --coordinator {DEAD}", f"node init --coordinator {DEAD}"):
-        stranger.fails(words, "no passphrase", "--password-file FILE", status=7 if words[0] == "i" else 3, QUORATE_PASSWORD_FILE="")
+        stranger.fails(
+            words,
+            "no passphrase",
+            "--password-file FILE",
+            status=7 if words[0] == "i" else 3,
+            QUORATE_PASSWORD_FILE="",
+        )
     (stranger.folder / "password").chmod(0o644)
-    stranger.fails(f"node init --coordinator {DEAD}", "can be read by others", "chmod 600", status=3)
+    stranger.fails(
+        f"node init --coordinator {DEAD}", "can be read by others", "chmod 600", status=3
+    )
 
 
-@pytest.mark.parametrize("words", ["init", "node init --coordinator http://127.0.0.1:1", "devnet up --detach --executor noop"])
+@pytest.mark.parametrize(
+    "words",
+    ["init", "node init --coordinator http://127.0.0.1:1", "devnet up --detach --executor noop"],
+)
 def test_a_folder_that_cannot_be_written(stranger: Stranger, words: str) -> None:
     option = "--dir /proc/nowhere" if words.startswith("devnet") else "--home /proc/nowhere"
     line = f"--home /proc/nowhere {words}" if words == "init" else f"{words} {option}"
-    stranger.fails(line, "/proc/", "No such file or directory", "--home", status=7 if words == "init" else 4)
+    stranger.fails(
+        line, "/proc/", "No such file or directory", "--home", status=7 if words == "init" else 4
+    )
 
 
 def test_a_full_disk(stranger: Stranger) -> None:
     small = stranger.folder / "small"
     small.mkdir()
     script = f"mount -t tmpfs -o size=8k none {small} && head -c 8192 /dev/zero > {small}/full; exec {QUORATE} node init --home {small}/n"
-    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f"{script} --coordinator {DEAD}"]
-    if not shutil.which("unshare") or subprocess.run([*words[:4], "true"], check=False, capture_output=True).returncode:
+    words = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        f"{script} --coordinator {DEAD}",
+    ]
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*words[:4], "true"], check=False, capture_output=True).returncode
+    ):
         pytest.skip("unshare: no mount namespace can be made here")
-    done = subprocess.run(words, env=stranger.environment, capture_output=True, text=True, timeout=SECONDS, check=False)
+    done = subprocess.run(
+        words,
+        env=stranger.environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
     assert done.returncode == 4, done.stderr
-    assert "the disk is full" in done.stderr and "df -h" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        "the disk is full" in done.stderr
+        and "df -h" in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 def test_the_coordinator_is_down(stranger: Stranger) -> None:
     assert stranger.type("init", "--coordinator", DEAD, "--limits", "devnet")[0] == 0
     stranger.fails("offers", DEAD, "does not answer", "quorate coordinator up", status=4)
     assert stranger.type("node", "init", "--coordinator", DEAD, "--limits", "devnet")[0] == 0
-    stranger.fails("node check", f"{DEAD}", "does not answer", "fix: start it, or name another", status=3)
-    stranger.fails("node up --executor process", DEAD, "does not answer", "or name another: quorate node init --home", status=4)
+    stranger.fails(
+        "node check", f"{DEAD}", "does not answer", "fix: start it, or name another", status=3
+    )
+    stranger.fails(
+        "node up --executor process",
+        DEAD,
+        "does not answer",
+        "or name another: quorate node init --home",
+        status=4,
+    )
 
 
 def test_a_tag_is_valid_and_becomes_a_digest_later(stranger: Stranger) -> None:
-    (stranger.folder / "job.yaml").write_text("image: python:3.12\nmax_price: 1\ncommand: [python3]\n")
+    (stranger.folder / "job.yaml").write_text(
+        "image: python:3.12\nmax_price: 1\ncommand: [python3]\n"
+    )
     code, said = stranger.type("validate", "-f", "job.yaml")
     assert code == 0 and "becomes a digest when you submit" in said and "job.yaml: valid" in said
     code, said = stranger.type("validate", "-f", "job.yaml", "--json")
     assert code == 0 and json.loads(said.splitlines()[-1])["specCid"] is None
-    (stranger.folder / "job.yaml").write_text("image: python:3.12\nmax_price: 1\ncommand: [python3]\nresources: {cpu: none}\n")
+    (stranger.folder / "job.yaml").write_text(
+        "image: python:3.12\nmax_price: 1\ncommand: [python3]\nresources: {cpu: none}\n"
+    )
     stranger.fails("validate -f job.yaml", "resources", status=2)
 
 
 def test_an_image_that_is_missing(stranger: Stranger) -> None:
     stranger.fails("run hello.tar --max-price 5 -- true", "no profile", "quorate init", status=7)
-    (stranger.folder / "job.yaml").write_text("image: hello.tar\nmax_price: 1\ncommand: [python3]\n")
-    stranger.fails("validate -f job.yaml", "hello.tar is not there", "quorate image build --python -o hello.tar", status=2)
+    (stranger.folder / "job.yaml").write_text(
+        "image: hello.tar\nmax_price: 1\ncommand: [python3]\n"
+    )
+    stranger.fails(
+        "validate -f job.yaml",
+        "hello.tar is not there",
+        "quorate image build --python -o hello.tar",
+        status=2,
+    )
     stranger.fails("validate -f nothing.yaml", "nothing.yaml: No such file", status=2)
 
 
@@ -167,48 +252,118 @@ def test_an_image_that_is_missing(stranger: Stranger) -> None:
 
 
 def test_a_second_devnet_in_the_folder(market: Stranger) -> None:
-    market.fails("devnet up --detach --executor noop", "another devnet runs", "quorate devnet down --dir", status=2)
+    market.fails(
+        "devnet up --detach --executor noop",
+        "another devnet runs",
+        "quorate devnet down --dir",
+        status=2,
+    )
 
 
 def test_an_owner_without_money_and_with_a_wrong_passphrase(market: Stranger) -> None:
-    made = market.type("node", "init", "--devnet", "devnet/devnet.json", "--home", "owner", "--executor", "process")
+    made = market.type(
+        "node", "init", "--devnet", "devnet/devnet.json", "--home", "owner", "--executor", "process"
+    )
     assert made[0] == 0 and "quorate devnet fund owner" in made[1], made[1]
-    market.fails("node check --home owner", "lacks 100.000000 USD of stake", "quorate devnet fund", "clock", status=3)
+    market.fails(
+        "node check --home owner",
+        "lacks 100.000000 USD of stake",
+        "quorate devnet fund",
+        "clock",
+        status=3,
+    )
     wrong = str(market.folder / "wrong")
-    market.fails("node up --home owner", "the passphrase does not open", "--password-file FILE", status=3, QUORATE_PASSWORD_FILE=wrong)
-    market.fails("node init --home other --devnet password", "is no devnet.json", "quorate devnet up", status=3)
+    market.fails(
+        "node up --home owner",
+        "the passphrase does not open",
+        "--password-file FILE",
+        status=3,
+        QUORATE_PASSWORD_FILE=wrong,
+    )
+    market.fails(
+        "node init --home other --devnet password",
+        "is no devnet.json",
+        "quorate devnet up",
+        status=3,
+    )
 
 
 def test_a_port_that_is_taken(market: Stranger, taken: int) -> None:
-    market.type("node", "init", "--devnet", "devnet/devnet.json", "--home", "busy", "--executor", "process")
-    market.fails(f"node up --home busy --port {taken}", f"port {taken}", "cannot be used", "choose another with --port", status=4)
+    market.type(
+        "node", "init", "--devnet", "devnet/devnet.json", "--home", "busy", "--executor", "process"
+    )
+    market.fails(
+        f"node up --home busy --port {taken}",
+        f"port {taken}",
+        "cannot be used",
+        "choose another with --port",
+        status=4,
+    )
 
 
 def test_an_operator_without_money_and_on_the_wrong_chain(market: Stranger) -> None:
     facts = json.loads((market.folder / "devnet/devnet.json").read_text())
     market.type("coordinator", "init", "--devnet", "devnet/devnet.json", "--home", "operator")
-    market.fails("coordinator up --home operator --port 0", "needs a bond of 1000", "quorate devnet fund", status=3)
+    market.fails(
+        "coordinator up --home operator --port 0",
+        "needs a bond of 1000",
+        "quorate devnet fund",
+        status=3,
+    )
     for name, changed, told in (
-        ("moved", {"chainId": 1}, ("serves chain 31337, the contracts are on chain 1", "--chain-url")),
-        ("gone", {"stakes": "0x" + "99" * 20}, ("no stakes contract at 0x9999", "init with its deployment")),
+        (
+            "moved",
+            {"chainId": 1},
+            ("serves chain 31337, the contracts are on chain 1", "--chain-url"),
+        ),
+        (
+            "gone",
+            {"stakes": "0x" + "99" * 20},
+            ("no stakes contract at 0x9999", "init with its deployment"),
+        ),
     ):
-        (market.folder / f"{name}.json").write_text(json.dumps({**facts, "deployment": {**facts["deployment"], **changed}}))
+        (market.folder / f"{name}.json").write_text(
+            json.dumps({**facts, "deployment": {**facts["deployment"], **changed}})
+        )
         market.type("coordinator", "init", "--devnet", f"{name}.json", "--home", name)
         market.fails(f"coordinator up --home {name} --port 0", *told, status=3)
-    market.type("coordinator", "init", "--devnet", "devnet/devnet.json", "--chain-url", DEAD, "--home", "away")
+    market.type(
+        "coordinator",
+        "init",
+        "--devnet",
+        "devnet/devnet.json",
+        "--chain-url",
+        DEAD,
+        "--home",
+        "away",
+    )
     market.fails("coordinator up --home away --port 0", DEAD, "--chain-url URL", status=4)
 
 
 def test_a_client_without_money(market: Stranger) -> None:
     url = json.loads((market.folder / "devnet/devnet.json").read_text())["coordinator"]["url"]
-    assert market.type("--home", "client", "init", "--coordinator", url, "--limits", "devnet")[0] == 0
-    market.fails("--home client deposit 25", "cannot pay for gas", "quorate devnet fund client", status=3)
+    assert (
+        market.type("--home", "client", "init", "--coordinator", url, "--limits", "devnet")[0] == 0
+    )
+    market.fails(
+        "--home client deposit 25", "cannot pay for gas", "quorate devnet fund client", status=3
+    )
     image = "docker.io/library/python@sha256:" + "ab" * 32
-    market.fails(f"--home client run {image} --max-price 5 --yes -- python3", "allocated nothing", "quorate deposit AMOUNT", status=3)
+    market.fails(
+        f"--home client run {image} --max-price 5 --yes -- python3",
+        "allocated nothing",
+        "quorate deposit AMOUNT",
+        status=3,
+    )
     assert market.type("devnet", "fund", "client")[0] == 0
     market.fails("--home client deposit 9999999", "holds 2000.000000 USD", "deposit less", status=3)
     assert market.type("--home", "client", "deposit", "25")[0] == 0
-    market.fails(f"--home client run {image} --max-price 0.01 --yes -- python3", "raise max_price", "quorate offers", status=3)
+    market.fails(
+        f"--home client run {image} --max-price 0.01 --yes -- python3",
+        "raise max_price",
+        "quorate offers",
+        status=3,
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ the clock
@@ -230,7 +385,9 @@ class Skewed:
 @pytest.mark.parametrize(("skew", "is_good"), [(0, True), (3600, False), (-3600, False)])
 async def test_a_clock_that_is_off(skew: int, is_good: bool) -> None:
     async def health(request: web.Request) -> web.Response:
-        return web.json_response({"ok": True}, headers={"Date": formatdate(1_800_000_000, usegmt=True)})
+        return web.json_response(
+            {"ok": True}, headers={"Date": formatdate(1_800_000_000, usegmt=True)}
+        )
 
     app = web.Application()
     app.router.add_get("/v1/health", health)

@@ -40,7 +40,17 @@ from quorate_protocol.units import (
 )
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner, recover
-from support.markets.scripted_coordinator import COORDINATOR, JOB, OPERATOR, OWNER, SPEC, Stage, in_phase, running, until
+from support.markets.scripted_coordinator import (
+    COORDINATOR,
+    JOB,
+    OPERATOR,
+    OWNER,
+    SPEC,
+    Stage,
+    in_phase,
+    running,
+    until,
+)
 
 
 async def test_a_job_from_offer_to_verdict(market: Stage) -> None:
@@ -49,15 +59,24 @@ async def test_a_job_from_offer_to_verdict(market: Stage) -> None:
         assert daemon.core is not None
         host_class = daemon.core.terms.slots[0].host.id()
         slot = await ask(market.client, market.contracts.stakes.slot(host_class, 0))
-        assert (slot.owner, slot.operator_key, slot.until_block) == (OWNER.address, OPERATOR.address, OPEN_BLOCK)
+        assert (slot.owner, slot.operator_key, slot.until_block) == (
+            OWNER.address,
+            OPERATOR.address,
+            OPEN_BLOCK,
+        )
         advert = await coordinator.first(frames.OfferSent)
         domain, now = coordinator.deployment.domain(), UnixSeconds(int(time.time()))
-        assert offer.validate(advert.offer, domain, recover, now, DEVNET.offer_ttl) == OPERATOR.address
+        assert (
+            offer.validate(advert.offer, domain, recover, now, DEVNET.offer_ttl) == OPERATOR.address
+        )
         beat = await coordinator.first(frames.HeartbeatSent)
         assert [item.free for item in beat.heartbeat.message.free_slots] == [1]
         lease = await market.assign(daemon)
         accept = await coordinator.first(frames.AcceptSent)
-        assert accept.accept.message.assignment_hash == lease and signer(domain, accept.accept, recover) == OPERATOR.address
+        assert (
+            accept.accept.message.assignment_hash == lease
+            and signer(domain, accept.accept, recover) == OPERATOR.address
+        )
         sent = await coordinator.first(frames.CommitSent)
         commit = sent.commit.message
         assert signer(domain, sent.commit, recover) == OPERATOR.address
@@ -75,10 +94,16 @@ async def test_a_job_from_offer_to_verdict(market: Stage) -> None:
 async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
     """Verdict, statement, and what people see of them."""
     coordinator, now = market.coordinator, UnixSeconds(int(time.time()))
-    verdict = Verdict(JOB, Sequence(1), Label.UNVERIFIED, Outcome.ACCEPTED, Small(1), (lease,), (), ZERO_HASH, now)
+    verdict = Verdict(
+        JOB, Sequence(1), Label.UNVERIFIED, Outcome.ACCEPTED, Small(1), (lease,), (), ZERO_HASH, now
+    )
     await coordinator.send(frames.VerdictSent(lease, coordinator.seal(verdict)))
     await coordinator.send(
-        frames.StatementSent(coordinator.seal(Statement(OWNER.address, Amount(77), Amount(0), Sequence(1), Sequence(1), ZERO_HASH)))
+        frames.StatementSent(
+            coordinator.seal(
+                Statement(OWNER.address, Amount(77), Amount(0), Sequence(1), Sequence(1), ZERO_HASH)
+            )
+        )
     )
     await in_phase(daemon, lease, Done)
     headers = {TOKEN_HEADER: control_token(market.home)}
@@ -113,12 +138,16 @@ async def test_a_restart_in_the_middle_of_a_run_attaches_again(market: Stage) ->
         await in_phase(daemon, lease, Running)
     record = (market.home / "noop" / lease.hex() / "record.json").read_text()
     async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
-        assert (market.home / "noop" / lease.hex() / "record.json").read_text() == record, "the same container"
+        assert (market.home / "noop" / lease.hex() / "record.json").read_text() == record, (
+            "the same container"
+        )
         first = (await coordinator.first(frames.CommitSent)).commit
         await in_phase(daemon, lease, Committed)
     async with running(market, market.daemon(coordinator.url, 3000)) as daemon:
         count = len(coordinator.got(frames.CommitSent))
-        again: list[frames.CommitSent] = await until(lambda: coordinator.got(frames.CommitSent)[count:] or None, 30)
+        again: list[frames.CommitSent] = await until(
+            lambda: coordinator.got(frames.CommitSent)[count:] or None, 30
+        )
         assert again[0].commit == first
         await coordinator.send(coordinator.commit_set(first.message))
         await in_phase(daemon, lease, Revealed)
@@ -160,19 +189,26 @@ async def test_what_the_coordinator_refuses_for_good_lapses(market: Stage) -> No
         coordinator.refuse = {frames.CommitSent: Code.TOO_LATE}
         second = await market.assign(daemon, 2)
         await in_phase(daemon, second, Lapsed)
-        assert daemon.core is not None and daemon.core.executions[second].commit() is not None, "kept as evidence"
+        assert daemon.core is not None and daemon.core.executions[second].commit() is not None, (
+            "kept as evidence"
+        )
 
 
 async def test_content_that_comes_late_is_waited_for(market: Stage) -> None:
     """A fetch that fails is the world's fault: tried again until commitBy, and no result of the job."""
-    coordinator, archive = market.coordinator, b"an image archive, as far as the noop executor looks"
+    coordinator, archive = (
+        market.coordinator,
+        b"an image archive, as far as the noop executor looks",
+    )
     spec = replace(SPEC, image=document_cid(archive), image_bytes=len(archive))
     async with running(market, market.daemon(coordinator.url)) as daemon:
         lease = await market.assign(daemon, 1, spec)
         await in_phase(daemon, lease, Fetching)
         assert not coordinator.got(frames.CommitSent)
         await coordinator.store.put(archive, "client")
-        assert (await coordinator.first(frames.CommitSent, 45)).commit.message.assignment_hash == lease
+        assert (
+            await coordinator.first(frames.CommitSent, 45)
+        ).commit.message.assignment_hash == lease
 
 
 async def test_a_stop_of_what_has_not_begun_is_answered_by_a_decline(market: Stage) -> None:
@@ -182,16 +218,31 @@ async def test_a_stop_of_what_has_not_begun_is_answered_by_a_decline(market: Sta
     async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
         lease = await market.assign(daemon, 1, spec)
         await in_phase(daemon, lease, Fetching)
-        await coordinator.send(frames.StopSent(lease, coordinator.seal(Stop(JOB, UnixSeconds(int(time.time()))))))
+        await coordinator.send(
+            frames.StopSent(lease, coordinator.seal(Stop(JOB, UnixSeconds(int(time.time())))))
+        )
         await in_phase(daemon, lease, Lapsed)
         decline = (await coordinator.first(frames.DeclineSent)).decline.message
-        assert (decline.assignment_hash, decline.reason, decline.start_by) == (lease, DeclineReason.GAVE_UP, 0)
+        assert (decline.assignment_hash, decline.reason, decline.start_by) == (
+            lease,
+            DeclineReason.GAVE_UP,
+            0,
+        )
         lost = await market.assign(daemon, 2)
         await in_phase(daemon, lost, Running)
     (market.home / "noop" / lost.hex()).rename(market.home / "noop" / ("ee" * 32))
     async with running(market, market.daemon(coordinator.url, 60_000)) as daemon:
         await in_phase(daemon, lost, Lapsed)
-        await until(lambda: next((one for one in coordinator.got(frames.DeclineSent) if one.decline.message.assignment_hash == lost), None))
+        await until(
+            lambda: next(
+                (
+                    one
+                    for one in coordinator.got(frames.DeclineSent)
+                    if one.decline.message.assignment_hash == lost
+                ),
+                None,
+            )
+        )
 
 
 async def test_a_final_epoch_is_claimed(market: Stage) -> None:
@@ -207,9 +258,17 @@ async def test_a_final_epoch_is_claimed(market: Stage) -> None:
         await post_epoch(market, [leaf, other])
         own, proof = epoch_tree.prove([leaf, other], OWNER.address)
         lie = replace(own, final=Amount(71))
-        coordinator.proofs[1] = {"leaf": canonical.to_json(lie), "proof": canonical.to_json(proof), "epoch": 1}
+        coordinator.proofs[1] = {
+            "leaf": canonical.to_json(lie),
+            "proof": canonical.to_json(proof),
+            "epoch": 1,
+        }
         await until_refused(market, daemon)
-        coordinator.proofs[1] = {"leaf": canonical.to_json(own), "proof": canonical.to_json(proof), "epoch": 1}
+        coordinator.proofs[1] = {
+            "leaf": canonical.to_json(own),
+            "proof": canonical.to_json(proof),
+            "epoch": 1,
+        }
         assert daemon.core is not None
         core = daemon.core
         await until(lambda: core.claimed.get(COORDINATOR.address), 30)
@@ -221,7 +280,9 @@ class Hurried(SystemClock):
 
     def __init__(self) -> None:
         wall, steady = time.time(), time.monotonic()
-        super().__init__(lambda: wall + 5 * (time.time() - wall), lambda: 5 * (time.monotonic() - steady))
+        super().__init__(
+            lambda: wall + 5 * (time.time() - wall), lambda: 5 * (time.monotonic() - steady)
+        )
 
     async def sleep(self, seconds: float) -> None:
         """Waits a fifth."""
@@ -239,13 +300,31 @@ async def until_refused(market: Stage, daemon: ProviderDaemon) -> None:
 
 async def post_epoch(market: Stage, leaves: list[Leaf]) -> None:
     """A client's money, its voucher, and the coordinator's posting."""
-    contracts, deployer, client = market.contracts, KeySigner(dev_account(0)), KeySigner(dev_account(14))
+    contracts, deployer, client = (
+        market.contracts,
+        KeySigner(dev_account(0)),
+        KeySigner(dev_account(14)),
+    )
     domain = contracts.deployment.domain()
     await market.send(deployer, "client", contracts.token.mint(client.address, Amount(1000)))
     allocate = contracts.escrow.allocate(COORDINATOR.address, Amount(1000))
-    await market.send(client, "client", contracts.token.approve(contracts.escrow.address), contracts.escrow.deposit(Amount(1000)), allocate)
+    await market.send(
+        client,
+        "client",
+        contracts.token.approve(contracts.escrow.address),
+        contracts.escrow.deposit(Amount(1000)),
+        allocate,
+    )
     expires = UnixSeconds(int(time.time()) + 80_000)
-    session = seal(domain, Session(client.address, client.address, COORDINATOR.address, Amount(1000), expires), client.sign)
-    voucher = seal(domain, Voucher(client.address, COORDINATOR.address, Amount(80), Nonce(1)), client.sign)
-    call = contracts.epochs.post(COORDINATOR.address, 1, epoch_tree.build(leaves), [SignedVoucher(session, voucher)])
+    session = seal(
+        domain,
+        Session(client.address, client.address, COORDINATOR.address, Amount(1000), expires),
+        client.sign,
+    )
+    voucher = seal(
+        domain, Voucher(client.address, COORDINATOR.address, Amount(80), Nonce(1)), client.sign
+    )
+    call = contracts.epochs.post(
+        COORDINATOR.address, 1, epoch_tree.build(leaves), [SignedVoucher(session, voucher)]
+    )
     await market.send(COORDINATOR, "post", call)

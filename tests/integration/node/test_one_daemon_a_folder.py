@@ -13,7 +13,11 @@ from support.markets.scripted_coordinator import stage
 
 def files(home: Path) -> dict[str, int]:
     """Every file with its last change."""
-    return {str(path.relative_to(home)): path.stat().st_mtime_ns for path in home.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(home)): path.stat().st_mtime_ns
+        for path in home.rglob("*")
+        if path.is_file()
+    }
 
 
 async def test_a_second_provider(tmp_path: Path) -> None:
@@ -22,7 +26,10 @@ async def test_a_second_provider(tmp_path: Path) -> None:
         (market.home / "store").mkdir()
         (market.home / "store" / "half.part").write_bytes(b"what the first one is fetching")
         before = files(market.home)
-        with pytest.raises(JournalBusy, match=rf"{market.home}/journal is in use by another process \(pid {os.getpid()}\)"):
+        with pytest.raises(
+            JournalBusy,
+            match=rf"{market.home}/journal is in use by another process \(pid {os.getpid()}\)",
+        ):
             await market.daemon(market.coordinator.url).run()
         changed = {name for name, at in files(market.home).items() if before.get(name) != at}
         assert all(name.startswith("coordinators/") for name in changed), changed
@@ -34,7 +41,10 @@ async def test_a_second_coordinator(tmp_path: Path) -> None:
         found.home.mkdir(parents=True, exist_ok=True)
         first = Journal.open(found.home / "journal")
         before = files(found.home)
-        with pytest.raises(JournalBusy, match=rf"{found.home}/journal is in use by another process \(pid {os.getpid()}\)"):
+        with pytest.raises(
+            JournalBusy,
+            match=rf"{found.home}/journal is in use by another process \(pid {os.getpid()}\)",
+        ):
             await found.service().run()
         assert files(found.home) == before
         await first.close()

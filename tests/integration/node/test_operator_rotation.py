@@ -13,7 +13,16 @@ from quorate_protocol.messages.signed import Commit
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.keys.crypto import KeySigner, recover
-from support.markets.scripted_coordinator import OPERATOR, OWNER, SPEC, Stage, in_phase, running, stage, until
+from support.markets.scripted_coordinator import (
+    OPERATOR,
+    OWNER,
+    SPEC,
+    Stage,
+    in_phase,
+    running,
+    stage,
+    until,
+)
 
 NEW = KeySigner(b"\x21" * 32)
 RUN_MILLISECONDS = 2500  # longer than the first daemon lives
@@ -25,14 +34,22 @@ class Registry:
 
     market: Stage
     accept_by: dict[Hash32, UnixSeconds] = field(default_factory=dict)
-    signed_by: dict[Hash32, set[Address]] = field(default_factory=dict)  # leases and the keys that signed for them
+    signed_by: dict[Hash32, set[Address]] = field(
+        default_factory=dict
+    )  # leases and the keys that signed for them
 
     async def check(self, frame: frames.Frame) -> None:
         domain, stakes = self.market.contracts.deployment.domain(), self.market.contracts.stakes
         match frame:
-            case frames.AcceptSent(envelope) | frames.CommitSent(envelope) | frames.DeclineSent(envelope):
+            case (
+                frames.AcceptSent(envelope)
+                | frames.CommitSent(envelope)
+                | frames.DeclineSent(envelope)
+            ):
                 key, lease = signer(domain, envelope, recover), envelope.message.assignment_hash
-                if not await ask(self.market.client, stakes.key_valid(OWNER.address, key, self.accept_by[lease])):
+                if not await ask(
+                    self.market.client, stakes.key_valid(OWNER.address, key, self.accept_by[lease])
+                ):
                     raise Refused(Code.WRONG_SIGNER, "no operator key at the assignment's acceptBy")
                 self.signed_by.setdefault(lease, set()).add(key)
             case frames.OfferSent():
@@ -51,7 +68,10 @@ class Registry:
         coordinator = self.market.coordinator
         assert daemon.core is not None
         sent = coordinator.assignment(SPEC, number, daemon.core.terms.slots[0].host.id())
-        message = replace(sent.assignment.message, accept_by=UnixSeconds((await self.market.client.head()).time + 2))
+        message = replace(
+            sent.assignment.message,
+            accept_by=UnixSeconds((await self.market.client.head()).time + 2),
+        )
         lease: Hash32 = coordinator.hash(message)
         self.accept_by[lease] = message.accept_by
         await coordinator.send(replace(sent, assignment=coordinator.seal(message)))
@@ -79,7 +99,9 @@ async def test_a_job_is_answered_under_the_key_that_it_was_accepted_under(tmp_pa
         async with running(market, market.daemon(coordinator.url, RUN_MILLISECONDS)) as daemon:
             old = await registry.assign(daemon, 1)
             await in_phase(daemon, old, Running)
-        async with running(market, market.daemon(coordinator.url, RUN_MILLISECONDS, keys=keys)) as daemon:
+        async with running(
+            market, market.daemon(coordinator.url, RUN_MILLISECONDS, keys=keys)
+        ) as daemon:
             meanwhile = await registry.assign(daemon, 2)
             await in_phase(daemon, meanwhile, Declined)
             async with market.fast():
@@ -87,7 +109,9 @@ async def test_a_job_is_answered_under_the_key_that_it_was_accepted_under(tmp_pa
                     pass  # each turn asks the chain; the test's own limit ends it
             coordinator.frames.clear()  # only what is sent after it counts
             registry.signed_by.clear()
-            assert await registry.ended(daemon, old) == {OPERATOR.address}, "a rotated key answers for what it accepted"
+            assert await registry.ended(daemon, old) == {OPERATOR.address}, (
+                "a rotated key answers for what it accepted"
+            )
             coordinator.operator = NEW.address  # it has followed the chain
         (market.home / FILE).unlink()  # a crash before the daemon had learnt of it
         coordinator.frames.clear()

@@ -19,7 +19,9 @@ async def test_an_owner_is_told_by_its_check() -> None:
     app = web.Application()
     app.router.add_get("/v1/offers", offers)
     beacon = BeaconView("", bytes(96), Seconds(2), 1)
-    info = InfoView(COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), DEVNET.name, "0")
+    info = InfoView(
+        COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), DEVNET.name, "0"
+    )
     async with on_loopback(app) as url, ClientSession() as session:
         found = await _market(session, url, info, HOST, 2)
     assert "2 staked owners in this host class on devnet" in found.text
@@ -28,6 +30,13 @@ async def test_an_owner_is_told_by_its_check() -> None:
 def test_a_client_is_told_by_its_plan() -> None:
     for owners, rule in ((2, Label.UNVERIFIED), (3, Label.QUORUM_2)):
         market = Market(*[Party(number) for number in range(owners)])
-        view = queries.plan_view(market.core.state, market.core.rules, UnixSeconds(market.at), a_spec("plan"), Price(200_000), False)
+        view = queries.plan_view(
+            market.core.state,
+            market.core.rules,
+            UnixSeconds(market.at),
+            a_spec("plan"),
+            Price(200_000),
+            False,
+        )
         assert (view.owners, view.rule) == (owners, rule)
         assert ("only 2 staked owners" in view.nearest) == (owners == 2)

@@ -14,7 +14,11 @@ from quorate_runtime.journal.journal_port import JournalFailed
 FULL = JournalFailed("journal: the disk is full. Free space, then start again.")
 
 
-@pytest.mark.parametrize("error", [Unavailable("no disk"), Refused(Code.UNKNOWN, "gone"), Busy("later", 1), FULL, KeyError("x")], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [Unavailable("no disk"), Refused(Code.UNKNOWN, "gone"), Busy("later", 1), FULL, KeyError("x")],
+    ids=repr,
+)
 async def test_it_is_cut(error: Exception) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -30,7 +34,9 @@ async def test_it_is_cut(error: Exception) -> None:
             await response.read()
 
 
-async def test_a_full_journal_is_told_as_an_end_and_not_as_a_bug(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_full_journal_is_told_as_an_end_and_not_as_a_bug(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def answer(_: web.Request) -> web.StreamResponse:
         raise FULL
 
@@ -39,4 +45,6 @@ async def test_a_full_journal_is_told_as_an_end_and_not_as_a_bug(caplog: pytest.
     with caplog.at_level(logging.ERROR):
         async with TestClient(TestServer(app)) as client, client.get("/") as response:
             assert response.status == 503 and "stopping" in await response.text()
-    assert "Free space, then start again" in caplog.text and not any(record.exc_info for record in caplog.records)
+    assert "Free space, then start again" in caplog.text and not any(
+        record.exc_info for record in caplog.records
+    )

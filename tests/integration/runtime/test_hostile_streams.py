@@ -32,9 +32,14 @@ from support.requirements import FILES_MIN, require
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MIB = 1 << 20
 BOUNDS = replace(
-    DEVNET_BOUNDS, address_per_second=5_000.0, address_burst=50_000.0, address_connections_max=200, head_and_idle_seconds=15.0,
-    body_seconds=1.0, write_seconds=0.6,
-)  # fmt: skip
+    DEVNET_BOUNDS,
+    address_per_second=5_000.0,
+    address_burst=50_000.0,
+    address_connections_max=200,
+    head_and_idle_seconds=15.0,
+    body_seconds=1.0,
+    write_seconds=0.6,
+)
 Market = tuple[Stage, Service]
 Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -53,7 +58,9 @@ async def dial(url: str, from_address: str = "127.0.0.1", buffer: int | None = N
     host, port = url.removeprefix("http://").split(":")
     if buffer is None:
         return await asyncio.open_connection(host, int(port), local_addr=(from_address, 0))
-    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(from_address, 0), limit=buffer)
+    reader, writer = await asyncio.open_connection(
+        host, int(port), local_addr=(from_address, 0), limit=buffer
+    )
     return reader, writer
 
 
@@ -83,8 +90,14 @@ async def is_hung_up(pipe: Pipe, seconds: float) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def a_provider(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Gateway, ContentStore]]:
-    monkeypatch.setattr(node_gateway, "DOOR", ListenerLimits(write_seconds=1.0, head_and_idle_seconds=2.0, address_connections_max=300))
+async def a_provider(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Gateway, ContentStore]]:
+    monkeypatch.setattr(
+        node_gateway,
+        "DOOR",
+        ListenerLimits(write_seconds=1.0, head_and_idle_seconds=2.0, address_connections_max=300),
+    )
     store = ContentStore(folder / "store", 256 * MIB)
 
     async def drain(_: bool) -> None:
@@ -100,17 +113,28 @@ async def a_provider(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 
 @pytest.mark.parametrize("form", ["", "?format=car"], ids=["file", "car"])
-async def test_readers_that_do_not_read_give_their_places_back(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_provider(tmp_path, monkeypatch) as (gateway, store), aiohttp.ClientSession() as session:
+async def test_readers_that_do_not_read_give_their_places_back(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        a_provider(tmp_path, monkeypatch) as (gateway, store),
+        aiohttp.ClientSession() as session,
+    ):
         stat = await store.put(os.urandom(24 * MIB), "a")
         request = f"GET /ipfs/{stat.cid}{form} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-        pipes = [await dial(gateway.url, "127.0.0.9", 1 << 10) for _ in range(content_gateway.NETWORK_RESPONSES_MAX + 20)]
+        pipes = [
+            await dial(gateway.url, "127.0.0.9", 1 << 10)
+            for _ in range(content_gateway.NETWORK_RESPONSES_MAX + 20)
+        ]
         for reader, writer in pipes:
             writer.write(request)
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             del reader
         await asyncio.sleep(0)
-        async with asyncio.timeout(10), session.get(f"{gateway.url}/ipfs/{stat.cid}?format=raw") as response:
+        async with (
+            asyncio.timeout(10),
+            session.get(f"{gateway.url}/ipfs/{stat.cid}?format=raw") as response,
+        ):
             assert response.status == 200, "another network is served meanwhile"
         deadline = time.monotonic() + 20
         while True:
@@ -133,11 +157,15 @@ async def test_readers_that_do_not_read_give_their_places_back(form: str, tmp_pa
             await asyncio.sleep(0.2)
 
 
-async def test_a_slow_but_steady_reader_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_but_steady_reader_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with a_provider(tmp_path, monkeypatch) as (gateway, store):
         stat = await store.put(os.urandom(12 * MIB), "a")
         reader, writer = await dial(gateway.url, buffer=1 << 16)
-        writer.write(f"GET /ipfs/{stat.cid} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        writer.write(
+            f"GET /ipfs/{stat.cid} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+        )
         got = 0
         while piece := await reader.read(1 << 18):
             got += len(piece)
@@ -146,8 +174,13 @@ async def test_a_slow_but_steady_reader_is_left_alone(tmp_path: Path, monkeypatc
         writer.close()
 
 
-async def test_the_providers_own_door_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_provider(tmp_path, monkeypatch) as (gateway, _), aiohttp.ClientSession() as session:
+async def test_the_providers_own_door_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        a_provider(tmp_path, monkeypatch) as (gateway, _),
+        aiohttp.ClientSession() as session,
+    ):
         for token in ("", "x" * 64, "\udcff\udce9", "é"):
             reader, writer = await dial(gateway.url)
             head = f"GET /v1/status HTTP/1.1\r\nHost: x\r\nX-Quorate-Token: {token}\r\nConnection: close\r\n\r\n"
@@ -178,7 +211,9 @@ async def test_two_thousand_idle_connections_and_one_client_that_is_served(marke
             pipes += await asyncio.gather(*(dial(service.url, source) for _ in range(100)))
         worst = max([await seconds_to_serve(market) for _ in range(20)])
         assert len(pipes) == 2_000 and worst < 3
-        assert sum(not reader.at_eof() for reader, _ in pipes) > 1_000, "they are held, not turned away"
+        assert sum(not reader.at_eof() for reader, _ in pipes) > 1_000, (
+            "they are held, not turned away"
+        )
         deadline = time.monotonic() + 60
         while any(not reader.at_eof() for reader, _ in pipes):
             assert time.monotonic() < deadline, "the idle ones end by themselves"
@@ -194,7 +229,9 @@ async def test_requests_in_a_heap_and_bodies_without_end(market: Market) -> None
     _, service = market
     heap = b"GET /v1/info HTTP/1.1\r\nHost: x\r\n\r\n" * 2_000
     endless = b"POST /v1/plan HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-    deep = b"POST /v1/plan HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n" + b'{"a":[' * 33_333
+    deep = (
+        b"POST /v1/plan HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n" + b'{"a":[' * 33_333
+    )
     pipes = [await dial(service.url, f"127.0.3.{number + 1}") for number in range(8)]
     for number, (_, writer) in enumerate(pipes):
         writer.write((heap, endless, deep, endless)[number % 4])
@@ -206,7 +243,9 @@ async def test_requests_in_a_heap_and_bodies_without_end(market: Market) -> None
                 await writer.drain()
                 await asyncio.sleep(0)
 
-    pouring = [asyncio.create_task(pour(writer)) for number, (_, writer) in enumerate(pipes) if number % 2]
+    pouring = [
+        asyncio.create_task(pour(writer)) for number, (_, writer) in enumerate(pipes) if number % 2
+    ]
     worst = max([await seconds_to_serve(market) for _ in range(15)])
     assert worst < 3, "others do not notice"
     for number, pipe in enumerate(pipes):
@@ -229,7 +268,11 @@ def frame(opcode: int, payload: bytes, is_final: bool = True, reserved: int = 0)
     if size < 126:
         length = bytes([0x80 | size])
     else:
-        length = b"\xfe" + struct.pack(">H", size) if size < 1 << 16 else b"\xff" + struct.pack(">Q", size)
+        length = (
+            b"\xfe" + struct.pack(">H", size)
+            if size < 1 << 16
+            else b"\xff" + struct.pack(">Q", size)
+        )
     return head + length + bytes(4) + payload  # a mask of zeros
 
 
@@ -248,7 +291,8 @@ async def upgraded(market: Market, from_address: str, extra: str = "") -> tuple[
 HOSTILE_FRAMES = {
     "oversize": [frame(2, bytes(MESSAGE_BYTES_MAX + 2))],
     "a length of exabytes": [bytes([0x82, 0xFF]) + struct.pack(">Q", 1 << 62) + bytes(100)],
-    "fragments without end": [frame(2, bytes(60_000), is_final=False)] + [frame(0, bytes(60_000), is_final=False)] * 40,
+    "fragments without end": [frame(2, bytes(60_000), is_final=False)]
+    + [frame(0, bytes(60_000), is_final=False)] * 40,
     "empty fragments": [frame(1, b"", is_final=False)] + [frame(0, b"", is_final=False)] * 5_000,
     "reserved bits": [frame(1, b"{}", reserved=0x40)],
     "a long ping": [frame(9, bytes(4_000))],
@@ -257,11 +301,13 @@ HOSTILE_FRAMES = {
     "half a surrogate": [frame(1, b"\xed\xa0\x80")],
     "deep": [frame(1, b"[" * 200_000)],
     "pings": [frame(9, b"x" * 125)] * 3_000,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("frames", HOSTILE_FRAMES.values(), ids=HOSTILE_FRAMES.keys())
-async def test_frames_of_no_good_end_their_own_connection(market: Market, frames: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_frames_of_no_good_end_their_own_connection(
+    market: Market, frames: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(websocket_peers, "HELLO_SECONDS", 1.0)
     pipe, head = await upgraded(market, "127.0.4.1")
     assert b" 101 " in head.split(b"\r\n")[0]
@@ -275,17 +321,24 @@ async def test_frames_of_no_good_end_their_own_connection(market: Market, frames
 
 
 async def test_compression_is_not_agreed_to(market: Market) -> None:
-    pipe, head = await upgraded(market, "127.0.4.2", "Sec-WebSocket-Extensions: permessage-deflate\r\n")
+    pipe, head = await upgraded(
+        market, "127.0.4.2", "Sec-WebSocket-Extensions: permessage-deflate\r\n"
+    )
     assert b"permessage-deflate" not in head.lower()
     pipe[1].close()
 
 
-async def test_those_who_never_say_hello_do_not_fill_the_places(market: Market, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_who_never_say_hello_do_not_fill_the_places(
+    market: Market, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(websocket_peers, "HELLO_SECONDS", 3.0)
     monkeypatch.setattr(websocket_peers, "NETWORK_GREETINGS_MAX", 20)
     found = [await upgraded(market, "127.0.4.3") for _ in range(40)]
     heads = [head.split(b"\r\n")[0] for _, head in found]
-    assert sum(b" 101 " in head for head in heads) == 20 and sum(b" 429 " in head for head in heads) == 20
+    assert (
+        sum(b" 101 " in head for head in heads) == 20
+        and sum(b" 429 " in head for head in heads) == 20
+    )
     pipe, head = await upgraded(market, "127.0.4.4")
     assert b" 101 " in head, "another network gets in"
     for other, answer in found:

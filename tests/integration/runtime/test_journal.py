@@ -15,14 +15,24 @@ import pytest
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.journal import journal_files
 from quorate_runtime.journal.journal import Journal
-from quorate_runtime.journal.journal_port import JournalBusy, JournalDamaged, JournalError, JournalFailed, JournalPort, Record, Snapshot
+from quorate_runtime.journal.journal_port import (
+    JournalBusy,
+    JournalDamaged,
+    JournalError,
+    JournalFailed,
+    JournalPort,
+    Record,
+    Snapshot,
+)
 from quorate_runtime.journal.memory_journal import MemoryDisk, MemoryJournal
 
 WRITER = Path(__file__).parents[2] / "support" / "journal" / "journal_writer.py"
 
 
 def record(number: int, size: int = 20) -> Record:
-    return Record(1, UnixSeconds(1000 + number), Hash32(number.to_bytes(32, "big")), b"%d " % number * size)
+    return Record(
+        1, UnixSeconds(1000 + number), Hash32(number.to_bytes(32, "big")), b"%d " % number * size
+    )
 
 
 class FileStore:
@@ -57,18 +67,26 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 async def test_appends_come_back_in_order(store: Store) -> None:
     journal = store.open()
-    results = await asyncio.gather(*(journal.append(record(n), [(f"k{n}", b"x%d" % n)]) for n in range(1, 101)))
+    results = await asyncio.gather(
+        *(journal.append(record(n), [(f"k{n}", b"x%d" % n)]) for n in range(1, 101))
+    )
     assert [r.offset for r in results] == list(range(1, 101)) and journal.last_offset == 100
     assert all(r.fresh == {f"k{r.offset}"} for r in results)
     await journal.close()
     again = store.open()
     assert again.last_offset == 100
-    assert [(s.offset, s.record) for s in again.replay(40)] == [(n, record(n)) for n in range(41, 101)]
-    assert [(p.key, p.offset, p.payload) for p in again.pending_effects()] == [(f"k{n}", n, b"x%d" % n) for n in range(1, 101)]
+    assert [(s.offset, s.record) for s in again.replay(40)] == [
+        (n, record(n)) for n in range(41, 101)
+    ]
+    assert [(p.key, p.offset, p.payload) for p in again.pending_effects()] == [
+        (f"k{n}", n, b"x%d" % n) for n in range(1, 101)
+    ]
     await again.close()
 
 
-async def test_effects_are_pending_until_marked_done_and_keys_are_never_fresh_again(store: Store) -> None:
+async def test_effects_are_pending_until_marked_done_and_keys_are_never_fresh_again(
+    store: Store,
+) -> None:
     journal = store.open()
     await journal.append(record(1), [("b", b"1"), ("a", b"2"), ("c", b"3")])
     await journal.mark_done(["a"])
@@ -101,9 +119,13 @@ async def test_a_second_journal_on_the_same_place_is_refused(store: Store) -> No
     await store.open().close()
 
 
-async def test_a_full_disk_fails_every_append_from_there_on_and_acknowledges_none(store: Store) -> None:
+async def test_a_full_disk_fails_every_append_from_there_on_and_acknowledges_none(
+    store: Store,
+) -> None:
     journal = store.open(is_small=True)
-    results = await asyncio.gather(*(journal.append(record(n, 1000), []) for n in range(1, 61)), return_exceptions=True)
+    results = await asyncio.gather(
+        *(journal.append(record(n, 1000), []) for n in range(1, 61)), return_exceptions=True
+    )
     kept = [r for r in results if not isinstance(r, BaseException)]
     assert len(kept) < 60 and all(isinstance(r, JournalFailed) for r in results[len(kept) :])
     with pytest.raises(JournalFailed, match="Free space"):
@@ -113,7 +135,9 @@ async def test_a_full_disk_fails_every_append_from_there_on_and_acknowledges_non
     await journal.close()
     again = store.open()
     assert len(list(again.replay(0))) == again.last_offset >= len(kept)
-    assert (await again.append(record(again.last_offset + 1), [])).offset == again.last_offset  # with room again
+    assert (
+        await again.append(record(again.last_offset + 1), [])
+    ).offset == again.last_offset  # with room again
     await again.close()
 
 
@@ -141,7 +165,9 @@ async def test_what_one_turn_of_the_loop_appends_is_one_transaction(tmp_path: Pa
     journal = Journal.open(tmp_path)
     for number in range(5):
         before = journal.commits
-        appends = [journal.append(record(10 * number + item)) for item in range(10 if number else 1)]
+        appends = [
+            journal.append(record(10 * number + item)) for item in range(10 if number else 1)
+        ]
         await asyncio.gather(*appends)
         assert journal.commits - before == 1
     await journal.close()
@@ -160,23 +186,37 @@ async def test_closing_writes_what_the_turn_has_gathered(tmp_path: Path) -> None
 async def test_a_failed_disk_in_the_middle_of_a_file_acknowledges_nothing(tmp_path: Path) -> None:
     """The kernel refuses to let the file grow (EFBIG), as a full disk or a dead one does; SQLite's own limit is not involved."""
     output = await asyncio.to_thread(run_writer, tmp_path / "j", "--file-bytes-max", "400000")
-    acknowledged = [int(line.split()[1]) for line in output.stdout.splitlines() if line.startswith("ok")]
+    acknowledged = [
+        int(line.split()[1]) for line in output.stdout.splitlines() if line.startswith("ok")
+    ]
     assert output.returncode == 3 and "could not be made durable" in output.stderr
     journal = Journal.open(tmp_path / "j")
     stored = [s.offset for s in journal.replay(0)]
-    assert acknowledged and set(acknowledged) <= set(stored) and stored == list(range(1, len(stored) + 1))
+    assert (
+        acknowledged
+        and set(acknowledged) <= set(stored)
+        and stored == list(range(1, len(stored) + 1))
+    )
     await journal.close()
 
 
 def run_writer(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     """Lets the appenders run to their end."""
-    return subprocess.run([sys.executable, WRITER, folder, *options], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, WRITER, folder, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def kill_writer(folder: Path, after_lines: int, crash_at: str = "") -> set[int]:
     """Runs concurrent appenders in a process, kills it with -9 and returns what it had acknowledged."""
     acknowledged = set()
-    with subprocess.Popen([sys.executable, WRITER, folder, "--crash-at", crash_at], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, WRITER, folder, "--crash-at", crash_at], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             acknowledged.add(int(line.split()[1]))
@@ -186,17 +226,27 @@ def kill_writer(folder: Path, after_lines: int, crash_at: str = "") -> set[int]:
     return acknowledged
 
 
-KILLS = [(1, ""), (300, ""), (2500, ""), (0, "journal.before-commit:9"), (0, "journal.after-commit:9")]
+KILLS = [
+    (1, ""),
+    (300, ""),
+    (2500, ""),
+    (0, "journal.before-commit:9"),
+    (0, "journal.after-commit:9"),
+]
 
 
 @pytest.mark.parametrize(("after_lines", "crash_at"), KILLS)
-async def test_kill_9_during_concurrent_appends_loses_nothing_acknowledged(tmp_path: Path, after_lines: int, crash_at: str) -> None:
+async def test_kill_9_during_concurrent_appends_loses_nothing_acknowledged(
+    tmp_path: Path, after_lines: int, crash_at: str
+) -> None:
     acknowledged = kill_writer(tmp_path / "j", after_lines, crash_at)
     journal = Journal.open(tmp_path / "j")  # the lock died with its holder
     stored = list(journal.replay(0))
     assert [s.offset for s in stored] == list(range(1, len(stored) + 1))
     assert acknowledged and acknowledged <= {s.offset for s in stored}
-    assert {p.offset for p in journal.pending_effects()} == {s.offset for s in stored}  # event and effect: both or neither
+    assert {p.offset for p in journal.pending_effects()} == {
+        s.offset for s in stored
+    }  # event and effect: both or neither
     if crash_at == "journal.after-commit:9":
         assert len(stored) > len(acknowledged)  # durable, and nobody was told
     await journal.append(record(len(stored) + 1))
@@ -208,7 +258,20 @@ async def test_a_wal_cut_anywhere_leaves_a_prefix(tmp_path: Path) -> None:
     wal = (tmp_path / "j" / "journal.db-wal").read_bytes()
     assert len(wal) > 20_000
     page = 4096 + 24
-    cuts = [0, 1, 31, 32, 33, 32 + page - 1, 32 + page, 32 + 7 * page + 100, len(wal) // 2, len(wal) - page, len(wal) - 1, len(wal)]
+    cuts = [
+        0,
+        1,
+        31,
+        32,
+        33,
+        32 + page - 1,
+        32 + page,
+        32 + 7 * page + 100,
+        len(wal) // 2,
+        len(wal) - page,
+        len(wal) - 1,
+        len(wal),
+    ]
     counts = []
     for number, cut in enumerate(cuts):
         folder = tmp_path / f"cut {number}"
@@ -225,7 +288,9 @@ async def test_a_wal_cut_anywhere_leaves_a_prefix(tmp_path: Path) -> None:
     assert counts == sorted(counts) and counts[0] == 0 and counts[-1] >= 200
 
 
-async def test_flipped_wal_bytes_end_the_prefix_and_are_never_read_as_events(tmp_path: Path) -> None:
+async def test_flipped_wal_bytes_end_the_prefix_and_are_never_read_as_events(
+    tmp_path: Path,
+) -> None:
     kill_writer(tmp_path / "j", 200)
     path = tmp_path / "j" / "journal.db-wal"
     wal = bytearray(path.read_bytes())
@@ -273,8 +338,14 @@ async def test_a_missing_main_file_beside_its_wal_is_told(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("UPDATE batches SET payload = x'00' WHERE first <= 77 AND last >= 77", "does not have its checksum"),
-        ("UPDATE batches SET last = last + 1 WHERE first <= 78 AND last >= 78", "does not have its checksum"),
+        (
+            "UPDATE batches SET payload = x'00' WHERE first <= 77 AND last >= 77",
+            "does not have its checksum",
+        ),
+        (
+            "UPDATE batches SET last = last + 1 WHERE first <= 78 AND last >= 78",
+            "does not have its checksum",
+        ),
         ("DELETE FROM batches WHERE first <= 79 AND last >= 79", "event [0-9]+ is missing"),
         ("UPDATE snapshots SET payload = x'00'", "snapshot at event 200"),
     ],
@@ -312,7 +383,9 @@ async def test_snapshots_bound_the_file_the_keys_and_the_replay(tmp_path: Path) 
     journal = Journal.open(tmp_path / "j")
     sizes, pages = [], []
     for start in range(1, 4001, 100):
-        await asyncio.gather(*(journal.append(record(n), [(f"k{n}", b"x" * 500)]) for n in range(start, start + 100)))
+        await asyncio.gather(
+            *(journal.append(record(n), [(f"k{n}", b"x" * 500)]) for n in range(start, start + 100))
+        )
         await journal.mark_done([f"k{n}" for n in range(start + 1, start + 100)])
         await journal.save_snapshot(Snapshot(start + 99, 1, b"state"))
         sizes.append(journal._outbox.keys)
@@ -326,10 +399,16 @@ async def test_snapshots_bound_the_file_the_keys_and_the_replay(tmp_path: Path) 
     assert again.last_offset == 4000
     assert [p.key for p in again.pending_effects()] == [f"k{n}" for n in range(1, 4001, 100)]
     assert {len(p.payload) for p in again.pending_effects()} == {500}
-    assert [s.offset for s in again.replay(3900)] == list(range(3901, 4001)), "the older snapshot can still be replayed from"
-    with pytest.raises(JournalDamaged, match="event 1 is missing, as it must be after the snapshot at event 3900"):
+    assert [s.offset for s in again.replay(3900)] == list(range(3901, 4001)), (
+        "the older snapshot can still be replayed from"
+    )
+    with pytest.raises(
+        JournalDamaged, match="event 1 is missing, as it must be after the snapshot at event 3900"
+    ):
         list(again.replay(0))
-    assert (await again.append(record(4001), [("k1", b""), ("k3999", b""), ("k2", b"")])).fresh == {"k2"}
+    assert (await again.append(record(4001), [("k1", b""), ("k3999", b""), ("k2", b"")])).fresh == {
+        "k2"
+    }
     await again.mark_done(["k1", "k2"])
     await again.close()
     final = Journal.open(tmp_path / "j")
@@ -340,7 +419,9 @@ async def test_snapshots_bound_the_file_the_keys_and_the_replay(tmp_path: Path) 
 async def test_a_second_process_on_one_folder_is_refused_with_the_holder(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j")
     output = await asyncio.to_thread(run_writer, tmp_path / "j")
-    assert output.returncode == 4 and f"in use by another process (pid {os.getpid()})" in output.stderr
+    assert (
+        output.returncode == 4 and f"in use by another process (pid {os.getpid()})" in output.stderr
+    )
     await journal.close()
 
 
@@ -355,7 +436,10 @@ def test_what_only_keeps_it_from_being_read_is_not_called_damage(tmp_path: Path,
     error = sqlite3.OperationalError("as SQLite says it")
     error.sqlite_errorcode = getattr(sqlite3, f"SQLITE_{name}")
     path = tmp_path / "journal.db"
-    with pytest.raises(JournalError, match=r"journal\.db.*may be whole.*start again") as told, journal_files._reading(path):
+    with (
+        pytest.raises(JournalError, match=r"journal\.db.*may be whole.*start again") as told,
+        journal_files._reading(path),
+    ):
         raise error
     assert not isinstance(told.value, JournalDamaged)
     damage = sqlite3.DatabaseError("malformed")

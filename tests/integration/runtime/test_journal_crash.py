@@ -39,7 +39,13 @@ POINTS = [
 
 def run_daemon(folder: Path, *options: str) -> "tuple[int, list[list[str]]]":
     """Exit status and lines."""
-    result = subprocess.run([sys.executable, *DAEMON, folder, *options], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        [sys.executable, *DAEMON, folder, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert result.returncode in (0, -signal.SIGKILL), result.stderr
     return result.returncode, [line.split() for line in result.stdout.splitlines()]
 
@@ -48,19 +54,29 @@ async def replayed(folder: Path) -> Ledger:
     """State of all events that are kept, without the daemon's code and the snapshot that it would read: from the one before that."""
     core, codec, journal, after = Ledger(), ledger_codec(), Journal.open(folder), 0
     with closing(sqlite3.connect(journal_files.database(folder))) as connection:
-        snapshots = connection.execute("SELECT offset, payload FROM snapshots ORDER BY offset").fetchall()
+        snapshots = connection.execute(
+            "SELECT offset, payload FROM snapshots ORDER BY offset"
+        ).fetchall()
     if len(snapshots) == journal_files.SNAPSHOTS_KEPT:
         after, payload = snapshots[0]
         core.restore(payload[8:])
     for stored in journal.replay(after):
-        core.step(Input(stored.record.at, stored.record.random, codec.decode_event(1, stored.record.payload)))
+        core.step(
+            Input(
+                stored.record.at, stored.record.random, codec.decode_event(1, stored.record.payload)
+            )
+        )
     await journal.close()
     return core
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_killed_anywhere_nothing_told_is_lost_and_everything_decided_is_done(tmp_path: Path, point: str) -> None:
-    status, lines = await asyncio.to_thread(run_daemon, tmp_path / "j", "--events", "6", "--crash-at", point)
+async def test_killed_anywhere_nothing_told_is_lost_and_everything_decided_is_done(
+    tmp_path: Path, point: str
+) -> None:
+    status, lines = await asyncio.to_thread(
+        run_daemon, tmp_path / "j", "--events", "6", "--crash-at", point
+    )
     assert status == -signal.SIGKILL
     told = {(line[1], int(line[2])) for line in lines if line[0] == "reply"}
     effects = [line[1] for line in lines if line[0] == "effect"]
@@ -69,8 +85,12 @@ async def test_killed_anywhere_nothing_told_is_lost_and_everything_decided_is_do
     effects_again = [line[1] for line in again if line[0] == "effect"]
     core = await replayed(tmp_path / "j")
     assert [line[1] for line in again if line[0] == "state"] == [core.snapshot().hex()]
-    assert all(core.balances[f"caller {number}"] > balance for number, balance in told)  # the second run paid one more each
-    assert set(effects) | set(effects_again) == {f"notify/{n}" for n in range(1, core.count.value + 1)}
+    assert all(
+        core.balances[f"caller {number}"] > balance for number, balance in told
+    )  # the second run paid one more each
+    assert set(effects) | set(effects_again) == {
+        f"notify/{n}" for n in range(1, core.count.value + 1)
+    }
     if point.startswith("effect.after"):
         assert effects[-1] in effects_again  # performed, not yet marked: once more
     if point.startswith("effect.before"):
@@ -84,7 +104,9 @@ async def test_a_full_disk_ends_the_actor_and_nothing_more_is_told_or_done(tmp_p
         done.append(effect)
 
     journal = Journal.open(tmp_path / "j", pages_max=24)
-    actor: Actor[Event, Effect] = Actor(Ledger(), journal, SystemClock(), ledger_codec(), perform, lambda: Hash32(os.urandom(32)))
+    actor: Actor[Event, Effect] = Actor(
+        Ledger(), journal, SystemClock(), ledger_codec(), perform, lambda: Hash32(os.urandom(32))
+    )
     await actor.start()
     running = asyncio.create_task(actor.run())
     told: list[tuple[str, object]] = []
@@ -106,8 +128,12 @@ async def test_a_full_disk_ends_the_actor_and_nothing_more_is_told_or_done(tmp_p
     core = await replayed(tmp_path / "j")
     count = core.count.value
     assert told and len(told) <= count
-    assert all(isinstance(balance, int) and core.balances[name] >= balance for name, balance in told)
-    assert {effect.number for effect in done if isinstance(effect, Notify)} <= set(range(1, count + 1))
+    assert all(
+        isinstance(balance, int) and core.balances[name] >= balance for name, balance in told
+    )
+    assert {effect.number for effect in done if isinstance(effect, Notify)} <= set(
+        range(1, count + 1)
+    )
 
 
 def test_crash_points_are_checked_and_silent_unless_armed() -> None:

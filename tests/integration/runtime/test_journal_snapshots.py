@@ -27,7 +27,13 @@ async def live(folder: Path, events: int) -> tuple[bytes, int]:
     journal = Journal.open(folder)
     try:
         actor: Actor[Event, Effect] = Actor(
-            Ledger(), journal, SystemClock(), ledger_codec(), _nothing, lambda: Hash32(os.urandom(32)), snapshot_every=SNAPSHOT_EVERY
+            Ledger(),
+            journal,
+            SystemClock(),
+            ledger_codec(),
+            _nothing,
+            lambda: Hash32(os.urandom(32)),
+            snapshot_every=SNAPSHOT_EVERY,
         )
         await actor.start()
         state, known = actor.core.snapshot(), journal.last_offset
@@ -59,16 +65,24 @@ def change(folder: Path, statement: str) -> None:
         "DELETE FROM snapshots WHERE offset = (SELECT min(offset) FROM snapshots)",
     ],
 )
-async def test_one_snapshot_that_is_missing_or_damaged_costs_nothing(tmp_path: Path, damage: str) -> None:
+async def test_one_snapshot_that_is_missing_or_damaged_costs_nothing(
+    tmp_path: Path, damage: str
+) -> None:
     state, _ = await live(tmp_path / "j", EVENTS)
     change(tmp_path / "j", damage)
     assert await live(tmp_path / "j", 0) == (state, EVENTS)
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"), [("UPDATE snapshots SET payload = x'00'", "nor has a newer one"), ("DELETE FROM snapshots", "event 1 is missing")]
+    ("damage", "told"),
+    [
+        ("UPDATE snapshots SET payload = x'00'", "nor has a newer one"),
+        ("DELETE FROM snapshots", "event 1 is missing"),
+    ],
 )
-async def test_without_any_snapshot_what_is_missing_is_told(tmp_path: Path, damage: str, told: str) -> None:
+async def test_without_any_snapshot_what_is_missing_is_told(
+    tmp_path: Path, damage: str, told: str
+) -> None:
     await live(tmp_path / "j", EVENTS)
     change(tmp_path / "j", damage)
     with pytest.raises(JournalDamaged, match=told):
@@ -78,11 +92,17 @@ async def test_without_any_snapshot_what_is_missing_is_told(tmp_path: Path, dama
 @pytest.mark.parametrize(
     ("form", "version", "told"),
     [
-        (b'{"item":{"SomethingToCome":{}}}', 1, "event 1 in the journal was written by another version.*Nothing was changed"),
+        (
+            b'{"item":{"SomethingToCome":{}}}',
+            1,
+            "event 1 in the journal was written by another version.*Nothing was changed",
+        ),
         (b"{}", 7, "event 1 in the journal.*version 7, and this program knows 1"),
     ],
 )
-async def test_what_another_version_wrote_is_told_and_left_alone(tmp_path: Path, form: bytes, version: int, told: str) -> None:
+async def test_what_another_version_wrote_is_told_and_left_alone(
+    tmp_path: Path, form: bytes, version: int, told: str
+) -> None:
     """It went on with a sentence about somebody's bad request, or ended in a trace."""
     journal = Journal.open(tmp_path / "j")
     await journal.append(Record(version, UnixSeconds(1), Hash32(bytes(32)), form))
@@ -98,7 +118,13 @@ async def test_a_snapshot_with_tables_of_another_version_is_told(tmp_path: Path)
     journal = Journal.open(tmp_path / "j")
     found = journal.load_snapshot()
     assert found is not None
-    await journal.save_snapshot(replace(found, offset=journal.last_offset, payload=found.payload[:8] + b'{"tables-to-come":{}}'))
+    await journal.save_snapshot(
+        replace(
+            found, offset=journal.last_offset, payload=found.payload[:8] + b'{"tables-to-come":{}}'
+        )
+    )
     await journal.close()
-    with pytest.raises(JournalError, match="the snapshot at event 57 in the journal was written by another version"):
+    with pytest.raises(
+        JournalError, match="the snapshot at event 57 in the journal was written by another version"
+    ):
         await live(tmp_path / "j", 0)

@@ -27,14 +27,24 @@ class Told:
 
 
 def record(number: int) -> Record:
-    return Record(1, UnixSeconds(1000 + number), Hash32(number.to_bytes(32, "big")), b"event %d " % number * 30)
+    return Record(
+        1,
+        UnixSeconds(1000 + number),
+        Hash32(number.to_bytes(32, "big")),
+        b"event %d " % number * 30,
+    )
 
 
 async def filled(folder: Path) -> tuple[Told, dict[str, bytes]]:
     """A journal with everything in it, as its daemon knows it; its files while it still runs (with a WAL), as a power cut leaves them."""
     journal = Journal.open(folder)
     for start in range(1, EVENTS + 1, BATCH):
-        await asyncio.gather(*(journal.append(record(n), [(f"k{n}", b"effect %d " % n * 5)]) for n in range(start, start + BATCH)))
+        await asyncio.gather(
+            *(
+                journal.append(record(n), [(f"k{n}", b"effect %d " % n * 5)])
+                for n in range(start, start + BATCH)
+            )
+        )
         if start + BATCH - 1 in SNAPSHOTS:
             await journal.mark_done([f"k{n}" for n in range(1, start + BATCH) if n % 3])
             await journal.save_snapshot(Snapshot(start + BATCH - 1, 1, b"state %d " % start * 50))
@@ -45,7 +55,11 @@ async def filled(folder: Path) -> tuple[Told, dict[str, bytes]]:
 
 def read(journal: Journal) -> Told:
     snapshot = journal.load_snapshot()
-    return Told(snapshot, tuple(journal.replay(snapshot.offset if snapshot else 0)), tuple(journal.pending_effects()))
+    return Told(
+        snapshot,
+        tuple(journal.replay(snapshot.offset if snapshot else 0)),
+        tuple(journal.pending_effects()),
+    )
 
 
 async def opened(folder: Path) -> Told:
@@ -84,14 +98,21 @@ async def test_a_wal_torn_anywhere_leaves_what_was_before_it(tmp_path: Path) -> 
         offsets = [stored.offset for stored in found.events]
         first = found.snapshot.offset if found.snapshot else 0
         assert offsets == list(range(first + 1, first + 1 + len(offsets))), what
-        assert all(stored == events[stored.offset] for stored in found.events if stored.offset in events), what
-        assert all(item.payload == b"effect %d " % item.offset * 5 and item.key == f"k{item.offset}" for item in found.pending), what
+        assert all(
+            stored == events[stored.offset] for stored in found.events if stored.offset in events
+        ), what
+        assert all(
+            item.payload == b"effect %d " % item.offset * 5 and item.key == f"k{item.offset}"
+            for item in found.pending
+        ), what
         last = offsets[-1] if offsets else first
         if what.startswith("cut"):
             assert last >= before, f"{what}: a longer WAL has less in it"
             before = last
         counts.append(last)
-    assert min(counts) == 0 and len(set(counts)) > 5 and max(counts) >= EVENTS - BATCH, sorted(set(counts))
+    assert min(counts) == 0 and len(set(counts)) > 5 and max(counts) >= EVENTS - BATCH, sorted(
+        set(counts)
+    )
     restore(tmp_path / "j", files)
     assert await opened(tmp_path / "j") == told
 
@@ -105,8 +126,12 @@ async def test_a_journal_of_the_version_before_gets_its_checksums(tmp_path: Path
             "INSERT INTO old SELECT offset, place, key, version, payload FROM carried; DROP TABLE carried;"
             "ALTER TABLE old RENAME TO carried; PRAGMA user_version = 2;"
         )
-        for offset, payload in connection.execute("SELECT offset, payload FROM snapshots").fetchall():
-            connection.execute("UPDATE snapshots SET checksum = ? WHERE offset = ?", (crc32(payload), offset))
+        for offset, payload in connection.execute(
+            "SELECT offset, payload FROM snapshots"
+        ).fetchall():
+            connection.execute(
+                "UPDATE snapshots SET checksum = ? WHERE offset = ?", (crc32(payload), offset)
+            )
         connection.commit()
     assert await opened(tmp_path / "j") == told
     assert await opened(tmp_path / "j") == told, "once is enough"

@@ -21,7 +21,14 @@ from quorate_runtime.journal.journal_port import JournalFailed
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.channel import INFLIGHT_MAX, Kind
 from quorate_runtime.peers.memory_peers import MemoryHub
-from quorate_runtime.peers.websocket_peers import Challenge, Hello, WebSocketDialer, WebSocketPeers, Welcome, hello_digest
+from quorate_runtime.peers.websocket_peers import (
+    Challenge,
+    Hello,
+    WebSocketDialer,
+    WebSocketPeers,
+    Welcome,
+    hello_digest,
+)
 from support.http_server import on_loopback
 
 SERVER = Address(b"\xcc" * 20)
@@ -100,8 +107,18 @@ class Site:
     def url(self) -> str:
         return f"ws://127.0.0.1:{self.port}/v1/peers"
 
-    def dialer(self, account: Address, client_session: ClientSession, signer: KeySigner | None = None) -> WebSocketDialer:
-        return WebSocketDialer(self.url, SERVER, account, signer or SIGNERS[account], client_session.handle, SystemClock(), lambda: 0.0)
+    def dialer(
+        self, account: Address, client_session: ClientSession, signer: KeySigner | None = None
+    ) -> WebSocketDialer:
+        return WebSocketDialer(
+            self.url,
+            SERVER,
+            account,
+            signer or SIGNERS[account],
+            client_session.handle,
+            SystemClock(),
+            lambda: 0.0,
+        )
 
 
 @asynccontextmanager
@@ -113,7 +130,11 @@ async def running(*dialers: WebSocketDialer) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        bugs = [r for r in results if isinstance(r, BaseException) and not isinstance(r, asyncio.CancelledError)]
+        bugs = [
+            r
+            for r in results
+            if isinstance(r, BaseException) and not isinstance(r, asyncio.CancelledError)
+        ]
         assert not bugs, bugs
 
 
@@ -131,13 +152,24 @@ async def network(request: pytest.FixtureRequest) -> AsyncIterator[Network]:
     if request.param == "memory":
         async with MemoryHub(SystemClock()) as hub:
             client_session = ClientSession(b"server")
-            yield Network(hub.join(SERVER, client_session.handle), client_session, {a: (hub.join(a, d.handle), d) for a, d in desks.items()})
+            yield Network(
+                hub.join(SERVER, client_session.handle),
+                client_session,
+                {a: (hub.join(a, d.handle), d) for a, d in desks.items()},
+            )
         return
     site = Site(ClientSession(b"server"))
     await site.start()
-    dialers = {account: site.dialer(account, client_session) for account, client_session in desks.items()}
+    dialers = {
+        account: site.dialer(account, client_session) for account, client_session in desks.items()
+    }
     async with running(*dialers.values()):
-        await until(lambda: site.peers.connected() == {ADA, BOB} and all(d.connected() for d in dialers.values()))
+        await until(
+            lambda: (
+                site.peers.connected() == {ADA, BOB}
+                and all(d.connected() for d in dialers.values())
+            )
+        )
         yield Network(site.peers, site.client_session, {a: (dialers[a], desks[a]) for a in dialers})
     await site.stop()
 
@@ -146,7 +178,9 @@ async def test_both_sides_ask_and_know_who_asked(network: Network) -> None:
     ada, client_session = network.dialers[ADA]
     assert await ada.request(SERVER, b"hello", TIMEOUT) == b"server:hello"
     assert await network.server.request(ADA, b"run", TIMEOUT) == b"dialer:run"
-    assert network.client_session.seen == [("0x" + ADA.hex(), b"hello")] and client_session.seen == [("0x" + SERVER.hex(), b"run")]
+    assert network.client_session.seen == [
+        ("0x" + ADA.hex(), b"hello")
+    ] and client_session.seen == [("0x" + SERVER.hex(), b"run")]
     assert SERVER in ada.connected() and {ADA, BOB} <= network.server.connected()
 
 
@@ -212,9 +246,14 @@ async def test_after_close_nobody_is_connected(network: Network) -> None:
 
 
 @asynccontextmanager
-async def raw(site: Site, account: Address = EVE, signer: KeySigner | None = None) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+async def raw(
+    site: Site, account: Address = EVE, signer: KeySigner | None = None
+) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     """A stranger's program on the wire, after its hello."""
-    async with aiohttp.ClientSession() as session, session.ws_connect(site.url, max_msg_size=0) as ws:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(site.url, max_msg_size=0) as ws,
+    ):
         challenge = canonical.decode(Challenge, (await ws.receive_str()).encode())
         sig = (signer or SIGNERS[account]).sign(hello_digest(challenge.challenge, SERVER, account))
         await ws.send_str(canonical.encode(Hello(account, SIGNERS[account].address, sig)).decode())
@@ -257,10 +296,19 @@ def refusal_of_no_code() -> bytes:
     return bytes([Kind.REFUSED]) + bytes(16) + b'{"code":"no-such-code","detail":""}'
 
 
-GARBAGE = [b"", b"\1", bytes([0]) + bytes(16), bytes([9]) + bytes(40), b"\1" + bytes(16 + FRAME_BYTES_MAX + 1), refusal_of_no_code()]
+GARBAGE = [
+    b"",
+    b"\1",
+    bytes([0]) + bytes(16),
+    bytes([9]) + bytes(40),
+    b"\1" + bytes(16 + FRAME_BYTES_MAX + 1),
+    refusal_of_no_code(),
+]
 
 
-@pytest.mark.parametrize("garbage", GARBAGE, ids=["empty", "short", "kind 0", "kind 9", "oversize", "bad refusal"])
+@pytest.mark.parametrize(
+    "garbage", GARBAGE, ids=["empty", "short", "kind 0", "kind 9", "oversize", "bad refusal"]
+)
 async def test_garbage_ends_that_connection_only(site: Site, garbage: bytes) -> None:
     client_session = ClientSession(b"bob")
     bob = site.dialer(BOB, client_session)
@@ -268,7 +316,10 @@ async def test_garbage_ends_that_connection_only(site: Site, garbage: bytes) -> 
         await until(lambda: site.peers.connected() == {ADA, BOB})
         assert canonical.decode(Welcome, (await ws.receive_str()).encode()).account == SERVER
         await ws.send_bytes(garbage)
-        assert (await ws.receive(timeout=5)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+        assert (await ws.receive(timeout=5)).type in (
+            aiohttp.WSMsgType.CLOSE,
+            aiohttp.WSMsgType.CLOSED,
+        )
         await until(lambda: site.peers.connected() == {BOB})
         assert await bob.request(SERVER, b"fine", TIMEOUT) == b"server:fine"
 
@@ -280,17 +331,24 @@ async def test_unasked_answers_are_ignored_and_floods_are_turned_away(site: Site
         for number in range(INFLIGHT_MAX + 1):
             await ws.send_bytes(bytes([Kind.REQUEST]) + number.to_bytes(16, "big") + b"wait")
         turned_away = (await ws.receive(timeout=5)).data
-        assert turned_away[0] == Kind.UNAVAILABLE and int.from_bytes(turned_away[1:17], "big") == INFLIGHT_MAX
+        assert (
+            turned_away[0] == Kind.UNAVAILABLE
+            and int.from_bytes(turned_away[1:17], "big") == INFLIGHT_MAX
+        )
         site.client_session.released.set()
         answers = [(await ws.receive(timeout=5)).data for _ in range(INFLIGHT_MAX)]
-        assert {answer[0] for answer in answers} == {Kind.ANSWER} and len({answer[1:17] for answer in answers}) == INFLIGHT_MAX
+        assert {answer[0] for answer in answers} == {Kind.ANSWER} and len(
+            {answer[1:17] for answer in answers}
+        ) == INFLIGHT_MAX
 
 
 async def test_requests_in_flight_are_bounded(site: Site) -> None:
     ada = site.dialer(ADA, ClientSession(b"ada"))
     async with running(ada):
         await until(lambda: bool(ada.connected()))
-        waiting = [asyncio.create_task(ada.request(SERVER, b"wait", TIMEOUT)) for _ in range(INFLIGHT_MAX)]
+        waiting = [
+            asyncio.create_task(ada.request(SERVER, b"wait", TIMEOUT)) for _ in range(INFLIGHT_MAX)
+        ]
         await until(lambda: len(site.client_session.seen) == INFLIGHT_MAX)
         with pytest.raises(Unavailable):
             await ada.request(SERVER, b"one more", TIMEOUT)
@@ -327,12 +385,16 @@ async def test_a_newer_connection_replaces_the_older_one(site: Site) -> None:
     await until(lambda: not site.peers.connected())
 
 
-async def test_peers_that_do_not_read_hold_up_no_end_and_no_successor(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_peers_that_do_not_read_hold_up_no_end_and_no_successor(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("quorate_runtime.peers.websocket_peers.CLOSE_SECONDS", 0.2)
     frame = bytes(FRAME_BYTES_MAX)
     async with raw(site, ADA), raw(site, BOB):
         await until(lambda: site.peers.connected() == {ADA, BOB})
-        asked = [site.peers.request(peer, frame, Seconds(1)) for peer in (ADA, BOB) for _ in range(16)]
+        asked = [
+            site.peers.request(peer, frame, Seconds(1)) for peer in (ADA, BOB) for _ in range(16)
+        ]
         got = await asyncio.gather(*asked, return_exceptions=True)
         assert {type(item) for item in got} == {Unavailable}, "nobody cancelled them"
         async with raw(site, ADA) as newer:
@@ -346,7 +408,9 @@ async def test_peers_that_do_not_read_hold_up_no_end_and_no_successor(site: Site
                 await site.peers.close()
 
 
-async def test_a_bug_in_a_handler_is_loud_and_ends_its_connection_only(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_in_a_handler_is_loud_and_ends_its_connection_only(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     ada, bob = site.dialer(ADA, ClientSession(b"ada")), site.dialer(BOB, ClientSession(b"bob"))
     async with running(ada, bob):
         await until(lambda: site.peers.connected() == {ADA, BOB})
@@ -356,14 +420,21 @@ async def test_a_bug_in_a_handler_is_loud_and_ends_its_connection_only(site: Sit
         assert await bob.request(SERVER, b"fine", TIMEOUT) == b"server:fine"
 
 
-async def test_a_journal_that_is_full_is_no_bug_of_a_handler(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_journal_that_is_full_is_no_bug_of_a_handler(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     """An Assignment on its way while the disk became full ended the daemon, as it should, below a page of traceback."""
     ada = site.dialer(ADA, ClientSession(b"ada"))
     async with running(ada):
         await until(lambda: site.peers.connected() == {ADA})
-        with caplog.at_level(logging.ERROR), pytest.raises(Unavailable, match="the daemon is stopping"):
+        with (
+            caplog.at_level(logging.ERROR),
+            pytest.raises(Unavailable, match="the daemon is stopping"),
+        ):
             await ada.request(SERVER, b"full", TIMEOUT)
-        assert "Free space, then start again" in caplog.text and not any(record.exc_info for record in caplog.records)
+        assert "Free space, then start again" in caplog.text and not any(
+            record.exc_info for record in caplog.records
+        )
 
 
 async def test_a_dialer_gives_its_handlers_bug_to_its_owner(site: Site) -> None:
@@ -377,7 +448,9 @@ async def test_a_dialer_gives_its_handlers_bug_to_its_owner(site: Site) -> None:
     assert ended.group_contains(ZeroDivisionError)
 
 
-async def test_a_refused_dialer_keeps_asking_with_growing_pauses(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refused_dialer_keeps_asking_with_growing_pauses(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
     eve = site.dialer(EVE, ClientSession(b"eve"))
     with caplog.at_level(logging.WARNING):
         async with running(eve):
@@ -402,7 +475,16 @@ class Hasty:
 async def test_pauses_between_tries_grow_no_longer_than_a_heartbeat(site: Site) -> None:
     """A provider that comes back later than its heartbeats are due is dead to the coordinator that has just come back."""
     clock = Hasty()
-    eve = WebSocketDialer(site.url, SERVER, EVE, SIGNERS[EVE], ClientSession(b"eve").handle, clock, lambda: 0.5, retry_max=3.0)
+    eve = WebSocketDialer(
+        site.url,
+        SERVER,
+        EVE,
+        SIGNERS[EVE],
+        ClientSession(b"eve").handle,
+        clock,
+        lambda: 0.5,
+        retry_max=3.0,
+    )
     async with running(eve):
         await until(lambda: len(clock.pauses) >= 7)
     assert clock.pauses[:7] == [0.25, 0.5, 1.0, 2.0, 3.0, 3.0, 3.0]
@@ -410,5 +492,14 @@ async def test_pauses_between_tries_grow_no_longer_than_a_heartbeat(site: Site) 
 
 def test_the_digest_binds_server_and_account() -> None:
     challenge = Hash32(bytes(32))
-    assert len({hello_digest(challenge, SERVER, ADA), hello_digest(challenge, ADA, SERVER), hello_digest(challenge, SERVER, BOB)}) == 3
+    assert (
+        len(
+            {
+                hello_digest(challenge, SERVER, ADA),
+                hello_digest(challenge, ADA, SERVER),
+                hello_digest(challenge, SERVER, BOB),
+            }
+        )
+        == 3
+    )
     assert Signature(SIGNERS[ADA].sign(hello_digest(challenge, SERVER, ADA)))

@@ -5,7 +5,9 @@ from pathlib import Path
 from support.executors.executor_cases import make_executor, python_task
 
 
-async def test_a_plain_process_reads_and_writes_its_owners_files(image: Path, tmp_path: Path) -> None:
+async def test_a_plain_process_reads_and_writes_its_owners_files(
+    image: Path, tmp_path: Path
+) -> None:
     secret, planted = tmp_path / "secret", tmp_path / "planted"
     secret.write_text("of the owner")
     executor = make_executor("process", tmp_path / "provider")

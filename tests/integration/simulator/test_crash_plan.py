@@ -16,30 +16,47 @@ from support.crash.crash_rounds import BUSY, DEEDS, plan_rounds, rounds_of_turn
 from support.crash.program_points import points_of
 
 MARKET = tuple(each for each in Scenario if each not in (*OTHER_MARKETS, Scenario.DEVNET))
-WITHOUT_DEED = (*BUSY, *OTHER_MARKETS, Scenario.DEVNET, Scenario.FUND)  # jobs, or the program itself, pass these
+WITHOUT_DEED = (
+    *BUSY,
+    *OTHER_MARKETS,
+    Scenario.DEVNET,
+    Scenario.FUND,
+)  # jobs, or the program itself, pass these
 
 
 def test_every_point_of_every_program_has_a_scenario_that_something_plays() -> None:
-    assert {(trial.program, trial.point) for trial in trials()} == {(program, point) for program in Program for point in points_of(program)}
+    assert {(trial.program, trial.point) for trial in trials()} == {
+        (program, point) for program in Program for point in points_of(program)
+    }
     assert {trial.scenario for trial in trials()} <= {*DEEDS, *WITHOUT_DEED}
     assert {Scenario.DECLINE, Scenario.OUTBID} <= {trial.scenario for trial in trials()}
     assert set(LATER) <= {trial.point for trial in wanted(Scenario.DEVNET)}
 
 
-def test_every_round_is_among_the_first_in_some_turn_and_all_programs_die_in_the_very_first() -> None:
+def test_every_round_is_among_the_first_in_some_turn_and_all_programs_die_in_the_very_first() -> (
+    None
+):
     everything, soon = wanted(*MARKET), set[Trial]()
     for context in range(4000):
         first, second, *rest = rounds_of_turn(everything, ["provider-0", "provider-1"], context)
-        assert {trial.program for trial in first.trials} == {Program.COORDINATOR, Program.PROVIDER, Program.CLIENT}
+        assert {trial.program for trial in first.trials} == {
+            Program.COORDINATOR,
+            Program.PROVIDER,
+            Program.CLIENT,
+        }
         soon.update(first.trials, second.trials)
-        assert len(rest) + 2 == len(plan_rounds(everything, ["provider-0", "provider-1"], 1)), "no round is lost"
+        assert len(rest) + 2 == len(plan_rounds(everything, ["provider-0", "provider-1"], 1)), (
+            "no round is lost"
+        )
     assert soon == set(everything)
 
 
 @pytest.mark.parametrize("scenario", [*OTHER_MARKETS, Scenario.DEVNET])
 def test_parts_of_other_markets_take_turns(scenario: Scenario) -> None:
     mine = wanted(scenario)
-    assert set().union(*(part(mine, 2, context) for context in range(len(mine)))) == set(mine) and mine
+    assert (
+        set().union(*(part(mine, 2, context) for context in range(len(mine)))) == set(mine) and mine
+    )
 
 
 def test_the_turn_is_the_commit_s(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +80,9 @@ def test_a_process_that_has_to_do_with_a_folder_is_found(tmp_path: Path) -> None
             limit = time.monotonic() + 10
             while not (found := processes(tmp_path)) and time.monotonic() < limit:
                 time.sleep(0.02)
-            assert [line.partition(":")[0] for line in found] == [str(process.pid)] and os.getpid() != process.pid
+            assert [line.partition(":")[0] for line in found] == [
+                str(process.pid)
+            ] and os.getpid() != process.pid
             assert processes(tmp_path, {process.pid}) == []
         finally:
             process.kill()

@@ -36,14 +36,20 @@ def test_mutant_is_killed(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [mutant.name for mutant in mutants.everyone() if mutant.name not in QUICK])
+@pytest.mark.parametrize(
+    "name", [mutant.name for mutant in mutants.everyone() if mutant.name not in QUICK]
+)
 def test_every_mutant_is_killed(name: str) -> None:
     test_mutant_is_killed(name)
 
 
 def test_failing_seed_shrinks_to_its_cause() -> None:
     """A double credit needs one job and nothing else: whatever else the seed drew is taken out."""
-    seed = next(seed for seed in range(1, 1000) if len(draw(seed).cuts) > 1 and draw(seed).weather != CALM and len(draw(seed).jobs) > 5)
+    seed = next(
+        seed
+        for seed in range(1, 1000)
+        if len(draw(seed).cuts) > 1 and draw(seed).weather != CALM and len(draw(seed).jobs) > 5
+    )
     with mutants.applied("a credit counts twice"):
         violation = play_plan(draw(seed))[2]
         assert violation is not None
@@ -51,6 +57,13 @@ def test_failing_seed_shrinks_to_its_cause() -> None:
     assert kind_of(found.violation) == kind_of(violation)
     plan = found.plan
     assert len(plan.jobs) == 1 and plan.weather == CALM
-    assert not (plan.cuts or plan.clocks or plan.crash_chance or plan.has_intruder or plan.phantom_chance or plan.outage)
+    assert not (
+        plan.cuts
+        or plan.clocks
+        or plan.crash_chance
+        or plan.has_intruder
+        or plan.phantom_chance
+        or plan.outage
+    )
     assert set(plan.behaviours) == {Behaviour.HONEST}
     assert play_plan(plan)[2] is None, "without the mutant the smallest plan holds"

@@ -12,7 +12,16 @@ from quorate_coordinator.core.state import Case, EpochRecord, State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.receipt import document, verify
 from quorate_protocol.rules.verdict import Accepted, Execution, More, decide
-from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32, Label, Nonce, UnixSeconds, VerifyTier
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    BlockNumber,
+    Hash32,
+    Label,
+    Nonce,
+    UnixSeconds,
+    VerifyTier,
+)
 from quorate_runtime.keys.crypto import recover
 from sim.conduct import Conduct
 from sim.coordinator import rules_of
@@ -41,7 +50,11 @@ def test_refusal_told_twice_leaves_the_next_attempt_alone() -> None:
 
 def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
     """An auditor of its choice beyond the draw's tries, one owner twice, or other terms than the order's passed `quorate verify` once."""
-    seed = next(seed for seed in range(1, 100) if draw(seed).market is Market.SMALL and set(draw(seed).behaviours) == {Behaviour.HONEST})
+    seed = next(
+        seed
+        for seed in range(1, 100)
+        if draw(seed).market is Market.SMALL and set(draw(seed).behaviours) == {Behaviour.HONEST}
+    )
     world = World(draw(seed))
     world.run()
     seen = Counter[str]()
@@ -55,12 +68,22 @@ def test_receipts_that_a_coordinator_could_sign_are_refused() -> None:
 
 def test_auditor_that_says_nothing_has_audited_nothing() -> None:
     """A trusted primary beside an auditor that never revealed was accepted as audited: two of them could pass any result, unheld."""
-    trusted = Execution(Hash32(b"\x01" * 32), Address(b"\x01" * 20), Hash32(b"\x0a" * 32), suspicion_ppm=1_000)
+    trusted = Execution(
+        Hash32(b"\x01" * 32), Address(b"\x01" * 20), Hash32(b"\x0a" * 32), suspicion_ppm=1_000
+    )
     silent = Execution(Hash32(b"\x02" * 32), Address(b"\x02" * 20), None)
-    second = Execution(Hash32(b"\x03" * 32), Address(b"\x03" * 20), trusted.result, suspicion_ppm=1_000)
-    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted, silent], 7, is_exhausted=False) == More(1)
-    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted, silent, second], 7, is_exhausted=False) == Accepted((0, 2), (1,))
-    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [trusted], 7, is_exhausted=False) == Accepted((0,), ())
+    second = Execution(
+        Hash32(b"\x03" * 32), Address(b"\x03" * 20), trusted.result, suspicion_ppm=1_000
+    )
+    assert decide(
+        Label.ADAPTIVE, VerifyTier.STANDARD, [trusted, silent], 7, is_exhausted=False
+    ) == More(1)
+    assert decide(
+        Label.ADAPTIVE, VerifyTier.STANDARD, [trusted, silent, second], 7, is_exhausted=False
+    ) == Accepted((0, 2), (1,))
+    assert decide(
+        Label.ADAPTIVE, VerifyTier.STANDARD, [trusted], 7, is_exhausted=False
+    ) == Accepted((0,), ())
 
 
 def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
@@ -68,9 +91,13 @@ def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
     state = State()
     context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
     accused, digest = Address(b"\x0a" * 20), Hash32(b"\x01" * 32)
-    state.cases["refused"] = Case("refused", accused, (), (), is_convicted=False, phase="refused: stale")
+    state.cases["refused"] = Case(
+        "refused", accused, (), (), is_convicted=False, phase="refused: stale"
+    )
     note = CaseOpened(Nonce(1), accused, (digest,))
-    chain_events.on_block(context, ChainAdvanced(BlockNumber(1), digest, UnixSeconds(3_000), (note,)))
+    chain_events.on_block(
+        context, ChainAdvanced(BlockNumber(1), digest, UnixSeconds(3_000), (note,))
+    )
     assert state.cases["refused"].case_id is None, "it names other executions"
     assert state.cases["foreign-1"].case_id == 1 and state.cases["foreign-1"].phase == "drawing"
 
@@ -80,7 +107,11 @@ def test_two_jobs_judged_in_one_step_make_one_record(monkeypatch: pytest.MonkeyP
     members any more that can run out together, so two verdicts are compared at once here as such a tick's would be.
     """
     compare = Conduct.compare_records
-    monkeypatch.setattr(Conduct, "compare_records", lambda conduct, core: None if conduct.fresh == 1 else compare(conduct, core))
+    monkeypatch.setattr(
+        Conduct,
+        "compare_records",
+        lambda conduct, core: None if conduct.fresh == 1 else compare(conduct, core),
+    )
     world = World(replace(draw(590), crash_chance=0.0))
     world.run()
     assert world.coverage.facts["jobs judged in one step"]

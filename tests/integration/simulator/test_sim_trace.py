@@ -19,7 +19,9 @@ TESTS = Path(__file__).parents[2]
 def _run(hash_seed: str, *arguments: str) -> dict[str, object]:
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(TESTS)}
     command = [sys.executable, "-m", "sim.run", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     assert found.pop("seconds")
@@ -33,7 +35,9 @@ def test_same_trace_under_two_hash_seeds() -> None:
 
 
 def test_workers_do_not_change_the_result() -> None:
-    assert _run("0", "--seeds", "5", "--workers", "1") == _run("0", "--seeds", "5", "--workers", "2")
+    assert _run("0", "--seeds", "5", "--workers", "1") == _run(
+        "0", "--seeds", "5", "--workers", "2"
+    )
 
 
 @pytest.mark.parametrize("market", list(plan.Market))
@@ -53,4 +57,6 @@ def test_held_pay_ends_by_a_second_look() -> None:
     facts = sum((coverage.facts for _, _, _, coverage in found), Counter[str]())
     assert facts["held"] > 0
     assert sum(coverage.edges["job:Decided>AwaitingRound"] for _, _, _, coverage in found) > 0
-    assert facts["held, confirmed"] > 0 and facts["held, caught"] > 0 and facts["held, gone"] > 0, facts
+    assert facts["held, confirmed"] > 0 and facts["held, caught"] > 0 and facts["held, gone"] > 0, (
+        facts
+    )

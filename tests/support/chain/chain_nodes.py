@@ -90,7 +90,9 @@ async def node(kind: str, block_seconds: int | None = None) -> AsyncIterator[Nod
         if kind == "anvil":
             url = await stack.enter_async_context(start_anvil(block_seconds=block_seconds))
         else:
-            chain = await stack.enter_async_context(running_chain(ChainConfig(block_seconds=block_seconds, control=True)))
+            chain = await stack.enter_async_context(
+                running_chain(ChainConfig(block_seconds=block_seconds, control=True))
+            )
             url = chain.url
         session = await stack.enter_async_context(aiohttp.ClientSession())
         yield Node(url, ChainClient(Rpc(url, session)))

@@ -11,7 +11,9 @@ from support.http_server import on_loopback
 
 
 @asynccontextmanager
-async def through(handle: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[ChainClient]:
+async def through(
+    handle: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> AsyncIterator[ChainClient]:
     """A client whose every question goes to `handle`."""
     application = web.Application()
     application.router.add_post("/", handle)

@@ -24,8 +24,15 @@ from support.crash.crash_market import CrashMarket
 async def sums_that_do_not_hold(crash: CrashMarket) -> list[str]:
     """I1 on chain."""
     devnet = crash.devnet
-    client, contracts = ChainClient(Rpc(devnet.chain_url, crash.session)), Contracts.of(devnet.deployment)
-    parties = Parties(devnet.coordinator, devnet.providers, tuple(profile.account.address for profile in devnet.profiles))
+    client, contracts = (
+        ChainClient(Rpc(devnet.chain_url, crash.session)),
+        Contracts.of(devnet.deployment),
+    )
+    parties = Parties(
+        devnet.coordinator,
+        devnet.providers,
+        tuple(profile.account.address for profile in devnet.profiles),
+    )
     sums = await conservation(client, contracts, await read_books(client, contracts), parties)
     return [f"{item.what}: {item.tokens} and {item.accounted}" for item in sums if not item.holds]
 
@@ -41,14 +48,22 @@ UNSENT = (
 async def outbid(crash: CrashMarket) -> bool:
     """Posts what the coordinator has just signed, from the same key, for more: its own transaction can never stand. Whether it was so."""
     devnet = crash.devnet
-    with closing(sqlite3.connect(f"file:{devnet.config.coordinator_home}/transactions.sqlite?mode=ro", uri=True)) as connection:
+    with closing(
+        sqlite3.connect(
+            f"file:{devnet.config.coordinator_home}/transactions.sqlite?mode=ro", uri=True
+        )
+    ) as connection:
         row = connection.execute(UNSENT).fetchone()
     if row is None:
         return False
     nonce, to, data, gas, fee, tip = row
-    made = Transaction(devnet.deployment.chain_id, nonce, Address(to), data, 0, gas, 2 * int(fee), 2 * int(tip))
+    made = Transaction(
+        devnet.deployment.chain_id, nonce, Address(to), data, 0, gas, 2 * int(fee), 2 * int(tip)
+    )
     try:
-        await ChainClient(Rpc(devnet.chain_url, crash.session)).send_raw(sign(made, KeySigner(Hash32(dev_account(genesis.POSTING)))).raw)
+        await ChainClient(Rpc(devnet.chain_url, crash.session)).send_raw(
+            sign(made, KeySigner(Hash32(dev_account(genesis.POSTING)))).raw
+        )
     except RpcFailure:
         return False  # not re-raised: its block was faster
     return True
@@ -74,7 +89,9 @@ class Node:
     async def come(self) -> None:
         """Answers, on the same port and with the same state."""
         self.crash.devnet.family.children["chain"].process.send_signal(signal.SIGCONT)
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, reuse_address=True)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, reuse_address=True
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def go(self) -> None:
@@ -118,13 +135,20 @@ async def node_that_can_go(crash: CrashMarket) -> AsyncIterator[Node]:
     """Coordinator and providers reach the chain through it as long as the block lasts."""
     node, ready = Node(crash), crash.devnet.config.folder / "ready"
     await node.come()
-    told = {name: (ready / f"{name}.settings").read_bytes() for name in ("coordinator", *crash.providers)}
+    told = {
+        name: (ready / f"{name}.settings").read_bytes()
+        for name in ("coordinator", *crash.providers)
+    }
     try:
         coordinator = process_settings.read_coordinator(ready / "coordinator.settings")
-        process_settings.write(ready / "coordinator.settings", replace(coordinator, chain_url=node.url))
+        process_settings.write(
+            ready / "coordinator.settings", replace(coordinator, chain_url=node.url)
+        )
         for name in crash.providers:
             path = ready / f"{name}.settings"
-            process_settings.write(path, replace(process_settings.read_provider(path), chain_url=node.url))
+            process_settings.write(
+                path, replace(process_settings.read_provider(path), chain_url=node.url)
+            )
         await asyncio.gather(*(crash.renew(name) for name in told))
         yield node
     finally:

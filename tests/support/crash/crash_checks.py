@@ -28,7 +28,9 @@ class Checks:
         self._crash, self._markets = crash, markets
         self._liars = crash.devnet.providers[: crash.devnet.config.liars]
         self._views: dict[bytes, RunView] = {}
-        self.late: set[tuple[bytes, bytes]] = set()  # (job, provider) that came back too late to reveal
+        self.late: set[tuple[bytes, bytes]] = (
+            set()
+        )  # (job, provider) that came back too late to reveal
         self.unresolved: set[str] = set()  # ids of runs that too few owners were alive for
 
     async def problems(self) -> list[str]:
@@ -58,18 +60,30 @@ class Checks:
     def _lost(self, market: Market, known: set[bytes]) -> list[str]:
         """I6: an order that was acknowledged is there."""
         acknowledged = [entry for entry in market.entries() if entry.ack is not None]
-        return [f"{entry.name}: acknowledged and lost" for entry in acknowledged if bytes(entry.job_id) not in {*known, *self._views}]
+        return [
+            f"{entry.name}: acknowledged and lost"
+            for entry in acknowledged
+            if bytes(entry.job_id) not in {*known, *self._views}
+        ]
 
     async def _charges(self, market: Market, views: dict[bytes, RunView]) -> list[str]:
         """I4: charged once and no more than ordered; the client's own books agree, and its voucher covers all of it."""
         account = await market.account()
-        charged = sum(view.charged for view in self._views.values() if view.client == account.client)
-        problems = [f"{view.name}: charged {view.charged} of {view.budget}" for view in views.values() if view.charged > view.budget]
+        charged = sum(
+            view.charged for view in self._views.values() if view.client == account.client
+        )
+        problems = [
+            f"{view.name}: charged {view.charged} of {view.budget}"
+            for view in views.values()
+            if view.charged > view.budget
+        ]
         if account.charged != charged:
             problems.append(f"the account is charged {account.charged}, its runs {charged}")
         booked = sum(entry.charged or 0 for entry in market.entries())
         if not booked == account.charged == account.vouched:
-            problems.append(f"charged {account.charged}, booked {booked}, vouched {account.vouched}")
+            problems.append(
+                f"charged {account.charged}, booked {booked}, vouched {account.vouched}"
+            )
         return problems
 
     def _ends(self, view: RunView) -> list[str]:
@@ -78,7 +92,11 @@ class Checks:
         if view.verdict is None and view.phase.lower() != "ended":
             return [f"{view.name} has not ended: {view.phase}"]
         outcome = view.verdict.message.outcome if view.verdict else None
-        revealed = [item for item in view.executions if item.output_digest is not None and item.provider not in self._liars]
+        revealed = [
+            item
+            for item in view.executions
+            if item.output_digest is not None and item.provider not in self._liars
+        ]
         problems = []
         if outcome is Outcome.UNRESOLVED and len(revealed) < QUORUM:
             # PROTOCOL §5: every other owner failed it twice, being dead. Honest work is paid by the fund as far as that goes (a young
@@ -87,11 +105,16 @@ class Checks:
             if view.charged:
                 problems.append(f"{view.name}: unresolved, and charged {view.charged}")
         elif outcome is not Outcome.ACCEPTED and run not in self._crash.may_lapse:
-            problems.append(f"{view.name}: {outcome}, {[(item.role, item.phase, item.agreed) for item in view.executions]}")
+            problems.append(
+                f"{view.name}: {outcome}, {[(item.role, item.phase, item.agreed) for item in view.executions]}"
+            )
         problems += [
             f"{view.name}: an honest execution was outvoted, or did not reveal"
             for item in view.executions
-            if outcome is Outcome.ACCEPTED and item.agreed is False and item.provider not in self._liars and not self._is_late(view, item)
+            if outcome is Outcome.ACCEPTED
+            and item.agreed is False
+            and item.provider not in self._liars
+            and not self._is_late(view, item)
         ]
         paid = Counter(bytes(item.provider) for item in view.executions if item.pay)
         if paid and max(paid.values()) > 1:
@@ -107,14 +130,22 @@ class Checks:
         """
         devnet = self._crash.devnet
         name = f"provider-{devnet.providers.index(item.provider)}"
-        if item.output_digest is not None or self._crash.away.get(name, 0.0) < devnet.deployment.constants().reveal_within:
+        if (
+            item.output_digest is not None
+            or self._crash.away.get(name, 0.0) < devnet.deployment.constants().reveal_within
+        ):
             return False
         self.late.add((bytes(view.job_id), bytes(item.provider)))
         return True
 
     def _shared_slots(self) -> list[str]:
         """I2: of two leases that one run slot ran at one time, one at most is paid: the other had lapsed or was stopped."""
-        paid = {item.assignment_hash.hex() for view in self._views.values() for item in view.executions if item.pay}
+        paid = {
+            item.assignment_hash.hex()
+            for view in self._views.values()
+            for item in view.executions
+            if item.pay
+        }
         return [
             f"leases {first} and {second} ran in one slot and both are paid"
             for first, second in self._crash.slots.pairs
@@ -128,11 +159,19 @@ class Checks:
             for item in view.executions:
                 owed[bytes(item.provider)] += item.pay or 0
         problems, devnet = [], self._crash.devnet
-        for index, account in enumerate(devnet.providers[devnet.config.liars :], devnet.config.liars):
-            async with self._crash.session.get(f"{devnet.coordinator_url}/v1/providers/0x{account.hex()}") as response:
-                found = canonical.from_json(ProviderView, canonical.parse(await response.read(), DOCUMENT_BYTES_MAX))
+        for index, account in enumerate(
+            devnet.providers[devnet.config.liars :], devnet.config.liars
+        ):
+            async with self._crash.session.get(
+                f"{devnet.coordinator_url}/v1/providers/0x{account.hex()}"
+            ) as response:
+                found = canonical.from_json(
+                    ProviderView, canonical.parse(await response.read(), DOCUMENT_BYTES_MAX)
+                )
             if found.final + found.held != owed[bytes(account)]:
-                problems.append(f"provider-{index} is owed {found.final + found.held}, its executions say {owed[bytes(account)]}")
+                problems.append(
+                    f"provider-{index} is owed {found.final + found.held}, its executions say {owed[bytes(account)]}"
+                )
             if found.strikes > sum(provider == account for _, provider in self.late):
                 problems.append(f"provider-{index} has {found.strikes} strikes")
         return problems
@@ -140,14 +179,20 @@ class Checks:
     def _left(self) -> list[str]:
         """No container, mount, process or folder of a lease is left."""
         config, executor = self._crash.devnet.config, self._crash.devnet.executor
-        mounts = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(config.folder) in line]
+        mounts = [
+            line.split(" ")[4]
+            for line in Path("/proc/self/mountinfo").read_text().splitlines()
+            if str(config.folder) in line
+        ]
         problems = [f"still mounted: {path}" for path in mounts]
         children = {child.process.pid for child in self._crash.devnet.family.children.values()}
         problems += [f"process left: {words}" for words in processes(config.folder, children)]
         for index in range(config.providers):
             home = config.provider_home(index)
             leases = home / executor.value
-            problems += [f"lease left: {path}" for path in (leases.iterdir() if leases.is_dir() else ())]
+            problems += [
+                f"lease left: {path}" for path in (leases.iterdir() if leases.is_dir() else ())
+            ]
             problems += [f"plain output left: {path}" for path in (home / "outputs").glob("*")]
         return problems + (self._containers() if executor is ExecutorChoice.DOCKER else [])
 
@@ -156,9 +201,20 @@ class Checks:
 
         client = docker.from_env()
         try:
-            labels = [f"quorate.owner={self._crash.devnet.config.label()}-{index}" for index in range(self._crash.devnet.config.providers)]
-            found = [item.name for label in labels for item in client.containers.list(all=True, filters={"label": label})]
-            found += [item.name for label in labels for item in client.volumes.list(filters={"label": label})]
+            labels = [
+                f"quorate.owner={self._crash.devnet.config.label()}-{index}"
+                for index in range(self._crash.devnet.config.providers)
+            ]
+            found = [
+                item.name
+                for label in labels
+                for item in client.containers.list(all=True, filters={"label": label})
+            ]
+            found += [
+                item.name
+                for label in labels
+                for item in client.volumes.list(filters={"label": label})
+            ]
         finally:
             client.close()
         return [f"container or volume left: {name}" for name in found]

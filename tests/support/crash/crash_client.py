@@ -32,7 +32,9 @@ def job_of(name: str, image: Path, seconds: float = SECONDS) -> Job:
     code = f"import sys, time; time.sleep({seconds}); open('/outputs/answer.txt', 'w').write('the answer of {name}')"
     # An execution that is lost says nothing: its job waits until its whole time and the grace after it are over.
     longest = f"{max(LONGEST_SECONDS, 2 * seconds):.0f}s"
-    return Job(name=name, image=image, command=["python3", "-c", code], max_price="5", max_duration=longest)
+    return Job(
+        name=name, image=image, command=["python3", "-c", code], max_price="5", max_duration=longest
+    )
 
 
 async def found_or_submitted(market: Market, name: str, image: Path, seconds: float) -> Run:
@@ -52,11 +54,16 @@ async def found_or_submitted(market: Market, name: str, image: Path, seconds: fl
 async def work(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
     """Order, result, voucher."""
     async with Market(profile) as market:
-        run = await found_or_submitted(market, plan["name"], Path(plan["image"]), float(plan.get("seconds", SECONDS)))
+        run = await found_or_submitted(
+            market, plan["name"], Path(plan["image"]), float(plan.get("seconds", SECONDS))
+        )
         try:
             result = await run.result()
         except NotVerifiedError:
-            return {"job": run.job_id.hex(), "text": None}  # an end as well: the books decide whether it is a good one
+            return {
+                "job": run.job_id.hex(),
+                "text": None,
+            }  # an end as well: the books decide whether it is a good one
         text = (result.output / "answer.txt").read_text()
         async with asyncio.timeout(VOUCHED_SECONDS):
             while (account := await market.account()).vouched < account.charged:
@@ -69,7 +76,11 @@ async def deposit(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
     async with Market(profile) as market:
         pins = pins_of(market.info)
     amount = Amount(int(plan["fund"]) * USD)
-    return {"gas": await fund(profile, pins, plan["chain"], amount, plan["name"], SystemClock(), mint=True)}
+    return {
+        "gas": await fund(
+            profile, pins, plan["chain"], amount, plan["name"], SystemClock(), mint=True
+        )
+    }
 
 
 def main() -> None:
@@ -77,7 +88,9 @@ def main() -> None:
     plan: dict[str, str] = json.loads(sys.argv[1])
     crash_points.configure(os.environ.get(crash_points.CRASH_VARIABLE, ""))
     profile = open_profile(Path(plan["home"]), plan["password"])
-    print(json.dumps(asyncio.run(deposit(profile, plan) if "fund" in plan else work(profile, plan))))
+    print(
+        json.dumps(asyncio.run(deposit(profile, plan) if "fund" in plan else work(profile, plan)))
+    )
 
 
 if __name__ == "__main__":

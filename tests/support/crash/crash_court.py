@@ -18,27 +18,53 @@ CASE_SECONDS = 120.0  # from the first job until everybody who is to die has die
 DECIDED_SECONDS = 120.0
 # In the order in which a juror passes them; what stands in one line lies within milliseconds.
 PASSED = (
-    "actor.before-append.CaseOpened", "actor.after-append.CaseOpened", "actor.before-append.JuryDrawn", "actor.after-append.JuryDrawn",
-    "effect.before.Reexecute", "actor.before-append.Reexecuted", "actor.after-append.Reexecuted", "effect.after.Reexecute",
-    "effect.before.SendVote", "chain.before-sign", "chain.before-send", "chain.after-send", "chain.after-receipt", "chain.after-settle",
-    "actor.before-append.VoteConfirmed", "actor.after-append.VoteConfirmed", "effect.after.SendVote",
-    "actor.before-append.VotingEnded", "actor.after-append.VotingEnded", "effect.before.SendJuryReveal", "effect.after.SendJuryReveal",
-    "actor.before-append.CaseDecided", "actor.after-append.CaseDecided", "effect.before.WithdrawCredit", "effect.after.WithdrawCredit",
-)  # fmt: skip
+    "actor.before-append.CaseOpened",
+    "actor.after-append.CaseOpened",
+    "actor.before-append.JuryDrawn",
+    "actor.after-append.JuryDrawn",
+    "effect.before.Reexecute",
+    "actor.before-append.Reexecuted",
+    "actor.after-append.Reexecuted",
+    "effect.after.Reexecute",
+    "effect.before.SendVote",
+    "chain.before-sign",
+    "chain.before-send",
+    "chain.after-send",
+    "chain.after-receipt",
+    "chain.after-settle",
+    "actor.before-append.VoteConfirmed",
+    "actor.after-append.VoteConfirmed",
+    "effect.after.SendVote",
+    "actor.before-append.VotingEnded",
+    "actor.after-append.VotingEnded",
+    "effect.before.SendJuryReveal",
+    "effect.after.SendJuryReveal",
+    "actor.before-append.CaseDecided",
+    "actor.after-append.CaseDecided",
+    "effect.before.WithdrawCredit",
+    "effect.after.WithdrawCredit",
+)
 
 
 def seats(trials: tuple[Trial, ...], jurors: list[str]) -> dict[Trial, str]:
     """Who dies where, in the order of deaths: jurors by turns, so that each has as long as can be to come back."""
-    mine = sorted((trial for trial in trials if trial.program is Program.PROVIDER), key=lambda trial: PASSED.index(trial.point))
+    mine = sorted(
+        (trial for trial in trials if trial.program is Program.PROVIDER),
+        key=lambda trial: PASSED.index(trial.point),
+    )
     placed = {trial: jurors[place % len(jurors)] for place, trial in enumerate(mine)}
-    return placed | {trial: trial.program.value for trial in trials if trial.program is Program.COORDINATOR}
+    return placed | {
+        trial: trial.program.value for trial in trials if trial.program is Program.COORDINATOR
+    }
 
 
 async def judge(crash: CrashMarket, trials: tuple[Trial, ...]) -> set[Trial]:
     """One case from the first lie to the last juror's pay; the trials whose point was passed. What is wrong goes to `violations`."""
     placed = seats(trials, crash.providers[LIARS:])
     targets = {trial: Target([Armed(name, trial.point)]) for trial, name in placed.items()}
-    for item in {target.armed[0].name: target.armed[0] for target in reversed(targets.values())}.values():
+    for item in {
+        target.armed[0].name: target.armed[0] for target in reversed(targets.values())
+    }.values():
         crash.arm(item.name, item.point)
     await crash.feed(list(targets.values()), PARALLEL, (), CASE_SECONDS)
     problems = ["nobody has looked yet"]
@@ -55,22 +81,53 @@ async def judge(crash: CrashMarket, trials: tuple[Trial, ...]) -> set[Trial]:
 async def _unsettled(crash: CrashMarket) -> list[str]:
     """What the chain does not say yet: convicted once, stake lost once, jurors paid once, no money lost (I1, I5)."""
     devnet = crash.devnet
-    client, contracts = ChainClient(Rpc(devnet.chain_url, crash.session)), Contracts.of(devnet.deployment)
+    client, contracts = (
+        ChainClient(Rpc(devnet.chain_url, crash.session)),
+        Contracts.of(devnet.deployment),
+    )
     try:
         credit = [contracts.court.credit_of(account) for account in devnet.providers]
         left = [query.decode(await client.call(query.to, query.data)) for query in credit]
-        problems = await sums_that_do_not_hold(crash) + _verdicts(devnet.providers[0], await read_books(client, contracts))
+        problems = await sums_that_do_not_hold(crash) + _verdicts(
+            devnet.providers[0], await read_books(client, contracts)
+        )
     except Unavailable as error:
         return [f"the chain is away: {error}"]  # not re-raised: asked again
-    return problems + [f"provider-{index} has not withdrawn {amount}" for index, amount in enumerate(left) if amount]
+    return problems + [
+        f"provider-{index} has not withdrawn {amount}"
+        for index, amount in enumerate(left)
+        if amount
+    ]
 
 
 def _verdicts(liar: bytes, books: Books) -> list[str]:
-    opened = [event for event in books.of(chain_events.CaseOpened) if isinstance(event, chain_events.CaseOpened)]
-    decided = [event for event in books.of(chain_events.Decided) if isinstance(event, chain_events.Decided)]
+    opened = [
+        event
+        for event in books.of(chain_events.CaseOpened)
+        if isinstance(event, chain_events.CaseOpened)
+    ]
+    decided = [
+        event for event in books.of(chain_events.Decided) if isinstance(event, chain_events.Decided)
+    ]
     problems = [] if len(opened) == 1 else [f"{len(opened)} cases were opened"]
-    problems += [f"case {case.case_id} is against an honest provider" for case in opened if case.accused != liar]
-    problems += [] if len(decided) == len(opened) else [f"{len(decided)} of {len(opened)} cases are decided"]
-    slashed = [event.account for event in books.of(chain_events.Slashed) if isinstance(event, chain_events.Slashed)]
-    problems += [] if slashed == [liar] else [f"stake was taken from {[account.hex() for account in slashed]}"]
+    problems += [
+        f"case {case.case_id} is against an honest provider"
+        for case in opened
+        if case.accused != liar
+    ]
+    problems += (
+        []
+        if len(decided) == len(opened)
+        else [f"{len(decided)} of {len(opened)} cases are decided"]
+    )
+    slashed = [
+        event.account
+        for event in books.of(chain_events.Slashed)
+        if isinstance(event, chain_events.Slashed)
+    ]
+    problems += (
+        []
+        if slashed == [liar]
+        else [f"stake was taken from {[account.hex() for account in slashed]}"]
+    )
     return problems + [f"case {case.case_id}: acquitted" for case in decided if not case.convicted]

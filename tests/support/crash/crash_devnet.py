@@ -25,7 +25,12 @@ HELD_SECONDS = 30.0
 JOB_SECONDS = 60  # longer than anybody waits for it
 PROVIDERS = 3  # fewer check nothing, so that an ordinary order is refused
 POLL_SECONDS = 0.1
-LATER = {"devnet.before-child": 3, "devnet.after-child": 4, "wallet.before-send": 20, "wallet.after-send": 22}  # which pass
+LATER = {
+    "devnet.before-child": 3,
+    "devnet.after-child": 4,
+    "wallet.before-send": 20,
+    "wallet.after-send": 22,
+}  # which pass
 
 
 class Mortal:
@@ -44,7 +49,9 @@ class Mortal:
         while process.poll() is None and time.monotonic() < limit:
             if client is None and self._is_up(process.pid):
                 client = self._order()
-                process.send_signal(signal.SIGTERM)  # only what comes after this is left to be killed
+                process.send_signal(
+                    signal.SIGTERM
+                )  # only what comes after this is left to be killed
             time.sleep(POLL_SECONDS)
         if process.poll() is None:
             process.kill()
@@ -67,12 +74,18 @@ class Mortal:
         status = process.wait(GONE_SECONDS)
         _end(client)
         left = self._left()
-        return f"ended with {status}, {left} is left: {self._log.read_text()[-600:]}" if status or left else ""
+        return (
+            f"ended with {status}, {left} is left: {self._log.read_text()[-600:]}"
+            if status or left
+            else ""
+        )
 
     def _left(self) -> list[str]:
         """Processes, mounts and containers, once they had time to go."""
         limit = time.monotonic() + GONE_SECONDS
-        while (left := [*processes(self.folder), *self._mounts(), *self._containers()]) and time.monotonic() < limit:
+        while (
+            left := [*processes(self.folder), *self._mounts(), *self._containers()]
+        ) and time.monotonic() < limit:
             time.sleep(POLL_SECONDS)
         return left
 
@@ -86,21 +99,39 @@ class Mortal:
         api, label = connect(), DevnetConfig(self.folder).label()
         try:
             owners = [{"label": f"{LABEL_OWNER}={label}-{index}"} for index in range(PROVIDERS)]
-            found = [item["Names"][0] for owner in owners for item in api.containers(all=True, filters=owner)]
-            return found + [item["Name"] for owner in owners for item in api.volumes(filters=owner)["Volumes"] or ()]
+            found = [
+                item["Names"][0]
+                for owner in owners
+                for item in api.containers(all=True, filters=owner)
+            ]
+            return found + [
+                item["Name"]
+                for owner in owners
+                for item in api.volumes(filters=owner)["Volumes"] or ()
+            ]
         finally:
             api.close()
 
     def _order(self) -> "subprocess.Popen[bytes]":
         """A client whose job runs when this returns."""
         plan = {
-            "home": str(self.folder / "client-0"), "password": PASSPHRASE, "name": f"long-{self.held}", "image": str(self._image),
+            "home": str(self.folder / "client-0"),
+            "password": PASSPHRASE,
+            "name": f"long-{self.held}",
+            "image": str(self._image),
             "seconds": str(JOB_SECONDS),
-        }  # fmt: skip
-        client = subprocess.Popen([sys.executable, str(CLIENT), json.dumps(plan)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        }
+        client = subprocess.Popen(
+            [sys.executable, str(CLIENT), json.dumps(plan)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         limit = time.monotonic() + HELD_SECONDS
         while time.monotonic() < limit and client.poll() is None:
-            if any((self.folder / f"provider-{index}" / self.executor.value).glob("*") for index in range(PROVIDERS)):
+            if any(
+                (self.folder / f"provider-{index}" / self.executor.value).glob("*")
+                for index in range(PROVIDERS)
+            ):
                 self.held += 1
                 break
             time.sleep(POLL_SECONDS)
@@ -114,12 +145,25 @@ class Mortal:
             return False  # not yet
 
     def _start(self, point: str) -> "subprocess.Popen[bytes]":
-        words = ["up", "--dir", str(self.folder), "--providers", str(PROVIDERS), "--clients", "1", "--executor", self.executor.value]
+        words = [
+            "up",
+            "--dir",
+            str(self.folder),
+            "--providers",
+            str(PROVIDERS),
+            "--clients",
+            "1",
+            "--executor",
+            self.executor.value,
+        ]
         with self._log.open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "quorate_devnet", *words], stdout=log, stderr=log, start_new_session=True,
+                [sys.executable, "-m", "quorate_devnet", *words],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
                 env=os.environ | {CRASH_VARIABLE: point},
-            )  # fmt: skip
+            )
 
 
 def _end(client: "subprocess.Popen[bytes] | None") -> None:

@@ -67,8 +67,12 @@ class CrashMarket:
     results: int = 0
     restarts: int = 0
     is_arming: bool = False  # whether a child that has died may be armed for its next point
-    may_lapse: set[str] = field(default_factory=set)  # ids of runs whose client or owner ended them, for all checks of this market
-    away: dict[str, float] = field(default_factory=dict)  # the longest that a child that died needed to be back, in seconds
+    may_lapse: set[str] = field(
+        default_factory=set
+    )  # ids of runs whose client or owner ended them, for all checks of this market
+    away: dict[str, float] = field(
+        default_factory=dict
+    )  # the longest that a child that died needed to be back, in seconds
     _starting: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     @property
@@ -93,7 +97,9 @@ class CrashMarket:
         """Starts again whoever has died, and notes that it died as it should."""
         for item in armed:
             if item.point.startswith(WITHOUT_ENGINE) and not self.is_armed(item.name):
-                item.is_reached = True  # the small process that keeps its sandbox, and not the provider, has died
+                item.is_reached = (
+                    True  # the small process that keeps its sandbox, and not the provider, has died
+                )
         dead = [name for name, child in self.devnet.family.children.items() if not child.is_running]
         await asyncio.gather(*(self._revive(name, armed) for name in dead))
 
@@ -121,13 +127,21 @@ class CrashMarket:
             child = self.devnet.family.children[name]
             if child.is_running:
                 return  # somebody else was faster
-            meant = next((item for item in armed if item.name == name and not item.is_reached), None)
-            if meant is not None and child.process.returncode == -signal.SIGKILL and not self._file(name).exists():
+            meant = next(
+                (item for item in armed if item.name == name and not item.is_reached), None
+            )
+            if (
+                meant is not None
+                and child.process.returncode == -signal.SIGKILL
+                and not self._file(name).exists()
+            ):
                 meant.is_reached = True
                 if self.is_arming:
                     self._arm_next(name, armed)
             else:
-                self.violations.append(f"{name} ended with {child.process.returncode}: {child.tail()[-400:]}")
+                self.violations.append(
+                    f"{name} ended with {child.process.returncode}: {child.tail()[-400:]}"
+                )
             self.restarts += 1
             try:
                 await self.devnet.restart(name)
@@ -137,11 +151,15 @@ class CrashMarket:
                 # Not re-raised: it may be armed for its way up; one that never comes up is told below.
                 if self.devnet.family.children[name].is_running:
                     self.devnet.kill(name)
-        raise AssertionError(f"{name} does not come up again: {self.devnet.family.children[name].tail()}")
+        raise AssertionError(
+            f"{name} does not come up again: {self.devnet.family.children[name].tail()}"
+        )
 
     def _arm_next(self, name: str, armed: Sequence[Armed]) -> None:
         """Before it starts again: what it is to die at next may lie on its way up."""
-        following = next((item for item in armed if item.name == name and not item.is_reached), None)
+        following = next(
+            (item for item in armed if item.name == name and not item.is_reached), None
+        )
         if following is not None:
             self.arm(name, following.point)
 
@@ -162,16 +180,26 @@ class CrashMarket:
     # -------------------------------------------------------------------------------------------------------------- jobs
 
     async def feed(
-        self, targets: Sequence[Target], parallel: int, deeds: Sequence[Awaitable[None]] = (), seconds: float = REACH_SECONDS
+        self,
+        targets: Sequence[Target],
+        parallel: int,
+        deeds: Sequence[Awaitable[None]] = (),
+        seconds: float = REACH_SECONDS,
     ) -> None:
         """Keeps jobs under way until every target was hit or the time is over; returns when jobs and deeds have ended."""
-        limit, armed = time.monotonic() + seconds, [item for target in targets for item in target.armed]
+        limit, armed = (
+            time.monotonic() + seconds,
+            [item for target in targets for item in target.armed],
+        )
         under_way = {asyncio.ensure_future(deed) for deed in deeds}
         jobs, self.is_arming = set[asyncio.Future[None]](), True
         while time.monotonic() < limit and not (jobs and all(target.is_hit for target in targets)):
             while len(jobs) < parallel:
                 jobs.add(asyncio.ensure_future(self.one()))
-            jobs, under_way = await self._watch(jobs, armed), {task for task in under_way if not _is_over(task)}
+            jobs, under_way = (
+                await self._watch(jobs, armed),
+                {task for task in under_way if not _is_over(task)},
+            )
             for target in targets:
                 if target.is_hit:
                     self.disarm([item for item in target.armed if not item.is_reached])
@@ -179,12 +207,17 @@ class CrashMarket:
         self.disarm([item for item in armed if not item.is_reached])
         limit = time.monotonic() + END_SECONDS
         while (jobs or under_way) and time.monotonic() < limit:
-            jobs, under_way = await self._watch(jobs, armed), {task for task in under_way if not _is_over(task)}
+            jobs, under_way = (
+                await self._watch(jobs, armed),
+                {task for task in under_way if not _is_over(task)},
+            )
         for task in jobs | under_way:
             task.cancel()
             self.violations.append(f"a job did not end within {END_SECONDS:g} s")
 
-    async def _watch(self, jobs: "set[asyncio.Future[None]]", armed: Sequence[Armed]) -> "set[asyncio.Future[None]]":
+    async def _watch(
+        self, jobs: "set[asyncio.Future[None]]", armed: Sequence[Armed]
+    ) -> "set[asyncio.Future[None]]":
         if jobs:
             await asyncio.wait(jobs, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         else:
@@ -233,7 +266,11 @@ class CrashMarket:
 
 @asynccontextmanager
 async def crash_market(
-    folder: Path, executor: ExecutorChoice, providers: int, liars: int = 0, claims_for_all: bool = True
+    folder: Path,
+    executor: ExecutorChoice,
+    providers: int,
+    liars: int = 0,
+    claims_for_all: bool = True,
 ) -> AsyncIterator[CrashMarket]:
     """A market whose children can be armed."""
     (folder / "crash").mkdir(parents=True)
@@ -249,7 +286,11 @@ async def crash_market(
         claims_for_all=claims_for_all,
         declined_keep_seconds=FORGET_SECONDS,
     )
-    async with running(config) as devnet, Market(devnet.profiles[0]) as market, aiohttp.ClientSession() as session:
+    async with (
+        running(config) as devnet,
+        Market(devnet.profiles[0]) as market,
+        aiohttp.ClientSession() as session,
+    ):
         slots = Slots(config, devnet.executor)
         watching = asyncio.ensure_future(slots.watch())
         try:
@@ -257,7 +298,9 @@ async def crash_market(
         finally:
             watching.cancel()
             ended = await asyncio.gather(watching, return_exceptions=True)
-        assert isinstance(ended[0], asyncio.CancelledError), f"nobody watched the run slots: {ended[0]!r}"
+        assert isinstance(ended[0], asyncio.CancelledError), (
+            f"nobody watched the run slots: {ended[0]!r}"
+        )
 
 
 def _is_over(task: "asyncio.Future[None]") -> bool:

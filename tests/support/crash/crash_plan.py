@@ -34,19 +34,44 @@ class Scenario(StrEnum):
 
 
 BY_TYPE: dict[str, Scenario] = {
-    "StopReceived": Scenario.STOP, "StopTask": Scenario.STOP, "StopReceived": Scenario.STOP, "Failed": Scenario.LOSE,
-    "OfferDue": Scenario.START, "SendOffer": Scenario.START, "Restarted": Scenario.START, "OfferReceived": Scenario.START,
-    "DrainRequested": Scenario.DRAIN, "Configured": Scenario.CONFIGURE, "ChainReorganised": Scenario.REORGANISE,
-    "Compared": Scenario.START, "SessionReceived": Scenario.SESSION, "TransactionRefused": Scenario.OUTBID,
+    "StopReceived": Scenario.STOP,
+    "StopTask": Scenario.STOP,
+    "Failed": Scenario.LOSE,
+    "OfferDue": Scenario.START,
+    "SendOffer": Scenario.START,
+    "Restarted": Scenario.START,
+    "OfferReceived": Scenario.START,
+    "DrainRequested": Scenario.DRAIN,
+    "Configured": Scenario.CONFIGURE,
+    "ChainReorganised": Scenario.REORGANISE,
+    "Compared": Scenario.START,
+    "SessionReceived": Scenario.SESSION,
+    "TransactionRefused": Scenario.OUTBID,
     **dict.fromkeys(("SendDecline", "DeclineReceived", "Forget"), Scenario.DECLINE),
     **dict.fromkeys(("EpochFinal", "ClaimConfirmed", "SendClaim"), Scenario.CLAIM),
     **dict.fromkeys(
-        ("CaseOpened", "JuryDrawn", "Reexecuted", "VoteConfirmed", "VotingEnded", "CaseDecided", "Reexecute", "SendVote", "SendJuryReveal",
-         "WithdrawCredit", "OpenCase"), Scenario.COURT,
+        (
+            "CaseOpened",
+            "JuryDrawn",
+            "Reexecuted",
+            "VoteConfirmed",
+            "VotingEnded",
+            "CaseDecided",
+            "Reexecute",
+            "SendVote",
+            "SendJuryReveal",
+            "WithdrawCredit",
+            "OpenCase",
+        ),
+        Scenario.COURT,
     ),
-}  # fmt: skip
+}
 
-OTHER_MARKETS = (Scenario.CLAIM, Scenario.SANDBOX, Scenario.COURT)  # each in a market of its own; CI plays one of them by turns
+OTHER_MARKETS = (
+    Scenario.CLAIM,
+    Scenario.SANDBOX,
+    Scenario.COURT,
+)  # each in a market of its own; CI plays one of them by turns
 WITHOUT_ENGINE = "supervisor."
 CONTAINER_STEPS = ("container.", "mount.", "unmount.", "output.")
 ROTATION, ONLY = "QUORATE_CRASH_ROTATION", "QUORATE_CRASH_ONLY"
@@ -67,7 +92,11 @@ class Trial:
 def trials() -> tuple[Trial, ...]:
     """All of them, or those that QUORATE_CRASH_ONLY, a regular expression, finds in `program:point`."""
     only = re.compile(os.environ.get(ONLY, ""))
-    found = (Trial(program, point, scenario_of(program, point)) for program in Program for point in points_of(program))
+    found = (
+        Trial(program, point, scenario_of(program, point))
+        for program in Program
+        for point in points_of(program)
+    )
     return tuple(trial for trial in found if only.search(str(trial)))
 
 
@@ -86,8 +115,12 @@ def scenario_of(program: Program, point: str) -> Scenario:
     if program is Program.CLIENT and point.startswith("chain."):
         return Scenario.FUND
     if program is Program.PROVIDER and point.startswith("chain."):
-        return Scenario.COURT  # the coordinator claims for everybody: votes are a provider's usual transactions
-    return Scenario.SANDBOX if point.startswith(WITHOUT_ENGINE) else BY_TYPE.get(kind, Scenario.JOBS)
+        return (
+            Scenario.COURT
+        )  # the coordinator claims for everybody: votes are a provider's usual transactions
+    return (
+        Scenario.SANDBOX if point.startswith(WITHOUT_ENGINE) else BY_TYPE.get(kind, Scenario.JOBS)
+    )
 
 
 @cache
@@ -98,7 +131,12 @@ def rotation() -> int:
         return int(told)
     asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
-        return int(subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout[:12], 16)
+        return int(
+            subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout[
+                :12
+            ],
+            16,
+        )
     except (OSError, subprocess.SubprocessError, ValueError):
         return int(time.time() // 86_400)  # not re-raised: a copy without its history has days
 

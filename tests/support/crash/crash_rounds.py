@@ -28,7 +28,14 @@ from quorate_protocol.units import Price
 from quorate_runtime.process.crash_points import CRASH_VARIABLE, Program
 from support.crash.crash_chain import outbid
 from support.crash.crash_checks import Checks
-from support.crash.crash_market import END_SECONDS, POLL_SECONDS, REACH_SECONDS, Armed, CrashMarket, Target
+from support.crash.crash_market import (
+    END_SECONDS,
+    POLL_SECONDS,
+    REACH_SECONDS,
+    Armed,
+    CrashMarket,
+    Target,
+)
 from support.crash.crash_plan import Scenario, Trial
 
 CLIENT = Path(__file__).with_name("crash_client.py")
@@ -59,18 +66,29 @@ class RoundPlan:
         return tuple(trial for _, trial in self.dying)
 
     def __str__(self) -> str:
-        return f"{self.scenario}: " + ", ".join(f"{name} {trial.point}" for name, trial in self.dying)
+        return f"{self.scenario}: " + ", ".join(
+            f"{name} {trial.point}" for name, trial in self.dying
+        )
 
 
-def plan_rounds(wanted: Sequence[Trial], providers: Sequence[str], in_a_row: int = IN_A_ROW) -> list[RoundPlan]:
+def plan_rounds(
+    wanted: Sequence[Trial], providers: Sequence[str], in_a_row: int = IN_A_ROW
+) -> list[RoundPlan]:
     """Ordinary jobs and claims kill all of `providers` in one round, and daemons several times; others one provider at a time."""
     rounds = []
     for scenario in Scenario:
-        left = {program: [each for each in wanted if each.program is program and each.scenario is scenario] for program in Program}
+        left = {
+            program: [
+                each for each in wanted if each.program is program and each.scenario is scenario
+            ]
+            for program in Program
+        }
         times = in_a_row if scenario in BUSY else 1
         seats = list(providers) * times if scenario in (*BUSY, Scenario.START) else [ANY]
         while any(left.values()):
-            dying = [(name, left[Program.PROVIDER].pop(0)) for name in seats if left[Program.PROVIDER]]
+            dying = [
+                (name, left[Program.PROVIDER].pop(0)) for name in seats if left[Program.PROVIDER]
+            ]
             for program in (*[Program.COORDINATOR] * times, Program.CLIENT):
                 dying += [(program.value, left[program].pop(0))] if left[program] else []
             if not dying:
@@ -79,11 +97,15 @@ def plan_rounds(wanted: Sequence[Trial], providers: Sequence[str], in_a_row: int
     return rounds
 
 
-def rounds_of_turn(wanted: Sequence[Trial], providers: Sequence[str], context: int) -> list[RoundPlan]:
+def rounds_of_turn(
+    wanted: Sequence[Trial], providers: Sequence[str], context: int
+) -> list[RoundPlan]:
     """All rounds, each of them first in some turn but for one in which every program dies."""
     rounds = plan_rounds(wanted, providers, 1)
     programs = {trial.program for trial in wanted}
-    whole = [plan for plan in rounds if {trial.program for trial in plan.trials} == programs] or rounds
+    whole = [
+        plan for plan in rounds if {trial.program for trial in plan.trials} == programs
+    ] or rounds
     first, place = whole[context % len(whole)], context // len(whole) % len(rounds)
     return [first, *(plan for plan in (*rounds[place:], *rounds[:place]) if plan is not first)]
 
@@ -91,27 +113,39 @@ def rounds_of_turn(wanted: Sequence[Trial], providers: Sequence[str], context: i
 async def play(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> set[Trial]:
     """Plays one round; the trials whose point was passed."""
     client = next((trial for name, trial in plan.dying if name == Program.CLIENT), None)
-    targets = {trial: _target(crash, name, trial) for name, trial in plan.dying if trial is not client}
+    targets = {
+        trial: _target(crash, name, trial) for name, trial in plan.dying if trial is not client
+    }
     first = {item.name: item for target in reversed(targets.values()) for item in target.armed}
     for item in first.values():
         crash.arm(item.name, item.point)
     died: list[Trial] = []
     deeds: list[Awaitable[None]] = [_live(crash, client, died)] if client else []
     seconds = CLAIM_SECONDS if plan.scenario is Scenario.CLAIM else REACH_SECONDS
-    deeds += [_deed(crash, checks, plan, list(targets.values()), seconds)] if plan.scenario in DEEDS else []
-    await crash.feed(list(targets.values()), PARALLEL if plan.scenario in BUSY else 1, deeds, seconds)
+    deeds += (
+        [_deed(crash, checks, plan, list(targets.values()), seconds)]
+        if plan.scenario in DEEDS
+        else []
+    )
+    await crash.feed(
+        list(targets.values()), PARALLEL if plan.scenario in BUSY else 1, deeds, seconds
+    )
     return {trial for trial, target in targets.items() if target.is_hit} | set(died)
 
 
 def _target(crash: CrashMarket, name: str, trial: Trial) -> Target:
     """One child, or all providers."""
-    return Target([Armed(each, trial.point) for each in (crash.providers if name == ANY else [name])])
+    return Target(
+        [Armed(each, trial.point) for each in (crash.providers if name == ANY else [name])]
+    )
 
 
 # ------------------------------------------------------------------------------------------------- what has to happen
 
 
-async def _deed(crash: CrashMarket, checks: Checks, plan: RoundPlan, targets: Sequence[Target], seconds: float) -> None:
+async def _deed(
+    crash: CrashMarket, checks: Checks, plan: RoundPlan, targets: Sequence[Target], seconds: float
+) -> None:
     """Again and again until every target was hit."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit and not all(target.is_hit for target in targets):
@@ -157,9 +191,15 @@ async def _lose(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 
 async def _start(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     """Everybody who is to die on the way up is killed and started."""
-    names = {name: trial for name, trial in plan.dying if name in crash.devnet.family.children and crash.is_armed(name)}
+    names = {
+        name: trial
+        for name, trial in plan.dying
+        if name in crash.devnet.family.children and crash.is_armed(name)
+    }
     for name, trial in names.items():
-        started = crash.providers[-1] if trial.point.endswith("OfferReceived") else name  # offers come when a provider starts
+        started = (
+            crash.providers[-1] if trial.point.endswith("OfferReceived") else name
+        )  # offers come when a provider starts
         crash.devnet.kill(started)
         crash.devnet.start(started)
     await _until_hit(crash, list(names))
@@ -184,7 +224,11 @@ async def _decline(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     lower = Price(told.price // 2)  # so that it is asked before others
     process_settings.write(path, replace(told, images=(NO_IMAGE,), price=lower))
     await crash.renew(name)
-    await _until_hit(crash, [item for item in (*crash.providers, Program.COORDINATOR.value) if crash.is_armed(item)], REACH_SECONDS)
+    await _until_hit(
+        crash,
+        [item for item in (*crash.providers, Program.COORDINATOR.value) if crash.is_armed(item)],
+        REACH_SECONDS,
+    )
     process_settings.write(path, told)
     await crash.renew(name)
 
@@ -223,14 +267,23 @@ async def _session(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     finally:
         ledger.close()
     if shown is not None:
-        async with crash.session.post(f"{crash.devnet.coordinator_url}/v1/sessions", data=shown) as response:
+        async with crash.session.post(
+            f"{crash.devnet.coordinator_url}/v1/sessions", data=shown
+        ) as response:
             assert response.status in (200, 503), await response.text()
 
 
 DEEDS: dict[Scenario, Callable[[CrashMarket, Checks, RoundPlan], Awaitable[None]]] = {
-    Scenario.STOP: _stop, Scenario.LOSE: _lose, Scenario.START: _start, Scenario.CONFIGURE: _configure, Scenario.DRAIN: _drain,
-    Scenario.REORGANISE: _reorganise, Scenario.SESSION: _session, Scenario.DECLINE: _decline, Scenario.OUTBID: _outbid,
-}  # fmt: skip
+    Scenario.STOP: _stop,
+    Scenario.LOSE: _lose,
+    Scenario.START: _start,
+    Scenario.CONFIGURE: _configure,
+    Scenario.DRAIN: _drain,
+    Scenario.REORGANISE: _reorganise,
+    Scenario.SESSION: _session,
+    Scenario.DECLINE: _decline,
+    Scenario.OUTBID: _outbid,
+}
 
 
 async def _until_hit(crash: CrashMarket, names: Sequence[str], seconds: float = UP_SECONDS) -> None:
@@ -243,7 +296,11 @@ async def _until_hit(crash: CrashMarket, names: Sequence[str], seconds: float = 
 async def _until_held(crash: CrashMarket) -> list[tuple[int, str]]:
     """(provider, lease) of everything that runs, once something does."""
     while True:
-        held = [(index, lease) for index in range(crash.devnet.config.providers) for lease in crash.leases(index)]
+        held = [
+            (index, lease)
+            for index in range(crash.devnet.config.providers)
+            for lease in crash.leases(index)
+        ]
         if held:
             return held
         await asyncio.sleep(POLL_SECONDS)
@@ -275,14 +332,24 @@ async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
     """A client session that is killed at a point, and others of the same profile until one has done everything."""
     profile = crash.devnet.profiles[1]
     crash.jobs += 1
-    plan = {"home": str(profile.home), "password": PASSPHRASE, "name": f"client-{crash.jobs}", "image": str(crash.image)}
+    plan = {
+        "home": str(profile.home),
+        "password": PASSPHRASE,
+        "name": f"client-{crash.jobs}",
+        "image": str(crash.image),
+    }
     if trial.scenario is Scenario.FUND:
         plan |= {"fund": str(FUND_USD), "chain": crash.devnet.chain_url}
     said = ""
     for _ in range(LIVES_MAX):
         env = os.environ | ({} if died else {CRASH_VARIABLE: trial.point})
         process = await asyncio.create_subprocess_exec(
-            sys.executable, str(CLIENT), json.dumps(plan), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            sys.executable,
+            str(CLIENT),
+            json.dumps(plan),
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         try:
             out, _ = await asyncio.wait_for(process.communicate(), CLIENT_SECONDS)
@@ -293,7 +360,10 @@ async def _live(crash: CrashMarket, trial: Trial, died: list[Trial]) -> None:
         said = out.decode().strip()
         if process.returncode == 0:
             told = json.loads(said.splitlines()[-1])
-            if trial.scenario is not Scenario.FUND and told["text"] not in (None, f"the answer of {plan['name']}"):
+            if trial.scenario is not Scenario.FUND and told["text"] not in (
+                None,
+                f"the answer of {plan['name']}",
+            ):
                 crash.violations.append(f"{plan['name']}: its output is {told['text']!r}")
             return
         if process.returncode == -signal.SIGKILL:

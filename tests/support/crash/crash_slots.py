@@ -42,9 +42,17 @@ class Slots:
     def _running(self, api: APIClient | None) -> dict[int, list[str]]:
         indices = range(self._config.providers)
         if api is None:
-            homes = {index: self._config.provider_home(index) / self._executor.value for index in indices}
-            kept = {index: list(home.iterdir()) if home.is_dir() else [] for index, home in homes.items()}
-            return {index: [path.name for path in paths if lease_state(path) is TaskState.RUNNING] for index, paths in kept.items()}
+            homes = {
+                index: self._config.provider_home(index) / self._executor.value for index in indices
+            }
+            kept = {
+                index: list(home.iterdir()) if home.is_dir() else []
+                for index, home in homes.items()
+            }
+            return {
+                index: [path.name for path in paths if lease_state(path) is TaskState.RUNNING]
+                for index, paths in kept.items()
+            }
         found: dict[int, list[str]] = {index: [] for index in indices}
         owners = {f"{self._config.label()}-{index}": index for index in indices}
         for item in api.containers(filters={"status": "running", "label": LABEL_OWNER}):

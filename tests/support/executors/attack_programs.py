@@ -29,7 +29,9 @@ async def results(executor: Executor, task: Task) -> dict[str, object]:
     return found
 
 
-async def attack(executor: Executor, image: Path, code: str, **changes: object) -> dict[str, object]:
+async def attack(
+    executor: Executor, image: Path, code: str, **changes: object
+) -> dict[str, object]:
     return await results(executor, python_task(image, ATTEMPT + code + TELL, **changes))
 
 

@@ -29,18 +29,33 @@ def new_lease() -> str:
     return uuid.uuid4().hex
 
 
-def python_task(image: Path | str, code: str, *, mounts: Mapping[str, Path] | None = None, **changes: object) -> Task:
+def python_task(
+    image: Path | str, code: str, *, mounts: Mapping[str, Path] | None = None, **changes: object
+) -> Task:
     """A small task that runs Python code."""
     task = Task(
-        lease_id=new_lease(), image=image, argv=("python3", "-c", code), env={}, working_dir="/scratch",
-        mounts=tuple(Mount(source, target) for target, source in (mounts or {}).items()), cpu_millis=1000, memory_bytes=256 * MIB,
-        shm_bytes=16 * MIB, scratch_bytes=32 * MIB, output_bytes=8 * MIB, output_inodes=200, pids=64, max_duration=Seconds(60),
-    )  # fmt: skip
+        lease_id=new_lease(),
+        image=image,
+        argv=("python3", "-c", code),
+        env={},
+        working_dir="/scratch",
+        mounts=tuple(Mount(source, target) for target, source in (mounts or {}).items()),
+        cpu_millis=1000,
+        memory_bytes=256 * MIB,
+        shm_bytes=16 * MIB,
+        scratch_bytes=32 * MIB,
+        output_bytes=8 * MIB,
+        output_inodes=200,
+        pids=64,
+        max_duration=Seconds(60),
+    )
     return replace(task, **changes)  # type: ignore[arg-type]
 
 
 RUNC = pytest.param("docker-runc", marks=pytest.mark.docker)
-VOLUME = pytest.param("docker-volume", marks=pytest.mark.docker)  # runc, with the outputs of a provider that is not root
+VOLUME = pytest.param(
+    "docker-volume", marks=pytest.mark.docker
+)  # runc, with the outputs of a provider that is not root
 RUNSC = pytest.param("docker-runsc", marks=pytest.mark.runsc)
 BWRAP = pytest.param("bwrap", marks=pytest.mark.bwrap)
 SANDBOXES = (RUNC, RUNSC, BWRAP)
@@ -58,10 +73,14 @@ def make_executor(kind: str, folder: Path) -> Executor:
             return BwrapExecutor(home, folder / "images", SystemClock())
         case "docker-volume":
             kept = lease_dirs.OutputKind.VOLUME
-            return DockerExecutor(home, owner(folder), SystemClock(), outputs=kept, sandbox=Sandbox.DOCKER_RUNC)
+            return DockerExecutor(
+                home, owner(folder), SystemClock(), outputs=kept, sandbox=Sandbox.DOCKER_RUNC
+            )
         case _:
             rules = ImageRules(private=None)  # registries of tests are on loopback
-            return DockerExecutor(home, owner(folder), SystemClock(), sandbox=Sandbox(kind), rules=rules)
+            return DockerExecutor(
+                home, owner(folder), SystemClock(), sandbox=Sandbox(kind), rules=rules
+            )
 
 
 @asynccontextmanager

@@ -10,7 +10,14 @@ from pathlib import Path
 Member = tuple[tarfile.TarInfo, bytes]
 
 
-def entry(name: str, content: bytes = b"", *, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> Member:
+def entry(
+    name: str,
+    content: bytes = b"",
+    *,
+    kind: bytes = tarfile.REGTYPE,
+    link: str = "",
+    mode: int = 0o644,
+) -> Member:
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.mode, info.size = kind, link, mode, len(content)
     return info, content
@@ -29,15 +36,25 @@ def image_entries(
 ) -> list[tuple[tarfile.TarInfo, bytes]]:
     """Members of a valid archive; `changes` replace top-level fields of its configuration."""
     document: dict[str, object] = {
-        "architecture": "amd64", "os": "linux", "config": dict(config or {}),
+        "architecture": "amd64",
+        "os": "linux",
+        "config": dict(config or {}),
         "history": [{"created": "1970-01-01T00:00:00Z"}] * len(layers),
-        "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest() for layer in layers]}, **changes,
-    }  # fmt: skip
+        "rootfs": {
+            "type": "layers",
+            "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest() for layer in layers],
+        },
+        **changes,
+    }
     body = json.dumps(document).encode()
     name = hashlib.sha256(body).hexdigest() + ".json"
     names = [f"{index}/layer.tar" for index in range(len(layers))]
     manifest = json.dumps([{"Config": name, "Layers": names, "RepoTags": ["python:3.12"]}]).encode()
-    return [entry(name, body), *(entry(*pair) for pair in zip(names, layers, strict=True)), entry("manifest.json", manifest)]
+    return [
+        entry(name, body),
+        *(entry(*pair) for pair in zip(names, layers, strict=True)),
+        entry("manifest.json", manifest),
+    ]
 
 
 def add_layer(base: Path, target: Path, files: Mapping[str, Path], env: Sequence[str]) -> None:
@@ -54,7 +71,13 @@ def add_layer(base: Path, target: Path, files: Mapping[str, Path], env: Sequence
 def declare_volumes(base: Path, target: Path, volumes: Sequence[str]) -> None:
     """Writes an archive like `base` that declares volumes, with a file in /data, and a link /linked to /var/x."""
     folder = entry("data", kind=tarfile.DIRTYPE, mode=0o1777)
-    layer = tar([folder, entry("data/given", b"given"), entry("linked", kind=tarfile.SYMTYPE, link="/var/x")])
+    layer = tar(
+        [
+            folder,
+            entry("data/given", b"given"),
+            entry("linked", kind=tarfile.SYMTYPE, link="/var/x"),
+        ]
+    )
     append_layer(base, target, layer, volumes)
 
 
@@ -64,7 +87,9 @@ def append_layer(base: Path, target: Path, layer: bytes, volumes: Sequence[str])
         manifest = json.loads(_read(archive, "manifest.json"))[0]
         config = json.loads(_read(archive, manifest["Config"]))["config"]
         layers = [_read(archive, name) for name in manifest["Layers"]]
-    target.write_bytes(tar(image_entries([*layers, layer], {**config, "Volumes": {path: {} for path in volumes}})))
+    target.write_bytes(
+        tar(image_entries([*layers, layer], {**config, "Volumes": {path: {} for path in volumes}}))
+    )
 
 
 def _read(archive: tarfile.TarFile, name: str) -> bytes:

@@ -28,7 +28,12 @@ class OwnEngine:
 
     def open(self) -> None:
         """Makes the bridge and starts. Skips the test where the machine does not allow it."""
-        made = subprocess.run(["ip", "link", "add", self._bridge, "type", "bridge"], capture_output=True, text=True, check=False)
+        made = subprocess.run(
+            ["ip", "link", "add", self._bridge, "type", "bridge"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if made.returncode:
             absent("own-engine", f"no bridge can be made ({made.stderr.strip()})")
         number = NETWORK.format(os.getpid() % 250)
@@ -41,14 +46,33 @@ class OwnEngine:
         for _ in range(TRIES):
             if self._start_once():
                 return
-        absent("own-engine", f"it does not start here ({(self._folder / 'log').read_text()[-300:]})")
+        absent(
+            "own-engine", f"it does not start here ({(self._folder / 'log').read_text()[-300:]})"
+        )
 
     def _start_once(self) -> bool:
         folder = self._folder
-        words = ["--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "pid", "-H", self.url]
-        words += ["--bridge", self._bridge, "--iptables=false", "--ip-masq=false", "--ip-forward=false"]
+        words = [
+            "--data-root",
+            folder / "data",
+            "--exec-root",
+            folder / "exec",
+            "--pidfile",
+            folder / "pid",
+            "-H",
+            self.url,
+        ]
+        words += [
+            "--bridge",
+            self._bridge,
+            "--iptables=false",
+            "--ip-masq=false",
+            "--ip-forward=false",
+        ]
         with (folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(["dockerd", *map(str, words)], stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                ["dockerd", *map(str, words)], stdout=log, stderr=log, start_new_session=True
+            )
         limit = time.monotonic() + UP_SECONDS
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > limit:
@@ -69,7 +93,9 @@ class OwnEngine:
                 self.start()  # a kill left its containerd behind, which only an engine ends
             self.stop(signal.SIGTERM)
         subprocess.run(["ip", "link", "del", self._bridge], capture_output=True, check=False)
-        unmount_below(self._folder)  # an engine mounts its data folder upon itself, once more after each kill, and leaves that
+        unmount_below(
+            self._folder
+        )  # an engine mounts its data folder upon itself, once more after each kill, and leaves that
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as link:
@@ -85,7 +111,9 @@ class OwnEngine:
 def mounts_below(folder: Path) -> list[str]:
     """Every mount at or below `folder`, the innermost first."""
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    return sorted((point for point in points if Path(point).is_relative_to(folder)), key=len, reverse=True)
+    return sorted(
+        (point for point in points if Path(point).is_relative_to(folder)), key=len, reverse=True
+    )
 
 
 def unmount_below(folder: Path) -> None:

@@ -34,7 +34,12 @@ async def registry(folder: Path) -> AsyncIterator[str]:
     port = free_port("127.0.0.1")
     (folder / "config.yml").write_text(_CONFIG.format(folder=folder / "blobs", port=port))
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(["docker-registry", "serve", str(folder / "config.yml")], stdout=log, stderr=log, cwd=folder)
+        process = subprocess.Popen(
+            ["docker-registry", "serve", str(folder / "config.yml")],
+            stdout=log,
+            stderr=log,
+            cwd=folder,
+        )
     try:
         async with aiohttp.ClientSession() as session, asyncio.timeout(START_SECONDS):
             while not await _answers(session, f"http://127.0.0.1:{port}/v2/"):
@@ -47,17 +52,26 @@ async def registry(folder: Path) -> AsyncIterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def before(host: str, change: Callable[[str, bytes, dict[str, str]], bytes]) -> AsyncIterator[str]:
+async def before(
+    host: str, change: Callable[[str, bytes, dict[str, str]], bytes]
+) -> AsyncIterator[str]:
     """A registry that passes everything on, manifests through `change(path, body, headers)`; yields host:port."""
 
     async def handle(request: web.Request) -> web.Response:
-        headers = {name: value for name, value in request.headers.items() if name in ("Accept", "Authorization")}
-        async with session.request(request.method, f"http://{host}{request.path_qs}", headers=headers) as response:
+        headers = {
+            name: value
+            for name, value in request.headers.items()
+            if name in ("Accept", "Authorization")
+        }
+        async with session.request(
+            request.method, f"http://{host}{request.path_qs}", headers=headers
+        ) as response:
             body = await response.read()
             kept = {
                 name: value
                 for name, value in response.headers.items()
-                if name in ("Content-Type", "Docker-Content-Digest", "Docker-Distribution-Api-Version")
+                if name
+                in ("Content-Type", "Docker-Content-Digest", "Docker-Distribution-Api-Version")
             }
             if "/manifests/" in request.path and response.status == 200:
                 body = change(request.path, body, kept)
@@ -87,7 +101,13 @@ class Served:
     layers: tuple[str, ...]
 
 
-def served(archive: Path, *, has_index: bool = False, config_changes: Mapping[str, object] | None = None, **sizes: int) -> Served:
+def served(
+    archive: Path,
+    *,
+    has_index: bool = False,
+    config_changes: Mapping[str, object] | None = None,
+    **sizes: int,
+) -> Served:
     """What a registry would have of a docker archive, layers compressed. `sizes`: lies of the manifest about `config` and `layer`."""
     with tarfile.open(archive) as file:
         manifest = json.loads(_member(file, "manifest.json"))[0]
@@ -96,23 +116,42 @@ def served(archive: Path, *, has_index: bool = False, config_changes: Mapping[st
     config["config"].update(config_changes or {})
     body = json.dumps(config).encode()
     content = {digest_of(blob): blob for blob in (body, *layers)}
-    document = json.dumps({
-        "schemaVersion": 2, "mediaType": MANIFEST,
-        "config": {"digest": digest_of(body), "size": sizes.get("config", len(body))},
-        "layers": [{"mediaType": LAYER, "digest": digest_of(blob), "size": sizes.get("layer", len(blob))} for blob in layers],
-    }).encode()  # fmt: skip
+    document = json.dumps(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": {"digest": digest_of(body), "size": sizes.get("config", len(body))},
+            "layers": [
+                {
+                    "mediaType": LAYER,
+                    "digest": digest_of(blob),
+                    "size": sizes.get("layer", len(blob)),
+                }
+                for blob in layers
+            ],
+        }
+    ).encode()
     content[digest_of(document)] = document
     if has_index:
-        entries = [("linux", "s390x", "sha256:" + "0" * 64), ("linux", "amd64", digest_of(document))]
-        found = [{"digest": digest, "platform": {"os": os, "architecture": kind}} for os, kind, digest in entries]
+        entries = [
+            ("linux", "s390x", "sha256:" + "0" * 64),
+            ("linux", "amd64", digest_of(document)),
+        ]
+        found = [
+            {"digest": digest, "platform": {"os": os, "architecture": kind}}
+            for os, kind, digest in entries
+        ]
         document = json.dumps({"schemaVersion": 2, "manifests": found}).encode()
         content[digest_of(document)] = document
-    return Served(digest_of(document), content, digest_of(body), tuple(digest_of(blob) for blob in layers))
+    return Served(
+        digest_of(document), content, digest_of(body), tuple(digest_of(blob) for blob in layers)
+    )
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    image: Served, answer: Callable[[web.Request, bytes], Awaitable[web.StreamResponse | None]] | None = None
+    image: Served,
+    answer: Callable[[web.Request, bytes], Awaitable[web.StreamResponse | None]] | None = None,
 ) -> AsyncIterator[tuple[str, list[web.Request]]]:
     """A registry with one image, and a word of the test's own in each answer (None = the ordinary one); yields (name@digest, requests)."""
     asked: list[web.Request] = []

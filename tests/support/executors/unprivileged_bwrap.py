@@ -23,7 +23,11 @@ open('/outputs/made', 'w').write(str(made))
 """
 FILL = "import time\nfor i in range(200): open(f'/outputs/{i}','wb').write(bytes(1<<20)); time.sleep(0.05)"
 CLOSED = "import os\nos.mkdir('/outputs/d')\nopen('/outputs/d/y','w').write('y')\nos.chmod('/outputs/d',0)\n"
-HIDE = CLOSED + "import time\nos.chmod('/outputs/d',0o300)\n" + FILL.replace("/outputs/", "/outputs/d/")
+HIDE = (
+    CLOSED
+    + "import time\nos.chmod('/outputs/d',0o300)\n"
+    + FILL.replace("/outputs/", "/outputs/d/")
+)
 HOLD = """import os, time
 held = []
 for _ in range(200):
@@ -77,7 +81,9 @@ async def main(archive: Path, folder: Path) -> None:
         ended = await executor.wait(task.lease_id)
         try:
             await executor.collect(task.lease_id, folder / name)
-            collected = {path.name: path.read_text() for path in (folder / name).rglob("*") if path.is_file()}
+            collected = {
+                path.name: path.read_text() for path in (folder / name).rglob("*") if path.is_file()
+            }
         except Refused as refused:  # what the test looks for
             collected = {"refused": refused.code.value}
         found[name] = {"status": ended.status, "cpu_ms": ended.usage.cpu_ms, "collected": collected}

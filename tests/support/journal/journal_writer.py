@@ -30,7 +30,10 @@ async def main(folder: Path) -> None:
             if number > APPENDS_MAX:
                 return
             payload = b"event %d " % number * 20
-            appended = await journal.append(Record(1, UnixSeconds(number), Hash32(bytes(32)), payload), [(f"k{number}", b"effect")])
+            appended = await journal.append(
+                Record(1, UnixSeconds(number), Hash32(bytes(32)), payload),
+                [(f"k{number}", b"effect")],
+            )
             sys.stdout.write(f"ok {appended.offset}\n")
             sys.stdout.flush()
 
@@ -46,7 +49,9 @@ if __name__ == "__main__":
     crash_points.configure(arguments.crash_at)
     if arguments.file_bytes_max:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (arguments.file_bytes_max, arguments.file_bytes_max))
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (arguments.file_bytes_max, arguments.file_bytes_max)
+        )
     try:
         asyncio.run(main(arguments.folder))
     except JournalFailed as error:

@@ -8,10 +8,14 @@ STRIDE = 1009  # a prime: cuts fall on every part of a page
 SEEDED = 200
 
 
-def damages(data: bytes, seed: int, stride: int = STRIDE, seeded: int = SEEDED) -> Iterator[tuple[str, bytes]]:
+def damages(
+    data: bytes, seed: int, stride: int = STRIDE, seeded: int = SEEDED
+) -> Iterator[tuple[str, bytes]]:
     """(what was done, the file after it). Half of the seeded ones cut, half flip: a bit, or all bits of a byte."""
     draw = random.Random(seed)
-    places = sorted({*range(0, len(data), stride), *(draw.randrange(len(data)) for _ in range(seeded // 2))})
+    places = sorted(
+        {*range(0, len(data), stride), *(draw.randrange(len(data)) for _ in range(seeded // 2))}
+    )
     yield from ((f"cut to {place} of {len(data)} bytes", data[:place]) for place in places)
     for _ in range(seeded - seeded // 2):
         place, mask = draw.randrange(len(data)), draw.choice([1 << draw.randrange(8), 0xFF])
@@ -30,4 +34,8 @@ def restore(folder: Path, files: dict[str, bytes]) -> None:
 
 def files_of(folder: Path, *left_out: str) -> dict[str, bytes]:
     """Names and contents; what ends like one of `left_out` is not taken along (a WAL's index is made anew)."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and not path.name.endswith(left_out or ("-shm",))}
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.is_file() and not path.name.endswith(left_out or ("-shm",))
+    }

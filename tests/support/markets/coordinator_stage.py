@@ -50,7 +50,9 @@ class Stage:
 
     def service(self) -> Service:
         """A coordinator on any free port."""
-        return Service(Config(self.home, self.deployment, self.chain_url, self.beacon_url, port=0), self.keys)
+        return Service(
+            Config(self.home, self.deployment, self.chain_url, self.beacon_url, port=0), self.keys
+        )
 
     @property
     def coordinator(self) -> Address:
@@ -59,40 +61,69 @@ class Stage:
 
     def token(self, account: Address, key: KeySigner, seconds: int = 60) -> dict[str, str]:
         """The header with which `key` asks the coordinator for this account."""
-        return token(account, key, self.coordinator, self.deployment.chain_id, int(time.time()) + seconds)
+        return token(
+            account, key, self.coordinator, self.deployment.chain_id, int(time.time()) + seconds
+        )
 
-    def submission(self, client: KeySigner, spec: JobSpec, nonce: int, *, session: KeySigner | None = None, now: int = 0) -> Submission:
+    def submission(
+        self,
+        client: KeySigner,
+        spec: JobSpec,
+        nonce: int,
+        *,
+        session: KeySigner | None = None,
+        now: int = 0,
+    ) -> Submission:
         """A signed order for one execution; by a session key of the client's where one is named. `now` makes it the same again."""
         at, domain, key = now or int(time.time()), self.deployment.domain(), session or client
         order = an_order(client.address, self.coordinator, spec, nonce, at + 3600)
-        lent = Session(client.address, key.address, self.coordinator, Amount(90 * USD), UnixSeconds(at + 3600))
+        lent = Session(
+            client.address, key.address, self.coordinator, Amount(90 * USD), UnixSeconds(at + 3600)
+        )
         return Submission(seal(domain, order, key.sign), seal(domain, lent, client.sign), spec)
 
     async def fund(self, client: KeySigner, money: Amount) -> None:
         """So much more of it, all allocated to the coordinator."""
         contracts = Contracts.of(self.deployment)
         await self.send(
-            client, contracts.token.mint(client.address, money), contracts.token.approve(self.deployment.escrow),
-            contracts.escrow.deposit(money), contracts.escrow.allocate(self.coordinator, money),
-        )  # fmt: skip
+            client,
+            contracts.token.mint(client.address, money),
+            contracts.token.approve(self.deployment.escrow),
+            contracts.escrow.deposit(money),
+            contracts.escrow.allocate(self.coordinator, money),
+        )
 
-    async def register(self, owner: KeySigner, network: int, operator: Address | None = None) -> None:
+    async def register(
+        self, owner: KeySigner, network: int, operator: Address | None = None
+    ) -> None:
         """A provider whose key is the owner's, unless an operator is named."""
         stakes, key = Contracts.of(self.deployment).stakes, operator or owner.address
-        await self.send(owner, stakes.register(key, owner.address, hash_tuple("p"), hash_tuple("b"), hash_tuple("net", network)))
+        await self.send(
+            owner,
+            stakes.register(
+                key, owner.address, hash_tuple("p"), hash_tuple("b"), hash_tuple("net", network)
+            ),
+        )
 
     async def send(self, key: KeySigner, *calls: Call) -> None:
         """These transactions, in order; each time anew."""
         name = f"{key.address.hex()}-{time.monotonic_ns()}.sqlite"
-        sender = Sender(ChainClient(Rpc(self.chain_url, self.session)), key, self.home / name, SystemClock())
+        sender = Sender(
+            ChainClient(Rpc(self.chain_url, self.session)), key, self.home / name, SystemClock()
+        )
         try:
-            orders = [Outgoing(str(number), call.to, call.data, gas=call.gas) for number, call in enumerate(calls)]
+            orders = [
+                Outgoing(str(number), call.to, call.data, gas=call.gas)
+                for number, call in enumerate(calls)
+            ]
             await sender.send_in_order(orders, deadline_seconds=60)
         finally:
             sender.close()
 
 
-def token(account: Address, key: KeySigner, coordinator: Address, chain_id: int, until: int) -> dict[str, str]:
+def token(
+    account: Address, key: KeySigner, coordinator: Address, chain_id: int, until: int
+) -> dict[str, str]:
     """The header with which `key` asks a coordinator for an account."""
     bearer = Bearer(account, key.address, UnixSeconds(until))
     return {"Authorization": make_token(bearer, chain_id, coordinator, key.sign)}
@@ -101,7 +132,9 @@ def token(account: Address, key: KeySigner, coordinator: Address, chain_id: int,
 @contextlib.asynccontextmanager
 async def deployed_stage(tmp_path: Path) -> AsyncIterator[Stage]:
     """Chain, beacon and contracts; accounts 1 to 4 are the coordinator's three keys and a client."""
-    beacon = BeaconConfig(seed=b"service-test-seed-of-32-bytes-ok", genesis=int(time.time()) - 100, period=2)
+    beacon = BeaconConfig(
+        seed=b"service-test-seed-of-32-bytes-ok", genesis=int(time.time()) - 100, period=2
+    )
     async with (
         running_chain(ChainConfig(block_seconds=1)) as chain,
         running_beacon(beacon) as beacon_url,
@@ -110,17 +143,41 @@ async def deployed_stage(tmp_path: Path) -> AsyncIterator[Stage]:
         info = await fetch_info(beacon_url, session)
         keys = CoordinatorKeys(*(KeySigner(dev_account(i)) for i in (1, 2, 3)))
         client = KeySigner(dev_account(4))
-        deployment = await deploy(chain.url, session, info, tmp_path, (keys.account.address, keys.posting.address, client.address))
-        yield Stage(chain.url, beacon_url, deployment, keys, client, tmp_path / "coordinator", session)
+        deployment = await deploy(
+            chain.url,
+            session,
+            info,
+            tmp_path,
+            (keys.account.address, keys.posting.address, client.address),
+        )
+        yield Stage(
+            chain.url, beacon_url, deployment, keys, client, tmp_path / "coordinator", session
+        )
 
 
-async def deploy(url: str, session: aiohttp.ClientSession, info: BeaconInfo, folder: Path, funded: tuple[Address, ...]) -> Deployment:
+async def deploy(
+    url: str,
+    session: aiohttp.ClientSession,
+    info: BeaconInfo,
+    folder: Path,
+    funded: tuple[Address, ...],
+) -> Deployment:
     """All contracts, and 5,000 USD for each account, in order."""
     chain = ChainClient(Rpc(url, session))
-    sender = Sender(chain, KeySigner(dev_account(0)), folder / "deployer.sqlite", SystemClock(), SendPolicy(poll_seconds=0.1))
-    made = plan(sender.address, 0, await chain.chain_id(), BlockNumber(0), DEVNET, info, faucet=True)
+    sender = Sender(
+        chain,
+        KeySigner(dev_account(0)),
+        folder / "deployer.sqlite",
+        SystemClock(),
+        SendPolicy(poll_seconds=0.1),
+    )
+    made = plan(
+        sender.address, 0, await chain.chain_id(), BlockNumber(0), DEVNET, info, faucet=True
+    )
     contracts = Contracts.of(made.deployment)
-    orders = [Outgoing(f"deploy-{item.name}", None, item.data, gas=item.gas) for item in made.creations]
+    orders = [
+        Outgoing(f"deploy-{item.name}", None, item.data, gas=item.gas) for item in made.creations
+    ]
     for account in funded:
         call = contracts.token.mint(account, Amount(5_000 * USD))
         orders.append(Outgoing(f"mint-{account.hex()}", call.to, call.data, gas=call.gas))

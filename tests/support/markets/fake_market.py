@@ -21,8 +21,16 @@ from quorate_protocol.messages import envelope, receipt
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
-from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness  # fmt: skip
-from quorate_protocol.messages.views import AccountView, AckView, BeaconView, InfoView, OfferView, PlanView, RunView  # fmt: skip
+from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
+from quorate_protocol.messages.views import (
+    AccountView,
+    AckView,
+    BeaconView,
+    InfoView,
+    OfferView,
+    PlanView,
+    RunView,
+)
 from quorate_protocol.refusals import MEANINGS, Code, Refused
 from quorate_protocol.rules import orders, settlement
 from quorate_protocol.rules.orders import Submission
@@ -39,11 +47,21 @@ from quorate_protocol.units import (
     Sequence,
     Small,
     UnixSeconds,
-)  # fmt: skip
+)
 from quorate_runtime.beacon import bls
 from quorate_runtime.keys.crypto import recover
 from support.http_server import on_loopback
-from support.markets.fake_work import FEE, HOST, PRICE, STAKES, Cheat, FakeJob, FakeWork, Handler, key
+from support.markets.fake_work import (
+    FEE,
+    HOST,
+    PRICE,
+    STAKES,
+    Cheat,
+    FakeJob,
+    FakeWork,
+    Handler,
+    key,
+)
 
 __all__ = ["Cheat", "FakeMarket", "fake_market", "key"]
 
@@ -85,7 +103,11 @@ class FakeMarket(FakeWork):
             return await handler(request)
         except Refused as refused:
             meaning = MEANINGS[refused.code]
-            tree = {"code": refused.code.value, "sentence": meaning.sentence, "detail": refused.detail}
+            tree = {
+                "code": refused.code.value,
+                "sentence": meaning.sentence,
+                "detail": refused.detail,
+            }
             return web.json_response(tree, status=meaning.status)
 
     async def _say_nothing(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -100,7 +122,13 @@ class FakeMarket(FakeWork):
 
     def _account(self, request: web.Request) -> Address:
         now = UnixSeconds(int(self.clock.now()))
-        bearer = read_token(request.headers.get("Authorization", ""), self.domain.chain_id, self.coordinator.address, recover, now)
+        bearer = read_token(
+            request.headers.get("Authorization", ""),
+            self.domain.chain_id,
+            self.coordinator.address,
+            recover,
+            now,
+        )
         assert bearer.account == bearer.key, "the client speaks with its account key"
         return bearer.account
 
@@ -109,12 +137,23 @@ class FakeMarket(FakeWork):
 
     async def get_info(self, _: web.Request) -> web.Response:
         """InfoView."""
-        contracts = dict.fromkeys(("Stakes", "Escrow", "Epochs", "Court", "Beacon", "TestToken"), STAKES)
-        beacon = BeaconView("http://127.0.0.1:1", bls.public_key(self.beacon_secret), 2, self.genesis)
+        contracts = dict.fromkeys(
+            ("Stakes", "Escrow", "Epochs", "Court", "Beacon", "TestToken"), STAKES
+        )
+        beacon = BeaconView(
+            "http://127.0.0.1:1", bls.public_key(self.beacon_secret), 2, self.genesis
+        )
         info = InfoView(
-            self.coordinator.address, self.statement.address, self.domain.chain_id, "http://127.0.0.1:1", contracts, beacon, FEE, "devnet",
+            self.coordinator.address,
+            self.statement.address,
+            self.domain.chain_id,
+            "http://127.0.0.1:1",
+            contracts,
+            beacon,
+            FEE,
+            "devnet",
             "0",
-        )  # fmt: skip
+        )
         return _answer(canonical.to_json(info))
 
     async def get_offers(self, _: web.Request) -> web.Response:
@@ -124,22 +163,48 @@ class FakeMarket(FakeWork):
             slot = SlotOffer(HOST, Small(1), PRICE, PRICE, Price(0))
             hardware = Hardware(4, 8 << 30, 100 << 30)
             offer = Offer(
-                owner, Sequence(1), UnixSeconds(int(self.clock.now()) + 600), (slot,), hardware, "noop", Small(0), (JobKind.TASK,), "eu",
-                ZERO_HASH, ZERO_HASH, (),
-            )  # fmt: skip
+                owner,
+                Sequence(1),
+                UnixSeconds(int(self.clock.now()) + 600),
+                (slot,),
+                hardware,
+                "noop",
+                Small(0),
+                (JobKind.TASK,),
+                "eu",
+                ZERO_HASH,
+                ZERO_HASH,
+                (),
+            )
             views.append(OfferView(offer, 1, 0, 3, True))
         return _answer({"offers": [canonical.to_json(view) for view in views]})
 
     async def post_plan(self, request: web.Request) -> web.Response:
         """PlanView; strict about the body."""
         tree = await _body(request)
-        assert set(tree) == {"spec", "maxPricePerHour", "verifyTier", "acceptUnverified", "hostClass"}, tree.keys()
+        assert set(tree) == {
+            "spec",
+            "maxPricePerHour",
+            "verifyTier",
+            "acceptUnverified",
+            "hostClass",
+        }, tree.keys()
         canonical.from_json(JobSpec, tree["spec"])
         fits = tree["maxPricePerHour"] >= PRICE
         nearest = "" if fits else "cheapest is 0.30 USD; raise max_price"
         if tree["hostClass"] not in (f"0x{ZERO_HASH.hex()}", f"0x{HOST.id().hex()}"):
             fits, nearest = False, f"no live offer of host class {tree['hostClass']} fits"
-        view = PlanView(HOST.id(), Label.QUORUM_2, 5, 5 if fits else 0, PRICE, 2, Amount(1), Bps(self.cheat.plan_fee), nearest)
+        view = PlanView(
+            HOST.id(),
+            Label.QUORUM_2,
+            5,
+            5 if fits else 0,
+            PRICE,
+            2,
+            Amount(1),
+            Bps(self.cheat.plan_fee),
+            nearest,
+        )
         return _answer(canonical.to_json(view))
 
     async def post_order(self, request: web.Request) -> web.Response:
@@ -160,7 +225,9 @@ class FakeMarket(FakeWork):
                 raise Refused(Code.NOT_STORED, item.cid)
         job_id = digest(self.domain, order)
         if job_id not in self.jobs:
-            assert all(job.submission.order.message.nonce != order.nonce for job in self.jobs.values()), "a nonce twice"
+            assert all(
+                job.submission.order.message.nonce != order.nonce for job in self.jobs.values()
+            ), "a nonce twice"
             self.jobs[job_id] = job = self._new_job(submission, job_id)
             await self.note(job, "acked", "taken")
             task = asyncio.create_task(self._perform(job))
@@ -173,7 +240,11 @@ class FakeMarket(FakeWork):
         if self.cheat.ack_other_job:
             ack = seal(self.domain, replace(ack.message, job_id=ZERO_HASH), self.statement.sign)
         if self.cheat.ack_twice:
-            ack = seal(self.domain, replace(ack.message, state_root=Hash32(b"\1" * 32)), self.statement.sign)
+            ack = seal(
+                self.domain,
+                replace(ack.message, state_root=Hash32(b"\1" * 32)),
+                self.statement.sign,
+            )
         return _answer(canonical.to_json(AckView(job_id, ack)))
 
     async def get_runs(self, request: web.Request) -> web.Response:
@@ -188,7 +259,11 @@ class FakeMarket(FakeWork):
             self.cheat.away -= 1
             return web.Response(status=502)
         asked = self._job(request)
-        return _answer(canonical.to_json(self._view(next(iter(self.jobs.values())) if self.cheat.another_run else asked)))
+        return _answer(
+            canonical.to_json(
+                self._view(next(iter(self.jobs.values())) if self.cheat.another_run else asked)
+            )
+        )
 
     async def get_events(self, request: web.Request) -> web.StreamResponse:
         """SSE of one run or of all."""
@@ -203,7 +278,9 @@ class FakeMarket(FakeWork):
             for event in self.events[:looked]:
                 is_mine = self.jobs[event.job_id].submission.order.message.client == account
                 if event.seq > after and is_mine and only in (None, event.job_id):
-                    await response.write(b"id: %d\ndata: %s\n\n" % (event.seq, canonical.encode(event)))
+                    await response.write(
+                        b"id: %d\ndata: %s\n\n" % (event.seq, canonical.encode(event))
+                    )
                     after = event.seq
             async with self.changed:
                 while len(self.events) == looked:
@@ -218,7 +295,10 @@ class FakeMarket(FakeWork):
         """Takes a stop of the session key."""
         stop: Envelope[Stop] = envelope.from_json(await _body(request), Stop)
         job = self.jobs[stop.message.job_id]
-        if envelope.signer(self.domain, stop, recover) != job.submission.session.message.session_key:
+        if (
+            envelope.signer(self.domain, stop, recover)
+            != job.submission.session.message.session_key
+        ):
             raise Refused(Code.WRONG_SIGNER, "stop")
         self.stops.append(stop)
         job.stopped = True
@@ -230,7 +310,10 @@ class FakeMarket(FakeWork):
         witness: Envelope[Witness] = envelope.from_json(await _body(request), Witness)
         by = envelope.signer(self.domain, witness, recover)
         for job in self.jobs.values():
-            if any(digest(self.domain, item.commit.message) == witness.message.commit_hash for item in job.executions):
+            if any(
+                digest(self.domain, item.commit.message) == witness.message.commit_hash
+                for item in job.executions
+            ):
                 if by != job.submission.session.message.session_key:
                     raise Refused(Code.WRONG_SIGNER, "witness")
                 job.witness = witness
@@ -252,7 +335,10 @@ class FakeMarket(FakeWork):
             raise Refused(Code.EXPIRED, "voucher: its session ends")
         voucher: Envelope[Voucher] = envelope.from_json(await _body(request), Voucher)
         session = next(iter(self.jobs.values())).submission.session.message
-        if envelope.signer(self.domain, voucher, recover) != session.session_key or voucher.message.cumulative > session.up_to:
+        if (
+            envelope.signer(self.domain, voucher, recover) != session.session_key
+            or voucher.message.cumulative > session.up_to
+        ):
             raise Refused(Code.WRONG_SIGNER, "voucher")
         if voucher.message.cumulative > self.charged:
             raise Refused(Code.BAD_AMOUNT, "more than charged")
@@ -267,14 +353,23 @@ class FakeMarket(FakeWork):
         job = self._job(request)
         if job.verdict is None:
             raise Refused(Code.TOO_EARLY, "receipt")
-        return web.Response(text=json.dumps(json.loads(receipt.document(self.receipt_of(job))), indent=1), content_type="application/json")
+        return web.Response(
+            text=json.dumps(json.loads(receipt.document(self.receipt_of(job))), indent=1),
+            content_type="application/json",
+        )
 
     async def get_account(self, request: web.Request) -> web.Response:
         """AccountView."""
         client = Address(bytes.fromhex(request.match_info["address"][2:]))
         nonces = [job.submission.order.message.nonce for job in self.jobs.values()]
         view = AccountView(
-            client, Amount(10**12), Amount(0), self.charged, self.vouched, Nonce(0), Nonce(max(nonces, default=-1) + 1)
+            client,
+            Amount(10**12),
+            Amount(0),
+            self.charged,
+            self.vouched,
+            Nonce(0),
+            Nonce(max(nonces, default=-1) + 1),
         )
         return _answer(canonical.to_json(view))
 
@@ -287,9 +382,20 @@ class FakeMarket(FakeWork):
     def _view(self, job: FakeJob) -> RunView:
         order = job.submission.order.message
         return RunView(
-            job.job_id, order.client, job.submission.spec.name, job.phase, Label.QUORUM_2, UnixSeconds(1), (), job.verdict, job.charged,
-            order.budget, None, job.verdict is not None, None,
-        )  # fmt: skip
+            job.job_id,
+            order.client,
+            job.submission.spec.name,
+            job.phase,
+            Label.QUORUM_2,
+            UnixSeconds(1),
+            (),
+            job.verdict,
+            job.charged,
+            order.budget,
+            None,
+            job.verdict is not None,
+            None,
+        )
 
 
 def _cid(text: str):  # type: ignore[no-untyped-def]

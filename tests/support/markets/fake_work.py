@@ -18,8 +18,14 @@ from quorate_protocol.crypto.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import image_digest
-from quorate_protocol.messages.receipt import BeaconEvidence, ExecutionEvidence, Party, Receipt, TakenFromChain
-from quorate_protocol.messages.signed import (  # fmt: skip
+from quorate_protocol.messages.receipt import (
+    BeaconEvidence,
+    ExecutionEvidence,
+    Party,
+    Receipt,
+    TakenFromChain,
+)
+from quorate_protocol.messages.signed import (
     Accept,
     Ack,
     Assignment,
@@ -32,7 +38,7 @@ from quorate_protocol.messages.signed import (  # fmt: skip
     Voucher,
     Witness,
 )
-from quorate_protocol.messages.views import JobEvent  # fmt: skip
+from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Code
 from quorate_protocol.rules import audit, settlement, verdict
 from quorate_protocol.rules.beacon_rounds import Timing
@@ -59,7 +65,7 @@ from quorate_protocol.units import (
     Sequence,
     Small,
     UnixSeconds,
-)  # fmt: skip
+)
 from quorate_runtime.beacon import bls
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
@@ -135,12 +141,21 @@ class FakeWork:
         self.operators = [key(f"operator {i}") for i in range(5)]
         self.owners = [key(f"owner {i}").address for i in range(5)]
         self.slots = tuple(
-            audit.StakeSlot(i, owner, self.operators[i].address, key(f"payout {i}").address, hash_tuple("net", i), BlockNumber(1))
+            audit.StakeSlot(
+                i,
+                owner,
+                self.operators[i].address,
+                key(f"payout {i}").address,
+                hash_tuple("net", i),
+                BlockNumber(1),
+            )
             for i, owner in enumerate(self.owners)
         )
         self.beacon_secret = bls.keygen(b"a test beacon's seed")
         self.genesis = int(self.clock.now()) - 1000
-        self.timing = Timing(self.genesis, DEVNET.beacon_period, DEVNET.reveal_within, DEVNET.max_hold)
+        self.timing = Timing(
+            self.genesis, DEVNET.beacon_period, DEVNET.reveal_within, DEVNET.max_hold
+        )
         self.store = ContentStore(folder / "store", 1 << 30, spare_bytes=0)
         self.jobs: dict[Hash32, FakeJob] = {}
         self.events: list[JobEvent] = []
@@ -148,7 +163,9 @@ class FakeWork:
         self.vouchers: list[Envelope[Voucher]] = []
         self.stops: list[Envelope[Stop]] = []
         self.posts: dict[str, int] = {}
-        self.is_silent: Callable[[web.Request], bool] | None = None  # does what it is asked, and never answers
+        self.is_silent: Callable[[web.Request], bool] | None = (
+            None  # does what it is asked, and never answers
+        )
         self.vouched = Amount(0)
         self.tasks: set[asyncio.Task[None]] = set()
         self.auto_finish = True
@@ -162,15 +179,34 @@ class FakeWork:
     def _new_job(self, submission: Submission, job_id: Hash32) -> FakeJob:
         secret, root = sha256(b"x" + job_id), EligibleList(self.slots, len(self.slots)).root
         ack = Ack(
-            job_id, HOST.id(), UnixSeconds(int(self.clock.now())), BlockNumber(5), root, ZERO_HASH,
-            secret_hash(secret), Label.QUORUM_2, FEE, Sequence(1),
-        )  # fmt: skip
+            job_id,
+            HOST.id(),
+            UnixSeconds(int(self.clock.now())),
+            BlockNumber(5),
+            root,
+            ZERO_HASH,
+            secret_hash(secret),
+            Label.QUORUM_2,
+            FEE,
+            Sequence(1),
+        )
         return FakeJob(submission, job_id, seal(self.domain, ack, self.statement.sign), secret)
 
-    async def note(self, job: FakeJob, name: str, text: str, commit: Envelope[Commit] | None = None) -> None:
+    async def note(
+        self, job: FakeJob, name: str, text: str, commit: Envelope[Commit] | None = None
+    ) -> None:
         """Adds an event."""
         async with self.changed:
-            self.events.append(JobEvent(Sequence(len(self.events) + 1), UnixSeconds(int(self.clock.now())), job.job_id, name, text, commit))
+            self.events.append(
+                JobEvent(
+                    Sequence(len(self.events) + 1),
+                    UnixSeconds(int(self.clock.now())),
+                    job.job_id,
+                    name,
+                    text,
+                    commit,
+                )
+            )
             self.changed.notify_all()
 
     async def _perform(self, job: FakeJob) -> None:
@@ -178,7 +214,9 @@ class FakeWork:
             job.phase = "ended"
             await self.note(job, "ended", "nobody could be matched")
             return
-        named = Round((int(self.clock.now()) - self.genesis) // 2 + (0 if self.cheat.stale_round else 4))
+        named = Round(
+            (int(self.clock.now()) - self.genesis) // 2 + (0 if self.cheat.stale_round else 4)
+        )
         await self._execute(job, 0, named)
         await self.note(job, "committed", "execution 0", job.executions[0].commit)
         if not self.auto_finish:
@@ -204,17 +242,32 @@ class FakeWork:
         seed = audit.seed(bls.randomness(signature), job.job_id, job.secret, batch)
         used = {item.assignment.message.provider for item in job.executions}
         excluded = [slot for slot in self.slots if slot.owner in used]
-        drawn = next(audit.draw(seed, len(self.slots), {slot.index: slot for slot in self.slots}, excluded))
+        drawn = next(
+            audit.draw(seed, len(self.slots), {slot.index: slot for slot in self.slots}, excluded)
+        )
         await self._execute(job, drawn.slot.index, number)
         members = job.executions[first:]
         entries = tuple(
-            CommitEntry(_hash(item), item.assignment.message.provider, digest(self.domain, item.commit.message)) for item in members
+            CommitEntry(
+                _hash(item),
+                item.assignment.message.provider,
+                digest(self.domain, item.commit.message),
+            )
+            for item in members
         )
         blinds = tuple(sha256(b"blind" + job.job_id + bytes([item.index])) for item in members)
         message = CommitSet(
-            job.job_id, Small(batch), entries, blinds, number, job.secret, Ppm(PPM_ONE), (drawn.attempt,), hash_list(()),
+            job.job_id,
+            Small(batch),
+            entries,
+            blinds,
+            number,
+            job.secret,
+            Ppm(PPM_ONE),
+            (drawn.attempt,),
+            hash_list(()),
             self.timing.appears_at(number),
-        )  # fmt: skip
+        )
         job.batches.append(seal(self.domain, message, self.statement.sign))
         await self.note(job, "closed", f"batch {batch}")
 
@@ -222,11 +275,19 @@ class FakeWork:
         index, order, spec = len(job.executions), job.submission.order.message, job.submission.spec
         blind = sha256(b"blind" + job.job_id + bytes([index]))
         assignment = Assignment(
-            assignment_id(job.job_id, index, blind), self.coordinator.address, self.owners[who], order.spec_hash, HOST.id(),
-            Price(self.cheat.price), spec.max_duration, UnixSeconds(int(self.clock.now()) + 5),
-        )  # fmt: skip
+            assignment_id(job.job_id, index, blind),
+            self.coordinator.address,
+            self.owners[who],
+            order.spec_hash,
+            HOST.id(),
+            Price(self.cheat.price),
+            spec.max_duration,
+            UnixSeconds(int(self.clock.now()) + 5),
+        )
         hashed = digest(self.domain, assignment)
-        accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(int(self.clock.now())))
+        accept = Accept(
+            hashed, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(int(self.clock.now()))
+        )
         salt = sha256(b"salt" + hashed)
         output, sealed = self.folder / f"out-{hashed.hex()}", self.folder / f"sealed-{hashed.hex()}"
         output.mkdir(parents=True)
@@ -245,22 +306,37 @@ class FakeWork:
         image = ZERO_HASH if self.cheat.wrong_class else image_digest(spec.image)
         result = result_digest(status, output_digest)
         commit = Commit(
-            hashed, determinism_class(HOST.id(), image, HOST.environment()), commitment(hashed, self.owners[who], salt, result),
-            stat.cid.digest if self.cheat.swap_ciphertext else cid.digest, USAGE_MS, number,
-        )  # fmt: skip
+            hashed,
+            determinism_class(HOST.id(), image, HOST.environment()),
+            commitment(hashed, self.owners[who], salt, result),
+            stat.cid.digest if self.cheat.swap_ciphertext else cid.digest,
+            USAGE_MS,
+            number,
+        )
         reveal = Reveal(hashed, self.owners[who], status, output_digest, salt)
         sign = self.operators[who].sign
         job.executions.append(
             ExecutionEvidence(
-                index, seal(self.domain, assignment, self.statement.sign), seal(self.domain, accept, sign), seal(self.domain, commit, sign),
-                reveal, self.operators[who].address,
+                index,
+                seal(self.domain, assignment, self.statement.sign),
+                seal(self.domain, accept, sign),
+                seal(self.domain, commit, sign),
+                reveal,
+                self.operators[who].address,
             )
-        )  # fmt: skip
+        )
 
     def _decision(self, job: FakeJob) -> verdict.Decision:
         order = job.submission.order.message
-        runs = [verdict.Execution(i.commit.message.assignment_hash, i.assignment.message.provider, _result(i)) for i in job.executions]
-        decision = verdict.decide(Label.QUORUM_2, order.verify_tier, runs, order.max_executions, False)
+        runs = [
+            verdict.Execution(
+                i.commit.message.assignment_hash, i.assignment.message.provider, _result(i)
+            )
+            for i in job.executions
+        ]
+        decision = verdict.decide(
+            Label.QUORUM_2, order.verify_tier, runs, order.max_executions, False
+        )
         if self.cheat.crown_liar and isinstance(decision, verdict.Accepted):
             return verdict.Accepted(decision.faulted, decision.group)
         return decision
@@ -268,7 +344,12 @@ class FakeWork:
     async def _decide(self, job: FakeJob, decision: verdict.Accepted) -> None:
         group = [job.executions[i] for i in decision.group]
         order = job.submission.order.message
-        credits = [Credit(_hash(i), settlement.pay_of(order, i.assignment.message, i.commit.message.usage_ms)) for i in group]
+        credits = [
+            Credit(
+                _hash(i), settlement.pay_of(order, i.assignment.message, i.commit.message.usage_ms)
+            )
+            for i in group
+        ]
         split = settlement.split(order, Label.QUORUM_2, FEE, credits)
         job.charged = Amount(split.charged + self.cheat.charge_extra)
         faulted = tuple(_hash(job.executions[i]) for i in decision.faulted)
@@ -277,12 +358,23 @@ class FakeWork:
     async def _unresolved(self, job: FakeJob) -> None:
         await self._finish(job, Outcome.UNRESOLVED, (), ())
 
-    async def _finish(self, job: FakeJob, outcome: Outcome, group: tuple[Hash32, ...], faulted: tuple[Hash32, ...]) -> None:
-        reveals = tuple(struct_hash(item.reveal) for item in job.executions if item.reveal is not None)
+    async def _finish(
+        self, job: FakeJob, outcome: Outcome, group: tuple[Hash32, ...], faulted: tuple[Hash32, ...]
+    ) -> None:
+        reveals = tuple(
+            struct_hash(item.reveal) for item in job.executions if item.reveal is not None
+        )
         message = Verdict(
-            job.job_id, Sequence(1), Label.QUORUM_2, outcome, Small(len(job.batches)), group, faulted, hash_list(reveals),
+            job.job_id,
+            Sequence(1),
+            Label.QUORUM_2,
+            outcome,
+            Small(len(job.batches)),
+            group,
+            faulted,
+            hash_list(reveals),
             UnixSeconds(int(self.clock.now())),
-        )  # fmt: skip
+        )
         signer = key("stranger") if self.cheat.foreign_verdict_key else self.statement
         job.verdict, job.phase = seal(self.domain, message, signer.sign), "decided"
         await self.note(job, "verdict", outcome.name.lower())
@@ -296,14 +388,33 @@ class FakeWork:
         assert job.verdict is not None
         by_owner = {slot.owner: slot for slot in self.slots}
         slots = [by_owner[item.assignment.message.provider] for item in job.executions]
-        parties = tuple(Party(slot.owner, slot.operator_key, slot.payout, slot.network) for slot in slots)
-        met = (index for batch, beacon in zip(job.batches, job.beacons, strict=True) for index in self._met(job, batch.message, beacon))
+        parties = tuple(
+            Party(slot.owner, slot.operator_key, slot.payout, slot.network) for slot in slots
+        )
+        met = (
+            index
+            for batch, beacon in zip(job.batches, job.beacons, strict=True)
+            for index in self._met(job, batch.message, beacon)
+        )
         shown = EligibleList(self.slots, len(self.slots)).show(met)
         return Receipt(
-            self.domain.chain_id, STAKES, bls.public_key(self.beacon_secret), self.timing, self.statement.address, job.submission.spec,
-            job.submission.session, job.submission.order, job.ack, tuple(job.batches), tuple(job.beacons), tuple(job.executions),
-            job.witness, job.verdict, shown, TakenFromChain(5, len(self.slots), parties),
-        )  # fmt: skip
+            self.domain.chain_id,
+            STAKES,
+            bls.public_key(self.beacon_secret),
+            self.timing,
+            self.statement.address,
+            job.submission.spec,
+            job.submission.session,
+            job.submission.order,
+            job.ack,
+            tuple(job.batches),
+            tuple(job.beacons),
+            tuple(job.executions),
+            job.witness,
+            job.verdict,
+            shown,
+            TakenFromChain(5, len(self.slots), parties),
+        )
 
 
 def _hash(item: ExecutionEvidence) -> Hash32:
@@ -313,5 +424,3 @@ def _hash(item: ExecutionEvidence) -> Hash32:
 def _result(item: ExecutionEvidence) -> Hash32:
     assert item.reveal is not None
     return result_digest(item.reveal.exit_status, item.reveal.output_digest)
-
-

@@ -19,7 +19,9 @@ class LargeMarket(ArchivingMarket):
 
     def __init__(self) -> None:
         super().__init__(*[Party(number) for number in range(9)])
-        self.core.rules = replace(self.core.rules, limits=replace(DEVNET, name="mainnet", max_hold=MAINNET.max_hold))
+        self.core.rules = replace(
+            self.core.rules, limits=replace(DEVNET, name="mainnet", max_hold=MAINNET.max_hold)
+        )
         self.core._check = None  # the fund is a gift here
 
     def trust_all(self, job: Job) -> None:

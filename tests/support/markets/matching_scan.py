@@ -5,7 +5,15 @@ from collections import Counter
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.matching.columns import SPREAD_MASK, key_of
 from quorate_coordinator.core.matching.job_queue import deadline_of
-from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Matching, Provider, Running, State
+from quorate_coordinator.core.state import (
+    AwaitingRound,
+    Decided,
+    Job,
+    Matching,
+    Provider,
+    Running,
+    State,
+)
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.crypto.hashing import hash_tuple
@@ -26,10 +34,14 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[offers.Candi
         return item.price, (key_of(0, item.provider.index) - chance) & SPREAD_MASK
 
     cheapest = sorted(found, key=by_price)[: offers.CANDIDATES_MAX]
-    ranked = sorted(cheapest, key=lambda item: item.price * weight(context, job, item.provider, chance))
+    ranked = sorted(
+        cheapest, key=lambda item: item.price * weight(context, job, item.provider, chance)
+    )
     chosen: list[offers.Candidate] = []
     for item in ranked:
-        if len(chosen) < wanted and item.provider.network not in {other.provider.network for other in chosen}:
+        if len(chosen) < wanted and item.provider.network not in {
+            other.provider.network for other in chosen
+        }:
             chosen.append(item)
     return chosen
 
@@ -42,9 +54,16 @@ def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
     found = []
     for provider in context.state.providers.values():
         slot = offers.slot_offer(provider.offer, host_class) if provider.offer else None
-        if slot is None or provider.offer is None or not provider.is_alive(context.at) or (staked and provider.owner not in staked):
+        if (
+            slot is None
+            or provider.offer is None
+            or not provider.is_alive(context.at)
+            or (staked and provider.owner not in staked)
+        ):
             continue
-        if not 0 < offers.price_of(slot) <= order.max_price_per_hour or not fits(provider.offer, job):
+        if not 0 < offers.price_of(slot) <= order.max_price_per_hour or not fits(
+            provider.offer, job
+        ):
             continue
         if offers.free_slots(context, provider, host_class) > 0:
             found.append(offers.Candidate(provider, offers.price_of(slot)))
@@ -60,11 +79,22 @@ def weight(context: StepContext, job: Job, provider: Provider, chance: int) -> i
     """What its price is multiplied by."""
     mixed = ((key_of(0, provider.index) & SPREAD_MASK) + chance) * 0xBF58476D1CE4E5B9 & WORD
     mixed = (mixed ^ (mixed >> 29)) * 0x94D049BB133111EB & WORD
-    trusts, offer, spec = context.state.trust.get(provider.owner), provider.offer, job.submission.spec
-    strikes = sum(trust.live_strikes(context.at) for trust in trusts.by_class.values()) if trusts else 0
+    trusts, offer, spec = (
+        context.state.trust.get(provider.owner),
+        provider.offer,
+        job.submission.spec,
+    )
+    strikes = (
+        sum(trust.live_strikes(context.at) for trust in trusts.by_class.values()) if trusts else 0
+    )
     wanted = {image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)}
     cached = offer is not None and bool(wanted & set(offer.cached))
-    return 1_000_000 + (mixed >> 32) % offers.JITTER_PPM + offers.STRIKE_PPM * min(strikes, 10) - offers.CACHED_PPM * cached
+    return (
+        1_000_000
+        + (mixed >> 32) % offers.JITTER_PPM
+        + offers.STRIKE_PPM * min(strikes, 10)
+        - offers.CACHED_PPM * cached
+    )
 
 
 def _waits_for(phase: Running, owner: Address) -> bool:
@@ -84,30 +114,53 @@ class ScanQueue:
 
     def kept_for(self, owner: Address) -> Job | None:
         """As `JobQueue.kept_for`."""
-        found = [job for job in self._live() if isinstance(job.phase, Running) and _waits_for(job.phase, owner)]
+        found = [
+            job
+            for job in self._live()
+            if isinstance(job.phase, Running) and _waits_for(job.phase, owner)
+        ]
         running = self._running()
-        return min(found, key=lambda job: (running[job.submission.order.message.client], job.created_at, job.id), default=None)
+        return min(
+            found,
+            key=lambda job: (running[job.submission.order.message.client], job.created_at, job.id),
+            default=None,
+        )
 
     def _running(self) -> Counter[Address]:
         held = (lease for lease in self._state.leases.values() if lease.occupies_slot)
-        return Counter(self._state.jobs[lease.job_id].submission.order.message.client for lease in held)
+        return Counter(
+            self._state.jobs[lease.job_id].submission.order.message.client for lease in held
+        )
 
     def rounds(self) -> list[Round]:
         """As `JobQueue.rounds`."""
-        return sorted({job.phase.round for job in self._live() if isinstance(job.phase, AwaitingRound)})
+        return sorted(
+            {job.phase.round for job in self._live() if isinstance(job.phase, AwaitingRound)}
+        )
 
     def awaiting(self, number: Round) -> list[Job]:
         """As `JobQueue.awaiting`."""
-        return [job for job in self._live() if isinstance(job.phase, AwaitingRound) and job.phase.round == number]
+        return [
+            job
+            for job in self._live()
+            if isinstance(job.phase, AwaitingRound) and job.phase.round == number
+        ]
 
     def due(self, at: UnixSeconds) -> list[Job]:
         """As `JobQueue.due`."""
-        return [job for job in self._live() if (deadline := deadline_of(self._state, job, self._limits)) is not None and deadline <= at]
+        return [
+            job
+            for job in self._live()
+            if (deadline := deadline_of(self._state, job, self._limits)) is not None
+            and deadline <= at
+        ]
 
     def releasable(self, at: UnixSeconds) -> list[Job]:
         """As `JobQueue.releasable`."""
         held = [
-            (job.phase.hold_until, job.id) for job_id in self._state.held if isinstance((job := self._state.jobs[job_id]).phase, Decided)
+            (job.phase.hold_until, job.id)
+            for job_id in self._state.held
+            if isinstance((job := self._state.jobs[job_id]).phase, Decided)
         ]
         return [self._state.jobs[job_id] for until, job_id in sorted(held) if until <= at]
 
@@ -115,10 +168,18 @@ class ScanQueue:
         """As `JobQueue.next`."""
         running = self._running()
         waiting = [
-            job for job in self._live() if isinstance(job.phase, Matching) and job.phase.not_before <= at and job.id not in self._aside
+            job
+            for job in self._live()
+            if isinstance(job.phase, Matching)
+            and job.phase.not_before <= at
+            and job.id not in self._aside
         ]
         clients = {job.id: job.submission.order.message.client for job in waiting}
-        return min(waiting, key=lambda job: (running[clients[job.id]], job.created_at, job.id), default=None)
+        return min(
+            waiting,
+            key=lambda job: (running[clients[job.id]], job.created_at, job.id),
+            default=None,
+        )
 
     def park(self, job: Job) -> bool:
         """Tried in every step again."""

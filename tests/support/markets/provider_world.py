@@ -12,7 +12,15 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import GIB, Compare, JobSpec, Resources
 from quorate_protocol.messages.offer import SlotOffer
-from quorate_protocol.messages.signed import Assignment, CommitEntry, CommitReceipt, CommitSet, Statement, Stop, Verdict
+from quorate_protocol.messages.signed import (
+    Assignment,
+    CommitEntry,
+    CommitReceipt,
+    CommitSet,
+    Statement,
+    Stop,
+    Verdict,
+)
 from quorate_protocol.ports import BeaconInfo, Sandbox
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
@@ -60,21 +68,56 @@ def make_terms(count: int = 1, sandbox: Sandbox = Sandbox.NOOP) -> Terms:
     room = Room(2000, 2 * GIB, 8 * GIB, GIB, 16 * GIB)
     policy = Policy(Price(50_000), (), (JobKind.TASK,), room)
     beacon = BeaconInfo(bytes(96), Seconds(2), GENESIS)
-    return Terms(PROVIDER, DOMAIN, DEVNET, beacon, {COORDINATOR: STATEMENT_KEY.address}, slots(count), sandbox, policy)
+    return Terms(
+        PROVIDER,
+        DOMAIN,
+        DEVNET,
+        beacon,
+        {COORDINATOR: STATEMENT_KEY.address},
+        slots(count),
+        sandbox,
+        policy,
+    )
 
 
 def make_spec(name: str = "tile", max_duration: int = 30) -> JobSpec:
     """A small job."""
-    return JobSpec(JobKind.TASK, name, IMAGE, 0, ("true",), "", (), "/", (), Resources(), Seconds(max_duration), Compare())
+    return JobSpec(
+        JobKind.TASK,
+        name,
+        IMAGE,
+        0,
+        ("true",),
+        "",
+        (),
+        "/",
+        (),
+        Resources(),
+        Seconds(max_duration),
+        Compare(),
+    )
 
 
-def make_assignment(spec: JobSpec, number: int = 1, at: UnixSeconds = NOW, price: int = 100_000) -> Assignment:
+def make_assignment(
+    spec: JobSpec, number: int = 1, at: UnixSeconds = NOW, price: int = 100_000
+) -> Assignment:
     """To this provider, to be answered within five seconds."""
     number_id, accept_by = Hash32(number.to_bytes(32, "big")), UnixSeconds(at + 5)
-    return Assignment(number_id, COORDINATOR, PROVIDER, spec.digest(), HOST.id(), Price(price), spec.max_duration, accept_by)
+    return Assignment(
+        number_id,
+        COORDINATOR,
+        PROVIDER,
+        spec.digest(),
+        HOST.id(),
+        Price(price),
+        spec.max_duration,
+        accept_by,
+    )
 
 
-def signed_assignment(spec: JobSpec, number: int = 1, at: UnixSeconds = NOW) -> Envelope[Assignment]:
+def signed_assignment(
+    spec: JobSpec, number: int = 1, at: UnixSeconds = NOW
+) -> Envelope[Assignment]:
     """By the coordinator."""
     return seal(DOMAIN, make_assignment(spec, number, at), STATEMENT_KEY.sign)
 
@@ -91,7 +134,9 @@ class Driver:
         """Steps an event, some seconds later."""
         self.now = UnixSeconds(self.now + after)
         self.rolls += 1
-        return self.core.step(Input(self.now, Hash32(self.rolls.to_bytes(32, "big")), event)).effects
+        return self.core.step(
+            Input(self.now, Hash32(self.rolls.to_bytes(32, "big")), event)
+        ).effects
 
     def refusal(self, event: events.Event, after: int = 0) -> Code:
         """Steps an event that must be refused, and checks that nothing changed."""
@@ -107,7 +152,11 @@ class Driver:
         """An assignment arrives; its hash."""
         spec = spec or make_spec()
         envelope = signed_assignment(spec, number, self.now)
-        self.do(events.AssignmentReceived(envelope, spec, ("http://127.0.0.1:1/v1/content",), STATEMENT_KEY.address))
+        self.do(
+            events.AssignmentReceived(
+                envelope, spec, ("http://127.0.0.1:1/v1/content",), STATEMENT_KEY.address
+            )
+        )
         return digest(DOMAIN, envelope.message)
 
     def execution(self, lease: Hash32) -> Execution:
@@ -141,7 +190,9 @@ def script(lease: Hash32) -> tuple[events.Event, ...]:
     )
 
 
-def receipt(execution: Execution, signer: KeySigner = STATEMENT_KEY) -> events.CommitReceiptReceived:
+def receipt(
+    execution: Execution, signer: KeySigner = STATEMENT_KEY
+) -> events.CommitReceiptReceived:
     """For the commit that was made."""
     commit = execution.commit()
     assert commit is not None
@@ -150,16 +201,30 @@ def receipt(execution: Execution, signer: KeySigner = STATEMENT_KEY) -> events.C
 
 
 def commit_set(
-    execution: Execution, closed_at: UnixSeconds, others: tuple[CommitEntry, ...] = (), signer: KeySigner = STATEMENT_KEY
+    execution: Execution,
+    closed_at: UnixSeconds,
+    others: tuple[CommitEntry, ...] = (),
+    signer: KeySigner = STATEMENT_KEY,
 ) -> events.CommitSetReceived:
     """With the execution's commit in it."""
     commit = execution.commit()
     assert commit is not None
     entry = CommitEntry(execution.hash, PROVIDER, digest(DOMAIN, commit))
     message = CommitSet(
-        JOB, Small(0), (entry, *others), (ZERO_HASH,) * (1 + len(others)), Round(1), ZERO_HASH, Ppm(0), (), ZERO_HASH, closed_at
+        JOB,
+        Small(0),
+        (entry, *others),
+        (ZERO_HASH,) * (1 + len(others)),
+        Round(1),
+        ZERO_HASH,
+        Ppm(0),
+        (),
+        ZERO_HASH,
+        closed_at,
     )
-    return events.CommitSetReceived(execution.hash, seal(DOMAIN, message, signer.sign), signer.address)
+    return events.CommitSetReceived(
+        execution.hash, seal(DOMAIN, message, signer.sign), signer.address
+    )
 
 
 def foreign_commit_set(execution: Execution, closed_at: UnixSeconds) -> events.CommitSetReceived:
@@ -170,9 +235,13 @@ def foreign_commit_set(execution: Execution, closed_at: UnixSeconds) -> events.C
     return replace(event, commit_set=seal(DOMAIN, message, STATEMENT_KEY.sign))
 
 
-def verdict(lease: Hash32, seq: int = 1, signer: KeySigner = STATEMENT_KEY) -> events.VerdictReceived:
+def verdict(
+    lease: Hash32, seq: int = 1, signer: KeySigner = STATEMENT_KEY
+) -> events.VerdictReceived:
     """Accepted, with this execution in the group."""
-    message = Verdict(JOB, Sequence(seq), Label.QUORUM_2, Outcome.ACCEPTED, Small(1), (lease,), (), ZERO_HASH, NOW)
+    message = Verdict(
+        JOB, Sequence(seq), Label.QUORUM_2, Outcome.ACCEPTED, Small(1), (lease,), (), ZERO_HASH, NOW
+    )
     return events.VerdictReceived(lease, seal(DOMAIN, message, signer.sign), signer.address)
 
 
@@ -182,10 +251,14 @@ def stop(lease: Hash32, coordinator: Address = COORDINATOR) -> events.StopReceiv
 
 
 def statement(
-    final: int, seq: int, held: int = 0, signer: KeySigner = STATEMENT_KEY, provider: Address = PROVIDER
+    final: int,
+    seq: int,
+    held: int = 0,
+    signer: KeySigner = STATEMENT_KEY,
+    provider: Address = PROVIDER,
 ) -> events.StatementReceived:
     """The coordinator's debt."""
-    message = Statement(provider, Amount(final), Amount(held), Sequence(0), Sequence(seq), ZERO_HASH)
+    message = Statement(
+        provider, Amount(final), Amount(held), Sequence(0), Sequence(seq), ZERO_HASH
+    )
     return events.StatementReceived(COORDINATOR, seal(DOMAIN, message, signer.sign), signer.address)
-
-

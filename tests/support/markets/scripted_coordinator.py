@@ -29,7 +29,13 @@ from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import frames as frames_module
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import Compare, JobSpec, Resources
-from quorate_protocol.messages.signed import Assignment, Commit, CommitEntry, CommitReceipt, CommitSet
+from quorate_protocol.messages.signed import (
+    Assignment,
+    Commit,
+    CommitEntry,
+    CommitReceipt,
+    CommitSet,
+)
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import BeaconInfo, Executor
 from quorate_protocol.refusals import Code, Refused
@@ -58,7 +64,18 @@ from support.http_server import on_loopback
 T = TypeVar("T")
 JOB = Hash32(b"\x44" * 32)
 SPEC = JobSpec(
-    JobKind.TASK, "tile", "docker.io/library/python@sha256:" + "ab" * 32, 0, ("true",), "", (), "/", (), Resources(), Seconds(60), Compare()
+    JobKind.TASK,
+    "tile",
+    "docker.io/library/python@sha256:" + "ab" * 32,
+    0,
+    ("true",),
+    "",
+    (),
+    "/",
+    (),
+    Resources(),
+    Seconds(60),
+    Compare(),
 )
 QUICK = SendPolicy(poll_seconds=0.1)  # as long as a block takes while something is deployed
 OWNER, OPERATOR, COORDINATOR, STATEMENT = (KeySigner(dev_account(i)) for i in (10, 11, 12, 13))
@@ -85,7 +102,9 @@ class ScriptedCoordinator:
     proofs: dict[int, canonical.Json] = field(default_factory=dict)
     proofs_asked: int = 0
     operator: Address = OPERATOR.address  # the key that it believes to be the provider's
-    rule: Callable[[frames_module.Frame], Awaitable[None]] | None = None  # refuses what it raises for
+    rule: Callable[[frames_module.Frame], Awaitable[None]] | None = (
+        None  # refuses what it raises for
+    )
     url: str = ""
     peers: WebSocketPeers | None = None
 
@@ -119,13 +138,21 @@ class ScriptedCoordinator:
         """Waits for one."""
         return await until(lambda: next(iter(self.got(kind)), None), seconds)
 
-    def assignment(self, spec: JobSpec, number: int, host_class: Hash32) -> frames_module.AssignmentSent:
+    def assignment(
+        self, spec: JobSpec, number: int, host_class: Hash32
+    ) -> frames_module.AssignmentSent:
         """Signed, from now on five seconds to be accepted."""
         accept_by = UnixSeconds(int(time.time()) + DEVNET.accept_within)
         message = Assignment(
-            Hash32(number.to_bytes(32, "big")), COORDINATOR.address, OWNER.address, spec.digest(), host_class, Price(100_000),
-            spec.max_duration, accept_by,
-        )  # fmt: skip
+            Hash32(number.to_bytes(32, "big")),
+            COORDINATOR.address,
+            OWNER.address,
+            spec.digest(),
+            host_class,
+            Price(100_000),
+            spec.max_duration,
+            accept_by,
+        )
         return frames_module.AssignmentSent(self.seal(message), spec, (f"{self.url}/v1/content",))
 
     def seal(self, message: T) -> Envelope[T]:
@@ -138,14 +165,25 @@ class ScriptedCoordinator:
 
     def receipt(self, commit: Commit) -> frames_module.ReceiptSent:
         """For a commit."""
-        return frames_module.ReceiptSent(self.seal(CommitReceipt(self.hash(commit), UnixSeconds(int(time.time())))))
+        return frames_module.ReceiptSent(
+            self.seal(CommitReceipt(self.hash(commit), UnixSeconds(int(time.time()))))
+        )
 
     def commit_set(self, commit: Commit, age: int = 0) -> frames_module.CommitSetSent:
         """A batch of one."""
         entry = CommitEntry(commit.assignment_hash, OWNER.address, self.hash(commit))
         closed_at = UnixSeconds(int(time.time()) - age)
         message = CommitSet(
-            JOB, Small(0), (entry,), (ZERO_HASH,), commit.beacon_round, ZERO_HASH, Ppm(0), (), ZERO_HASH, closed_at
+            JOB,
+            Small(0),
+            (entry,),
+            (ZERO_HASH,),
+            commit.beacon_round,
+            ZERO_HASH,
+            Ppm(0),
+            (),
+            ZERO_HASH,
+            closed_at,
         )
         return frames_module.CommitSetSent(commit.assignment_hash, self.seal(message))
 
@@ -164,7 +202,9 @@ class ScriptedCoordinator:
         if self.rule is not None:
             await self.rule(frame)
         if isinstance(frame, frames_module.CommitSent):
-            assert await self.store.resolve(frame.commit.message.encrypted_output) is not None, "upload comes before commit"
+            assert await self.store.resolve(frame.commit.message.encrypted_output) is not None, (
+                "upload comes before commit"
+            )
         self.frames.append(frame)
         return frames_module.encode(frames_module.Ok())
 
@@ -173,16 +213,35 @@ class ScriptedCoordinator:
 
     async def _uploader(self, request: web.Request) -> str:
         now = UnixSeconds(int(time.time()))
-        bearer = read_token(request.headers["Authorization"], self.deployment.chain_id, COORDINATOR.address, recover, now)
+        bearer = read_token(
+            request.headers["Authorization"],
+            self.deployment.chain_id,
+            COORDINATOR.address,
+            recover,
+            now,
+        )
         if bearer.key != self.operator:
             raise Refused(Code.WRONG_SIGNER, "another operator key is known")
         return bearer.account.hex()
 
     async def _info(self, _: web.Request) -> web.Response:
         names = {name: address for address, name in self.deployment.names().items()}
-        beacon = BeaconView("http://127.0.0.1:1", self.deployment.beacon_key, DEVNET.beacon_period, self.deployment.beacon_genesis)
+        beacon = BeaconView(
+            "http://127.0.0.1:1",
+            self.deployment.beacon_key,
+            DEVNET.beacon_period,
+            self.deployment.beacon_genesis,
+        )
         info = InfoView(
-            COORDINATOR.address, STATEMENT.address, self.deployment.chain_id, self.chain_url, names, beacon, Bps(200), "devnet", "0"
+            COORDINATOR.address,
+            STATEMENT.address,
+            self.deployment.chain_id,
+            self.chain_url,
+            names,
+            beacon,
+            Bps(200),
+            "devnet",
+            "0",
         )
         return web.Response(body=canonical.encode(info), content_type="application/json")
 
@@ -198,7 +257,13 @@ async def in_phase(daemon: ProviderDaemon, lease: Hash32, kind: type) -> None:
     """Waits until this execution has come there."""
     assert daemon.core is not None
     core = daemon.core
-    await until(lambda: True if lease in core.executions and isinstance(core.executions[lease].phase, kind) else None)
+    await until(
+        lambda: (
+            True
+            if lease in core.executions and isinstance(core.executions[lease].phase, kind)
+            else None
+        )
+    )
 
 
 @dataclass
@@ -217,11 +282,28 @@ class Stage:
         return ProviderKeys(OWNER.address, OWNER.address, OPERATOR, peer, box, OWNER)
 
     def daemon(
-        self, url: str, duration_ms: int = 0, executor: Executor | None = None, stop_on_exit: bool = False, keys: ProviderKeys | None = None
+        self,
+        url: str,
+        duration_ms: int = 0,
+        executor: Executor | None = None,
+        stop_on_exit: bool = False,
+        keys: ProviderKeys | None = None,
     ) -> ProviderDaemon:
         """A provider with the noop executor, on the same home each time."""
-        config = Config(self.home, (url,), ExecutorKind.NOOP, is_devnet=True, listen_port=0, cpu_millis=1000, stop_on_exit=stop_on_exit)
-        return ProviderDaemon(config, keys or self.keys(), executor or NoopExecutor(self.home / "noop", SystemClock(), duration_ms))
+        config = Config(
+            self.home,
+            (url,),
+            ExecutorKind.NOOP,
+            is_devnet=True,
+            listen_port=0,
+            cpu_millis=1000,
+            stop_on_exit=stop_on_exit,
+        )
+        return ProviderDaemon(
+            config,
+            keys or self.keys(),
+            executor or NoopExecutor(self.home / "noop", SystemClock(), duration_ms),
+        )
 
     @contextlib.asynccontextmanager
     async def fast(self) -> AsyncIterator[None]:
@@ -241,9 +323,18 @@ class Stage:
 
     async def send(self, key: KeySigner, name: str, *calls: Call) -> None:
         """Transactions of one key, in order."""
-        sender = Sender(self.client, key, self.home.parent / f"{key.address.hex()[:8]}.sqlite", SystemClock(), QUICK)
+        sender = Sender(
+            self.client,
+            key,
+            self.home.parent / f"{key.address.hex()[:8]}.sqlite",
+            SystemClock(),
+            QUICK,
+        )
         try:
-            orders = [Outgoing(f"{name}/{number}", call.to, call.data, gas=call.gas) for number, call in enumerate(calls)]
+            orders = [
+                Outgoing(f"{name}/{number}", call.to, call.data, gas=call.gas)
+                for number, call in enumerate(calls)
+            ]
             await sender.send_in_order(orders, deadline_seconds=30)
         finally:
             sender.close()
@@ -252,24 +343,43 @@ class Stage:
 @contextlib.asynccontextmanager
 async def stage(folder: Path) -> AsyncIterator[Stage]:
     """Deploys everything on a fresh chain: some seconds."""
-    info = BeaconInfo(bls.public_key(bls.keygen(b"node-test-seed-of-32-bytes-long!")), Seconds(2), int(time.time()) - 100)
-    async with running_chain(ChainConfig(block_seconds=1, control=True)) as chain, aiohttp.ClientSession() as session:
+    info = BeaconInfo(
+        bls.public_key(bls.keygen(b"node-test-seed-of-32-bytes-long!")),
+        Seconds(2),
+        int(time.time()) - 100,
+    )
+    async with (
+        running_chain(ChainConfig(block_seconds=1, control=True)) as chain,
+        aiohttp.ClientSession() as session,
+    ):
         client = ChainClient(Rpc(chain.url, session))
         deployer = KeySigner(dev_account(0))
-        made = plan(deployer.address, 0, await client.chain_id(), BlockNumber(0), DEVNET, info, faucet=True)
+        made = plan(
+            deployer.address, 0, await client.chain_id(), BlockNumber(0), DEVNET, info, faucet=True
+        )
         contracts = Contracts.of(made.deployment)
         store = ContentStore(folder / "staging", 1 << 30)
         scripted = ScriptedCoordinator(made.deployment, chain.url, store)
         found = Stage(chain.url, client, contracts, scripted, folder / "node")
         sender = Sender(client, deployer, folder / "deployer.sqlite", SystemClock(), QUICK)
         async with found.fast():
-            creations = [Outgoing(item.name, None, item.data, gas=item.gas) for item in made.creations]
+            creations = [
+                Outgoing(item.name, None, item.data, gas=item.gas) for item in made.creations
+            ]
             await sender.send_in_order(creations, deadline_seconds=30)
             sender.close()
-            mint = (contracts.token.mint(OWNER.address, Amount(1000 * USD)), contracts.token.mint(COORDINATOR.address, Amount(2000 * USD)))
+            mint = (
+                contracts.token.mint(OWNER.address, Amount(1000 * USD)),
+                contracts.token.mint(COORDINATOR.address, Amount(2000 * USD)),
+            )
             await found.send(deployer, "mint", *mint)
             register = contracts.stakes.register_coordinator(STATEMENT.address, COORDINATOR.address)
-            await found.send(COORDINATOR, "coordinator", contracts.token.approve(contracts.stakes.address), register)
+            await found.send(
+                COORDINATOR,
+                "coordinator",
+                contracts.token.approve(contracts.stakes.address),
+                register,
+            )
         async with scripted.serving():
             yield found
         await store.close()
@@ -296,4 +406,3 @@ async def running(market: Stage, daemon: ProviderDaemon) -> AsyncIterator[Provid
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-

@@ -17,7 +17,15 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import Hardware, Offer, OfferEnvelope, SlotOffer
-from quorate_protocol.messages.signed import Accept, Assignment, Commit, Order, Reveal, Session, Voucher
+from quorate_protocol.messages.signed import (
+    Accept,
+    Assignment,
+    Commit,
+    Order,
+    Reveal,
+    Session,
+    Voucher,
+)
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.rules.classes import HostClass, determinism_class
@@ -86,7 +94,15 @@ class Market:
 
     def __init__(self, *parties: Party) -> None:
         rules = Rules(
-            DOMAIN, COORDINATOR.address, STATEMENT.address, STATEMENT.sign, DEVNET, Bps(200), GENESIS, INFO.public_key, ("http://127.0.0.1:1",)
+            DOMAIN,
+            COORDINATOR.address,
+            STATEMENT.address,
+            STATEMENT.sign,
+            DEVNET,
+            Bps(200),
+            GENESIS,
+            INFO.public_key,
+            ("http://127.0.0.1:1",),
         )
         self.core = Coordinator(rules, ledger.check)
         self.parties = {party.owner: party for party in parties}
@@ -115,12 +131,24 @@ class Market:
         notes: list[ev.ChainNote] = [ev.AccountIndexed(COORDINATOR.address, 1)]
         for index, party in enumerate(self.parties.values()):
             network = hash_tuple("net", index)
-            notes.append(ev.ProviderRegistered(party.owner, index + 2, party.key.address, party.owner, network))
+            notes.append(
+                ev.ProviderRegistered(
+                    party.owner, index + 2, party.key.address, party.owner, network
+                )
+            )
             notes.append(ev.SlotOpened(HOST.id(), index, party.owner, BlockNumber(1)))
-        notes += [ev.AllocationChanged(client.address, Amount(50_000_000)) for client in self.clients]
+        notes += [
+            ev.AllocationChanged(client.address, Amount(50_000_000)) for client in self.clients
+        ]
         self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():
-            slot = SlotOffer(HOST, Small(self.slots), Price(0), Price(90_000 if party.lies else 100_000), Price(0))
+            slot = SlotOffer(
+                HOST,
+                Small(self.slots),
+                Price(0),
+                Price(90_000 if party.lies else 100_000),
+                Price(0),
+            )
             hardware = Hardware(8, 1 << 36, 1 << 40)
             kinds = (JobKind.TASK,)
             offer = Offer(
@@ -137,7 +165,12 @@ class Market:
                 ZERO_HASH,
                 (),
             )
-            self.send(ev.OfferReceived(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)), party.key.address))
+            self.send(
+                ev.OfferReceived(
+                    OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)),
+                    party.key.address,
+                )
+            )
 
     def _perform(self, effect: Effect) -> None:
         self.effects.append(effect)
@@ -169,17 +202,37 @@ class Market:
         hashed = digest(DOMAIN, assignment)
         at = UnixSeconds(self.at)
         self.send(
-            ev.AcceptReceived(seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.key.sign), party.key.address)
+            ev.AcceptReceived(
+                seal(
+                    DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.key.sign
+                ),
+                party.key.address,
+            )
         )
-        output = sha256(spec.encode() + (bytes([party.tale or party.number]) if party.lies else b""))
+        output = sha256(
+            spec.encode() + (bytes([party.tale or party.number]) if party.lies else b"")
+        )
         output = sha256(b"the empty directory") if party.status in KILLED else output
         salt = hash_tuple("salt", party.owner, hashed)
         reveal = Reveal(hashed, party.owner, party.status, output, salt)
         party.commits[hashed] = reveal
-        class_id = determinism_class(assignment.host_class, job_spec.image_digest(spec.image), HOST.environment())
+        class_id = determinism_class(
+            assignment.host_class, job_spec.image_digest(spec.image), HOST.environment()
+        )
         value = commitment(hashed, party.owner, salt, result_digest(party.status, output))
-        commit = Commit(hashed, class_id, value, sha256(salt + output), Milliseconds(self.ran_ms), Round(round_at(INFO, self.at) + 3))
-        self.send(ev.CommitReceived(seal(DOMAIN, commit, party.key.sign), party.key.address, is_stored=True))
+        commit = Commit(
+            hashed,
+            class_id,
+            value,
+            sha256(salt + output),
+            Milliseconds(self.ran_ms),
+            Round(round_at(INFO, self.at) + 3),
+        )
+        self.send(
+            ev.CommitReceived(
+                seal(DOMAIN, commit, party.key.sign), party.key.address, is_stored=True
+            )
+        )
 
     def beat(self) -> None:
         """One second passes: heartbeats, time, rounds, answers, vouchers."""
@@ -188,8 +241,15 @@ class Market:
             if not self.parties[owner].is_deaf:
                 from quorate_protocol.messages.signed import Heartbeat
 
-                beat = Heartbeat(owner, Sequence(provider.heartbeat_seq + 1), (), UnixSeconds(self.at))
-                self.send(ev.HeartbeatReceived(seal(DOMAIN, beat, self.parties[owner].key.sign), self.parties[owner].key.address))
+                beat = Heartbeat(
+                    owner, Sequence(provider.heartbeat_seq + 1), (), UnixSeconds(self.at)
+                )
+                self.send(
+                    ev.HeartbeatReceived(
+                        seal(DOMAIN, beat, self.parties[owner].key.sign),
+                        self.parties[owner].key.address,
+                    )
+                )
         self.send(ev.Tick())
         self.deliver()
         for wanted in self.core.rounds_wanted():
@@ -201,22 +261,38 @@ class Market:
             state = self.core.state.clients[client.address]
             if state.charged > state.vouched:
                 voucher = Voucher(client.address, COORDINATOR.address, state.charged, Nonce(0))
-                self.send(ev.VoucherReceived(seal(DOMAIN, voucher, self.sessions[i].sign), self.sessions[i].address))
+                self.send(
+                    ev.VoucherReceived(
+                        seal(DOMAIN, voucher, self.sessions[i].sign), self.sessions[i].address
+                    )
+                )
 
     def order(self, who: int, nonce: int, **changes: object) -> Hash32:
         """A small job of client `who`."""
         if self.hears_blocks and self.at > self.core.state.own.block_time + DEVNET.ack_age_max // 2:
-            self.send(ev.ChainAdvanced(BlockNumber(self.core.state.own.block + 1), ZERO_HASH, UnixSeconds(self.at), ()))
+            self.send(
+                ev.ChainAdvanced(
+                    BlockNumber(self.core.state.own.block + 1), ZERO_HASH, UnixSeconds(self.at), ()
+                )
+            )
         up_to = changes.pop("up_to", Amount(40_000_000))
         fields: dict[str, object] = {"budget": Amount(1_000_000), "max_executions": Small(7)}
         fields |= {"accept_unwitnessed": False, "accept_unverified": False} | changes
         spec = replace(a_spec(f"job-{nonce}"), max_duration=Seconds(self.limit))
-        message = an_order(self.clients[who].address, COORDINATOR.address, spec, nonce, self.at + 600, **fields)
+        message = an_order(
+            self.clients[who].address, COORDINATOR.address, spec, nonce, self.at + 600, **fields
+        )
         session = Session(
-            self.clients[who].address, self.sessions[who].address, COORDINATOR.address, up_to, UnixSeconds(self.at + 3600)  # type: ignore[arg-type]
+            self.clients[who].address,
+            self.sessions[who].address,
+            COORDINATOR.address,
+            up_to,
+            UnixSeconds(self.at + 3600),  # type: ignore[arg-type]
         )
         submission = Submission(
-            seal(DOMAIN, message, self.sessions[who].sign), seal(DOMAIN, session, self.clients[who].sign), spec
+            seal(DOMAIN, message, self.sessions[who].sign),
+            seal(DOMAIN, session, self.clients[who].sign),
+            spec,
         )
         self.send(ev.OrderReceived(submission))
         return digest(DOMAIN, message)
@@ -234,20 +310,54 @@ class Market:
         raise AssertionError([type(self.job(job_id).phase).__name__ for job_id in job_ids])
 
 
-def an_order(client: Address, coordinator: Address, spec: job_spec.JobSpec, nonce: int, expiry: int, /, **changes: object) -> Order:
+def an_order(
+    client: Address,
+    coordinator: Address,
+    spec: job_spec.JobSpec,
+    nonce: int,
+    expiry: int,
+    /,
+    **changes: object,
+) -> Order:
     """For one execution, whatever becomes of it, at the price that providers of tests ask; `changes` are fields."""
     order = Order(
-        client=client, coordinator=coordinator, spec_hash=spec.digest(), input_root=job_spec.input_root(spec),
-        max_price_per_hour=Price(200_000), budget=Amount(100_000), max_executions=Small(1), audit_premium_bps=Bps(500),
-        max_fee_bps=Bps(500), verify_tier=VerifyTier.STANDARD, comparator=Comparator.EXACT, caseable=True, host_class=ZERO_HASH,
-        witness=ZERO_ADDRESS, accept_unwitnessed=True, accept_unverified=True, sealed_key_hash=ZERO_HASH, max_recipients=Small(0),
-        expiry=UnixSeconds(expiry), nonce=Nonce(nonce),
-    )  # fmt: skip
+        client=client,
+        coordinator=coordinator,
+        spec_hash=spec.digest(),
+        input_root=job_spec.input_root(spec),
+        max_price_per_hour=Price(200_000),
+        budget=Amount(100_000),
+        max_executions=Small(1),
+        audit_premium_bps=Bps(500),
+        max_fee_bps=Bps(500),
+        verify_tier=VerifyTier.STANDARD,
+        comparator=Comparator.EXACT,
+        caseable=True,
+        host_class=ZERO_HASH,
+        witness=ZERO_ADDRESS,
+        accept_unwitnessed=True,
+        accept_unverified=True,
+        sealed_key_hash=ZERO_HASH,
+        max_recipients=Small(0),
+        expiry=UnixSeconds(expiry),
+        nonce=Nonce(nonce),
+    )
     return replace(order, **changes)  # type: ignore[arg-type]
 
 
 def a_spec(name: str) -> job_spec.JobSpec:
     image = document_cid(b"image")
     return job_spec.JobSpec(
-        JobKind.TASK, name, image, 10, ("python3", "-c", "pass"), "", (), "/scratch", (), job_spec.Resources(), Seconds(60), job_spec.Compare()
+        JobKind.TASK,
+        name,
+        image,
+        10,
+        ("python3", "-c", "pass"),
+        "",
+        (),
+        "/scratch",
+        (),
+        job_spec.Resources(),
+        Seconds(60),
+        job_spec.Compare(),
     )

@@ -63,7 +63,13 @@ class Place:
     def of(cls, stage: Stage, url: str) -> "Place":
         """A coordinator of this stage."""
         deployment = stage.deployment
-        return cls(url, stage.coordinator, deployment.domain(), deployment.chain_id, deployment.beacon_info())
+        return cls(
+            url,
+            stage.coordinator,
+            deployment.domain(),
+            deployment.chain_id,
+            deployment.beacon_info(),
+        )
 
 
 @dataclass
@@ -73,7 +79,9 @@ class Floor:
     place: Place
     folder: Path
     matched: list[str] = field(default_factory=list)  # names of the jobs
-    runs: list[asyncio.Event] = field(default_factory=list)  # likewise; a run ends once its event is set
+    runs: list[asyncio.Event] = field(
+        default_factory=list
+    )  # likewise; a run ends once its event is set
     moved: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def until_matched(self, count: int, seconds: float = 30.0) -> None:
@@ -116,7 +124,15 @@ class WiredProvider:
         place = self.floor.place
         self.account = self.key.address if self.account == ZERO_ADDRESS else self.account
         url = place.url.replace("http", "ws", 1) + "/v1/peers"
-        self.dialer = WebSocketDialer(url, place.coordinator, self.account, self.key, self._handle, SystemClock(), retry_max=0.5)
+        self.dialer = WebSocketDialer(
+            url,
+            place.coordinator,
+            self.account,
+            self.key,
+            self._handle,
+            SystemClock(),
+            retry_max=0.5,
+        )
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator["WiredProvider"]:
@@ -141,22 +157,43 @@ class WiredProvider:
 
     async def _send(self, frame: frames.Frame) -> None:
         place = self.floor.place
-        assert frames.decode(await self.dialer.request(place.coordinator, frames.encode(frame), ASK_SECONDS)) == frames.Ok()
+        assert (
+            frames.decode(
+                await self.dialer.request(place.coordinator, frames.encode(frame), ASK_SECONDS)
+            )
+            == frames.Ok()
+        )
 
     async def _offer(self) -> None:
         slot = SlotOffer(HOST, Small(1), Price(0), Price(100_000), Price(0))
         offer = Offer(
-            self.account, Sequence(1), UnixSeconds(int(time.time()) + 900), (slot,), Hardware(8, 1 << 36, 1 << 40), "noop", Small(0),
-            (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, (),
-        )  # fmt: skip
-        await self._send(frames.OfferSent(OfferEnvelope(offer, seal(self.floor.place.domain, offer.signed(), self.key.sign))))
+            self.account,
+            Sequence(1),
+            UnixSeconds(int(time.time()) + 900),
+            (slot,),
+            Hardware(8, 1 << 36, 1 << 40),
+            "noop",
+            Small(0),
+            (JobKind.TASK,),
+            "eu",
+            ZERO_HASH,
+            ZERO_HASH,
+            (),
+        )
+        await self._send(
+            frames.OfferSent(
+                OfferEnvelope(offer, seal(self.floor.place.domain, offer.signed(), self.key.sign))
+            )
+        )
 
     async def _beat(self) -> None:
         number = 0
         while True:
             number += 1
             beat = Heartbeat(self.account, Sequence(number), (), UnixSeconds(int(time.time())))
-            await self._send(frames.HeartbeatSent(seal(self.floor.place.domain, beat, self.key.sign)))
+            await self._send(
+                frames.HeartbeatSent(seal(self.floor.place.domain, beat, self.key.sign))
+            )
             await asyncio.sleep(BEAT_SECONDS)
 
     async def _handle(self, _: str, data: bytes) -> bytes:
@@ -174,13 +211,19 @@ class WiredProvider:
 
     async def _run(self, assignment: Assignment, hashed: Hash32, spec: job_spec.JobSpec) -> None:
         domain, at = self.floor.place.domain, UnixSeconds(int(time.time()))
-        await self._send(frames.AcceptSent(seal(domain, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), self.key.sign)))
+        await self._send(
+            frames.AcceptSent(
+                seal(domain, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), self.key.sign)
+            )
+        )
         may_end = await self.floor.begin(spec.name)
         await may_end.wait()
         salt = hash_tuple("salt", self.account, hashed)
         output, cid = await self._sealed(hashed, salt)
         self.reveals[hashed] = Reveal(hashed, self.account, ExitStatus(0), output, salt)
-        class_id = determinism_class(assignment.host_class, job_spec.image_digest(spec.image), HOST.environment())
+        class_id = determinism_class(
+            assignment.host_class, job_spec.image_digest(spec.image), HOST.environment()
+        )
         value = commitment(hashed, self.account, salt, result_digest(ExitStatus(0), output))
         ahead = Round(round_at(self.floor.place.beacon, int(time.time())) + 3)
         commit = Commit(hashed, class_id, value, Hash32(cid.digest), Milliseconds(5), ahead)
@@ -194,6 +237,10 @@ class WiredProvider:
         ciphertext = folder.with_suffix(".sealed")
         output, cid, _ = await asyncio.to_thread(seal_directory, folder, salt, ciphertext)
         place = self.floor.place
-        headers = token(self.account, self.key, place.coordinator, place.chain_id, int(time.time()) + 60)
-        stored = await upload_file(self.session, f"{place.url}/v1/content", ciphertext, cid, headers)
+        headers = token(
+            self.account, self.key, place.coordinator, place.chain_id, int(time.time()) + 60
+        )
+        stored = await upload_file(
+            self.session, f"{place.url}/v1/content", ciphertext, cid, headers
+        )
         return output, parse(str(stored.cid))

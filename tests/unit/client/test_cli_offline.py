@@ -27,8 +27,19 @@ def test_every_exit_code_has_a_meaning() -> None:
     assert MEANING.keys() == set(ExitCode)
 
 
-def test_init_makes_a_profile_once(tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--home", str(tmp_path / "home"), "--password-file", str(password), "init", "--limits", "devnet", "--json"]
+def test_init_makes_a_profile_once(
+    tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "--home",
+        str(tmp_path / "home"),
+        "--password-file",
+        str(password),
+        "init",
+        "--limits",
+        "devnet",
+        "--json",
+    ]
     assert run_main(words) == ExitCode.OK
     account = json.loads(capsys.readouterr().out)["account"]
     assert account.startswith("0x") and len(account) == 42
@@ -36,13 +47,21 @@ def test_init_makes_a_profile_once(tmp_path: Path, password: Path, capsys: pytes
     assert "already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:7700", "http://", "http://a:99999", "http://a b", "ftp://a.example"])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:7700", "http://", "http://a:99999", "http://a b", "ftp://a.example"]
+)
 def test_a_coordinator_that_is_no_url_is_told_before_a_passphrase_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
 ) -> None:
-    assert run_main(["--home", str(tmp_path / "home"), "init", "--coordinator", url]) == ExitCode.USAGE
+    assert (
+        run_main(["--home", str(tmp_path / "home"), "init", "--coordinator", url]) == ExitCode.USAGE
+    )
     said = capsys.readouterr().err
-    assert "--coordinator" in said and "such as http://127.0.0.1:7700" in said and not (tmp_path / "home").exists()
+    assert (
+        "--coordinator" in said
+        and "such as http://127.0.0.1:7700" in said
+        and not (tmp_path / "home").exists()
+    )
 
 
 def test_a_coordinator_url_that_was_edited_wrong_is_told_with_its_file(
@@ -56,10 +75,14 @@ def test_a_coordinator_url_that_was_edited_wrong_is_told_with_its_file(
     assert f"{settings}: coordinator 'http:/127.0.0.1:7700'" in capsys.readouterr().err
 
 
-def test_a_wrong_passphrase_and_a_missing_profile(tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_passphrase_and_a_missing_profile(
+    tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     home = ["--home", str(tmp_path / "home"), "--password-file", str(password)]
     assert run_main([*home, "ps"]) == ExitCode.NO_PROFILE
-    remedy = f"`quorate --home {tmp_path / 'home'} --password-file {password} init --coordinator URL`"
+    remedy = (
+        f"`quorate --home {tmp_path / 'home'} --password-file {password} init --coordinator URL`"
+    )
     assert remedy in capsys.readouterr().err
     assert run_main([*home, "init", "--limits", "devnet"]) == ExitCode.OK
     password.write_text("other\n")
@@ -67,9 +90,14 @@ def test_a_wrong_passphrase_and_a_missing_profile(tmp_path: Path, password: Path
     assert "passphrase" in capsys.readouterr().err
 
 
-def test_a_readable_password_file_is_refused(tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_readable_password_file_is_refused(
+    tmp_path: Path, password: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     password.chmod(0o644)
-    assert run_main(["--home", str(tmp_path), "--password-file", str(password), "init"]) == ExitCode.NO_PROFILE
+    assert (
+        run_main(["--home", str(tmp_path), "--password-file", str(password), "init"])
+        == ExitCode.NO_PROFILE
+    )
     assert "chmod 600" in capsys.readouterr().err
 
 
@@ -84,24 +112,47 @@ def test_validate_names_the_field(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "digest" in err and json.loads(out)["exitCode"] == ExitCode.USAGE
 
 
-def test_a_local_image_that_cannot_be_used_is_the_users_to_mend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_local_image_that_cannot_be_used_is_the_users_to_mend(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing was sent: neither a code nor a sentence of the coordinator's."""
     folder, text = tmp_path / "folder.tar", tmp_path / "text.tar"
     folder.mkdir()
     text.write_text("# a readme\n" * 100)
-    for image, said in ((folder, f"image: {folder} is a folder"), (text, f"image: {text} is no docker archive")):
+    for image, said in (
+        (folder, f"image: {folder} is a folder"),
+        (text, f"image: {text} is no docker archive"),
+    ):
         path = tmp_path / "job.yaml"
         path.write_text(f"image: {image}\nmax_price: 0.5\ncommand: [python]\n")
         assert run_main(["validate", "-f", str(path)]) == ExitCode.USAGE
         error = capsys.readouterr().err
-        assert said in error and "quorate image build --python" in error and "The message cannot be read" not in error
+        assert (
+            said in error
+            and "quorate image build --python" in error
+            and "The message cannot be read" not in error
+        )
 
 
-def test_a_package_that_is_not_here_is_the_users_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["image", "build", "--python", "--with", "no-such-package-here", "-o", str(tmp_path / "image.tar")]
+def test_a_package_that_is_not_here_is_the_users_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "image",
+        "build",
+        "--python",
+        "--with",
+        "no-such-package-here",
+        "-o",
+        str(tmp_path / "image.tar"),
+    ]
     assert run_main(words) == ExitCode.USAGE
     error = capsys.readouterr().err
-    assert "'no-such-package-here' is not installed" in error and "pip install" in error and "Nobody here knows it" not in error
+    assert (
+        "'no-such-package-here' is not installed" in error
+        and "pip install" in error
+        and "Nobody here knows it" not in error
+    )
 
 
 def test_wrong_options_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +161,9 @@ def test_wrong_options_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> N
     capsys.readouterr()
 
 
-def test_two_profiles_at_once_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_profiles_at_once_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`--home` was passed over, and the devnet's client paid."""
     assert run_main(["--home", str(tmp_path), "--devnet", "devnet.json", "ps"]) == ExitCode.USAGE
     assert "give one of the two" in capsys.readouterr().err
@@ -118,9 +171,14 @@ def test_two_profiles_at_once_are_refused(tmp_path: Path, capsys: pytest.Capture
     assert "--devnet" in capsys.readouterr().err
 
 
-def test_a_command_to_type_names_the_profile_that_flags_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_to_type_names_the_profile_that_flags_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("QUORATE_PASSWORD_FILE", "secret")
-    assert from_environment(Path("my home"), None, "", None).command("ps") == "quorate --home 'my home' ps"
+    assert (
+        from_environment(Path("my home"), None, "", None).command("ps")
+        == "quorate --home 'my home' ps"
+    )
     typed = from_environment(None, Path("d.json"), "b", Path("pw")).command("ps")
     assert typed == "quorate --devnet d.json --client b --password-file pw ps"
     monkeypatch.setenv("QUORATE_DEVNET", "d.json")
@@ -134,7 +192,9 @@ def test_an_empty_input_is_not_the_folder_we_stand_in(capsys: pytest.CaptureFixt
     assert "'data=' names nothing" in capsys.readouterr().err
 
 
-def test_an_interrupt_while_packages_load_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_while_packages_load_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Interrupt(MetaPathFinder):
         def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
             if fullname == "quorate.cli.app":
@@ -146,7 +206,9 @@ def test_an_interrupt_while_packages_load_leaves_no_trace(monkeypatch: pytest.Mo
     assert capsys.readouterr().err == "quorate: interrupted; submitted runs go on\n"
 
 
-def test_a_bug_does_not_end_like_a_job_that_failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_does_not_end_like_a_job_that_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("quorate.cli.app.app", lambda **options: 1 / 0)
     with pytest.raises(SystemExit) as ended:
         main(["ps"])
@@ -158,12 +220,16 @@ def test_closed_standard_output_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> No
     assert run_main(["exit-codes"]) == ExitCode.OK
 
 
-def test_an_image_is_not_written_over_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_image_is_not_written_over_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_main(["image", "build", "--python", "-o", str(tmp_path)]) == ExitCode.USAGE
     assert f"such as {tmp_path / 'hello.tar'}" in capsys.readouterr().err
 
 
-def test_verify_of_garbage_is_invalid_not_a_crash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_of_garbage_is_invalid_not_a_crash(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "r.json"
     path.write_bytes(b"\xff\x00{")
     assert run_main(["verify", str(path)]) == ExitCode.INVALID_EVIDENCE
@@ -171,7 +237,9 @@ def test_verify_of_garbage_is_invalid_not_a_crash(tmp_path: Path, capsys: pytest
     assert run_main(["verify", str(tmp_path / "absent")]) == ExitCode.USAGE
 
 
-def test_help_lists_commands_even_when_other_programs_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_commands_even_when_other_programs_are_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run_main(["--help"]) == ExitCode.OK
     out = capsys.readouterr().out
     assert all(name in out for name in ("apply", "verify", "image", "spend"))
@@ -181,11 +249,17 @@ def test_help_lists_commands_even_when_other_programs_are_missing(capsys: pytest
     ("words", "told"),
     [
         ("node init", ("default: made here", "default: the owner", "default: $QUORATE_HOME/node")),
-        ("coordinator init", ("default: the devnet's", "Chain node", "Beacon", "default: host and port")),
+        (
+            "coordinator init",
+            ("default: the devnet's", "Chain node", "Beacon", "default: host and port"),
+        ),
     ],
 )
 def test_help_shows_defaults_that_it_took_for_markup(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str, told: tuple[str, ...]
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    told: tuple[str, ...],
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert run_main([*words.split(), "--help"]) == ExitCode.OK
@@ -199,7 +273,9 @@ def test_importing_the_client_is_quick_and_light() -> None:
         "import quorate.client.market, quorate.cli.app;"
         f"print(first, [name for name in {HEAVY!r} if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
     seconds, loaded = done.stdout.split(" ", 1)
     assert float(seconds) <= 0.5
     assert loaded.strip() == "[]"

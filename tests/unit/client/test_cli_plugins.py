@@ -17,10 +17,15 @@ def test_a_group_without_its_packages_names_the_remedy(
     absent = EntryPoint("node", "a_package_that_nobody_has.cli:app", plugins.GROUP)
     monkeypatch.setattr(plugins, "_found", lambda: {"node": absent})
     assert run_main(words) == ExitCode.USAGE
-    assert "a_package_that_nobody_has" in (told := capsys.readouterr().err) and "pip install 'quorate[node]'" in told
+    assert (
+        "a_package_that_nobody_has" in (told := capsys.readouterr().err)
+        and "pip install 'quorate[node]'" in told
+    )
 
 
 @pytest.mark.parametrize("program", ["", "node", "coordinator", "devnet"])
-def test_every_program_says_which_version_it_is(capsys: pytest.CaptureFixture[str], program: str) -> None:
+def test_every_program_says_which_version_it_is(
+    capsys: pytest.CaptureFixture[str], program: str
+) -> None:
     assert run_main([*program.split(), "--version"]) == ExitCode.OK
     assert capsys.readouterr().out.startswith(f"quorate {version_number()} (Python ")

@@ -28,7 +28,16 @@ SPEC = pack(JOB, {}).spec
 
 def entry(number: int) -> Entry:
     order = make_order(JOB, SPEC, CLIENT, COORDINATOR, Nonce(number << 70), 1_700_000_000, Bps(500))
-    return Entry(Hash32(sha256(bytes([number]))), f"job-{number}", order, SPEC.encode(), b"session", number, None, None)
+    return Entry(
+        Hash32(sha256(bytes([number]))),
+        f"job-{number}",
+        order,
+        SPEC.encode(),
+        b"session",
+        number,
+        None,
+        None,
+    )
 
 
 @pytest.fixture
@@ -43,12 +52,18 @@ def test_vouchers_grow_with_checked_charges_alone(ledger: Ledger) -> None:
     assert ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9)) is None
     ledger.settle(second.job_id, Amount(70))
     voucher = ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9))
-    assert voucher is not None and (voucher.cumulative, voucher.nonce_floor) == (70, first.order.nonce)
+    assert voucher is not None and (voucher.cumulative, voucher.nonce_floor) == (
+        70,
+        first.order.nonce,
+    )
     assert ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9)) is None
     ledger.settle(second.job_id, Amount(99))
     ledger.settle(first.job_id, Amount(30))
     voucher = ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9))
-    assert voucher is not None and (voucher.cumulative, voucher.nonce_floor) == (100, second.order.nonce + 1)
+    assert voucher is not None and (voucher.cumulative, voucher.nonce_floor) == (
+        100,
+        second.order.nonce + 1,
+    )
 
 
 def test_nothing_is_signed_above_the_session(ledger: Ledger) -> None:
@@ -92,8 +107,12 @@ def test_a_full_disk_is_told_and_the_books_stay_whole(ledger: Ledger) -> None:
     assert len(ledger.entries(COORDINATOR)) == before + 1
 
 
-def test_the_newest_session_is_the_last_one_signed_though_the_clock_went_back(ledger: Ledger) -> None:
-    ledger.record(replace(entry(1), session=b"of the clock that was an hour ahead", submitted_at=5000))
+def test_the_newest_session_is_the_last_one_signed_though_the_clock_went_back(
+    ledger: Ledger,
+) -> None:
+    ledger.record(
+        replace(entry(1), session=b"of the clock that was an hour ahead", submitted_at=5000)
+    )
     ledger.record(replace(entry(2), session=b"of the right clock", submitted_at=1400))
     assert ledger.newest_session(COORDINATOR) == b"of the right clock"
 
@@ -101,11 +120,26 @@ def test_the_newest_session_is_the_last_one_signed_though_the_clock_went_back(le
 def told(chain_id: int = 1, period: int = 2, genesis: int = 1) -> InfoView:
     contracts = dict.fromkeys(("Stakes", "Escrow", "TestToken"), COORDINATOR)
     beacon = BeaconView("http://127.0.0.1:1", b"k" * 96, period, genesis)
-    return InfoView(COORDINATOR, CLIENT, chain_id, "http://127.0.0.1:1", contracts, beacon, Bps(1), "devnet", "0")
+    return InfoView(
+        COORDINATOR,
+        CLIENT,
+        chain_id,
+        "http://127.0.0.1:1",
+        contracts,
+        beacon,
+        Bps(1),
+        "devnet",
+        "0",
+    )
 
 
-@pytest.mark.parametrize("told_wrong", [{"period": 0}, {"period": -1}, {"chain_id": -1}, {"chain_id": 2**300}, {"genesis": 10**40}])
-def test_numbers_that_no_deployment_has_are_not_pinned(told_wrong: dict[str, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "told_wrong",
+    [{"period": 0}, {"period": -1}, {"chain_id": -1}, {"chain_id": 2**300}, {"genesis": 10**40}],
+)
+def test_numbers_that_no_deployment_has_are_not_pinned(
+    told_wrong: dict[str, int], tmp_path: Path
+) -> None:
     """A beacon without a period ended the attendance of all runs by a division by zero: nothing was witnessed or signed for."""
     with pytest.raises(EvidenceError, match="none such"):
         check_pins(tmp_path / "pins.json", told(**told_wrong))

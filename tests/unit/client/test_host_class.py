@@ -9,27 +9,70 @@ from quorate.job.host_class import class_name, classes_of, parse_host_class
 from quorate.job.job import Job
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.messages.views import OfferView
-from quorate_protocol.rules.classes import CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS, GPU_ARCHITECTURES, HostClass
+from quorate_protocol.rules.classes import (
+    CPU_ARCHITECTURES,
+    CPU_LEVELS,
+    CPU_VENDORS,
+    GPU_ARCHITECTURES,
+    HostClass,
+)
 from quorate_protocol.units import ZERO_HASH, Address, JobKind, Price, Sequence, Small, UnixSeconds
 
-CPUS = st.builds(HostClass, st.sampled_from(CPU_ARCHITECTURES), st.sampled_from(CPU_LEVELS), st.sampled_from(CPU_VENDORS))
+CPUS = st.builds(
+    HostClass,
+    st.sampled_from(CPU_ARCHITECTURES),
+    st.sampled_from(CPU_LEVELS),
+    st.sampled_from(CPU_VENDORS),
+)
 GPUS = st.builds(
-    HostClass, st.sampled_from(GPU_ARCHITECTURES), sm_count=st.integers(1, 65_535),
+    HostClass,
+    st.sampled_from(GPU_ARCHITECTURES),
+    sm_count=st.integers(1, 65_535),
     mig_profile=st.sampled_from(["", "1g.10gb", "a/b", "-", "\x1b[2J"]),
-    driver_branch=st.sampled_from(["470", "550"]), world_size=st.integers(1, 8).map(Small),
-)  # fmt: skip
-STRANGE = st.builds(HostClass, st.text(max_size=9), st.text(max_size=9), st.text(max_size=9), st.integers(), st.text(), st.text())
+    driver_branch=st.sampled_from(["470", "550"]),
+    world_size=st.integers(1, 8).map(Small),
+)
+STRANGE = st.builds(
+    HostClass,
+    st.text(max_size=9),
+    st.text(max_size=9),
+    st.text(max_size=9),
+    st.integers(),
+    st.text(),
+    st.text(),
+)
 WRONG = (
-    "v100", "x86_64", "x86_64/v9/AuthenticAMD", "hopper/550", "hopper/0/550", "hopper/99999999/550", "hopper/132/550/-/0", "0x12",
-    "0x" + "0" * 64, "hopper/132/550/-/1/1", "hopper/²/550", "a" * 999,
-)  # fmt: skip
+    "v100",
+    "x86_64",
+    "x86_64/v9/AuthenticAMD",
+    "hopper/550",
+    "hopper/0/550",
+    "hopper/99999999/550",
+    "hopper/132/550/-/0",
+    "0x12",
+    "0x" + "0" * 64,
+    "hopper/132/550/-/1/1",
+    "hopper/²/550",
+    "a" * 999,
+)
 
 
 def offering(host: HostClass, owner: int, price: int = 300_000) -> OfferView:
     slot = SlotOffer(host, Small(2), Price(0), Price(price), Price(0))
     address, hardware = Address(bytes([owner]) * 20), Hardware(4, 8 << 30, 100 << 30)
     offer = Offer(
-        address, Sequence(1), UnixSeconds(600), (slot,), hardware, "noop", Small(0), (JobKind.TASK,), "eu", ZERO_HASH, ZERO_HASH, ()
+        address,
+        Sequence(1),
+        UnixSeconds(600),
+        (slot,),
+        hardware,
+        "noop",
+        Small(0),
+        (JobKind.TASK,),
+        "eu",
+        ZERO_HASH,
+        ZERO_HASH,
+        (),
     )
     return OfferView(offer, 1, 0, 3, True)
 
@@ -37,15 +80,24 @@ def offering(host: HostClass, owner: int, price: int = 300_000) -> OfferView:
 @given(CPUS | GPUS)
 def test_a_name_is_read_back(host: HostClass) -> None:
     assert class_name(host).isprintable()
-    assert parse_host_class(class_name(host)) == parse_host_class(f"0x{host.id().hex()}") == host.id()
+    assert (
+        parse_host_class(class_name(host)) == parse_host_class(f"0x{host.id().hex()}") == host.id()
+    )
 
 
 @given(STRANGE)
 def test_what_no_machine_can_be_is_not_listed(host: HostClass) -> None:
     """Whatever a coordinator lists: its numbers need not even fit what is hashed."""
     known = HostClass("x86_64", "v3", "AuthenticAMD")
-    (row,) = classes_of([offering(host, 1), offering(known, 2), offering(known, 2), offering(known, 3, 200_000)])
-    assert (row.name, len(row.owners), row.slots, row.cheapest) == ("x86_64/v3/AuthenticAMD", 2, 6, 200_000)
+    (row,) = classes_of(
+        [offering(host, 1), offering(known, 2), offering(known, 2), offering(known, 3, 200_000)]
+    )
+    assert (row.name, len(row.owners), row.slots, row.cheapest) == (
+        "x86_64/v3/AuthenticAMD",
+        2,
+        6,
+        200_000,
+    )
 
 
 @pytest.mark.parametrize("text", WRONG)

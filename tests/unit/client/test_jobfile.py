@@ -48,14 +48,35 @@ verify: {{tier: strict, accept_unverified: true, max_executions: 5}}
 """
     job = parse_job(text.encode(), tmp_path)
     spec = pack(job, {}).spec
-    assert spec.argv == ("python", "-c", "print(1)", "7") and spec.shell == "" and spec.name == "render"
-    assert {item.name: item.value for item in spec.env} == {"SEED": "42", "MODE": "on", "RATE": "1.10", "FLAG": "true"}
+    assert (
+        spec.argv == ("python", "-c", "print(1)", "7")
+        and spec.shell == ""
+        and spec.name == "render"
+    )
+    assert {item.name: item.value for item in spec.env} == {
+        "SEED": "42",
+        "MODE": "on",
+        "RATE": "1.10",
+        "FLAG": "true",
+    }
     assert [item.mount for item in spec.inputs] == ["/inputs/other/name.json", "/inputs/scene.json"]
-    assert spec.resources.gpu is not None and (spec.resources.gpu.count, spec.resources.gpu.vram_bytes_min) == (2, 24 * 10**9)
-    assert (spec.resources.cpu_millis, spec.resources.memory_bytes, spec.resources.output_bytes) == (4000, 8 * 10**9, 1 << 30)
-    assert spec.max_duration == 5400 and job.price() == 1_100_000 and job.budget_amount() == 12_000_000
+    assert spec.resources.gpu is not None and (
+        spec.resources.gpu.count,
+        spec.resources.gpu.vram_bytes_min,
+    ) == (2, 24 * 10**9)
+    assert (
+        spec.resources.cpu_millis,
+        spec.resources.memory_bytes,
+        spec.resources.output_bytes,
+    ) == (4000, 8 * 10**9, 1 << 30)
+    assert (
+        spec.max_duration == 5400 and job.price() == 1_100_000 and job.budget_amount() == 12_000_000
+    )
     assert job.tier() is VerifyTier.STRICT and job.accept_unverified and job.max_executions == 5
-    assert job.outputs == tmp_path / "out" and job.host() == HostClass("hopper", sm_count=132, driver_branch="550").id()
+    assert (
+        job.outputs == tmp_path / "out"
+        and job.host() == HostClass("hopper", sm_count=132, driver_branch="550").id()
+    )
 
 
 def test_the_same_file_gives_the_same_spec() -> None:
@@ -72,11 +93,17 @@ def test_lines_for_the_shell() -> None:
     ("text", "named"),
     [
         ("imge: x\nmax_price: 1\n", "imge: unknown key; did you mean 'image'?"),
-        (MINIMAL + "resources: {memry: 1GB}\n", "resources.memry: unknown key; did you mean 'memory'?"),
+        (
+            MINIMAL + "resources: {memry: 1GB}\n",
+            "resources.memry: unknown key; did you mean 'memory'?",
+        ),
         (MINIMAL + "verify: {teir: lean}\n", "verify.teir: unknown key; did you mean 'tier'?"),
         (MINIMAL + "inputs: [{pth: x}]\n", "inputs.0.pth: unknown key; did you mean 'path'?"),
         (MINIMAL + "xyzzy: 1\n", "xyzzy: unknown key; known here are"),
-        (MINIMAL + "resources: {accelerators: H100}\n", "resources.accelerators: a SkyPilot key; write here resources.gpu"),
+        (
+            MINIMAL + "resources: {accelerators: H100}\n",
+            "resources.accelerators: a SkyPilot key; write here resources.gpu",
+        ),
         (MINIMAL + "run: ls\n", "run: a SkyPilot key; write here commands"),
         (MINIMAL + "setup: pip\n", "setup: a SkyPilot key"),
         (MINIMAL + "ports: [80]\n", "ports: known, but not offered yet"),
@@ -84,7 +111,10 @@ def test_lines_for_the_shell() -> None:
         (MINIMAL + "type: service\n", "type:"),
         (f"image: {IMAGE}\n", "max_price: is missing"),
         (f"image: {IMAGE}\nmax_price: -1\n", "max_price: -1 is negative"),
-        (f"image: {IMAGE}\nmax_price: 99999999999\n", "max_price: 99999999999 must be above zero and at most"),
+        (
+            f"image: {IMAGE}\nmax_price: 99999999999\n",
+            "max_price: 99999999999 must be above zero and at most",
+        ),
         (f"image: {IMAGE}\nmax_price: {'9' * 30}\n", "max_price:"),
         (MINIMAL + "budget: 0\n", "budget: 0 must be above zero"),
         (MINIMAL + "budget: 1e3\n", "budget: '1e3' is not money"),
@@ -93,19 +123,28 @@ def test_lines_for_the_shell() -> None:
         (MINIMAL + "resources: {memory: 8}\n", "resources.memory:"),
         (MINIMAL + "command: [a]\ncommands: [b]\n", "command: give either"),
         (MINIMAL + "image: other\n", "line 3: the key 'image' stands twice"),
-        (MINIMAL + "inputs: [{cid: nonsense, mount: /inputs/a}]\n", "inputs./inputs/a: 'nonsense' is not a CID"),
+        (
+            MINIMAL + "inputs: [{cid: nonsense, mount: /inputs/a}]\n",
+            "inputs./inputs/a: 'nonsense' is not a CID",
+        ),
         (MINIMAL + "inputs: [{path: '', mount: /inputs/a}]\n", "inputs.0.path"),
         (MINIMAL + "inputs: {data: a.csv}\n", "inputs: it is a list, such as"),
         (MINIMAL + "inputs: [a.csv]\n", "inputs.0: it is a mapping of mount, cid, path, size"),
         (MINIMAL + "resources: big\n", "resources: it is a mapping of gpu, cpu"),
         (MINIMAL + "inputs: [{path: /no/such/file}]\n", "is not there"),
-        (MINIMAL + "inputs: [{path: a, cid: b, mount: /inputs/a}]\n", "give exactly one of cid and path"),
+        (
+            MINIMAL + "inputs: [{path: a, cid: b, mount: /inputs/a}]\n",
+            "give exactly one of cid and path",
+        ),
         (MINIMAL + "inputs: [{path: a}, {path: b/a}]\n", "/inputs/a stands twice"),
         (MINIMAL + "env: {LD_PRELOAD: x}\n", "LD_PRELOAD is reserved"),
         (MINIMAL + "host_class: v100\n", "host_class: 'v100' is no host class; CPUs are x86_64"),
         (MINIMAL + "host_class: 0x12\n", "host_class: '0x12' is not the id of a class"),
         (MINIMAL + "name: Not Good\n", "job: name:"),
-        ("image: python:3.12\nmax_price: 1\n", "image: 'python:3.12' is no image that stays the same"),
+        (
+            "image: python:3.12\nmax_price: 1\n",
+            "image: 'python:3.12' is no image that stays the same",
+        ),
         (f"image: ./absent.tar\nmax_price: 1\n", "quorate image build"),  # noqa: F541
         ("- 1\n", "it must be a mapping"),
         ("", "it must be a mapping"),
@@ -114,13 +153,15 @@ def test_lines_for_the_shell() -> None:
         ("a: &a [*a]\n", "not YAML"),
         ("? [1]\n: 2\n", "a key must be plain text"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_named(text: str, named: str) -> None:
     assert named in mistake(text)
 
 
 def test_bombs_do_not_go_off() -> None:
-    doubling = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 31))
+    doubling = "a0: &a0 [x, x]\n" + "".join(
+        f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 31)
+    )
     assert "values after expanding" in mistake(doubling)
     assert "aliases" in mistake("a: &a x\nb: [" + ", ".join(["*a"] * 65) + "]\n")
     assert "nested deeper" in mistake("[" * 5000)
@@ -147,6 +188,8 @@ def test_any_yaml_like_text_is_a_job_or_a_usage_error(text: str) -> None:
 def test_a_shell_command_needs_an_image_with_a_shell(tmp_path: Path) -> None:
     build_python_image(tmp_path / "image.tar", ())
     good = spec_of("image: ./image.tar\nmax_price: 1\ncommand: [python, -V]\n", tmp_path)
-    assert good.image.startswith("ba") and good.image_bytes == (tmp_path / "image.tar").stat().st_size
+    assert (
+        good.image.startswith("ba") and good.image_bytes == (tmp_path / "image.tar").stat().st_size
+    )
     with pytest.raises(UsageError, match="command: the image has no shell.*argv"):
         spec_of("image: ./image.tar\nmax_price: 1\ncommands: [ls]\n", tmp_path)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quorate.errors import UsageError
 from quorate.job.gpu_text import parse_gpu
-from quorate.job.quantities import (  # fmt: skip
+from quorate.job.quantities import (
     AMOUNT_MAX,
     PRICE_MAX,
     format_amount,
@@ -45,7 +45,24 @@ def test_any_text_is_an_amount_or_a_usage_error(text: str) -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    ["-1", "-0.5", "0", "0.0000001", "1e3", "inf", "nan", "1,5", "", "1" * 16, "\u0663", 0.5, True, None, Decimal("NaN"), Decimal("-1")],
+    [
+        "-1",
+        "-0.5",
+        "0",
+        "0.0000001",
+        "1e3",
+        "inf",
+        "nan",
+        "1,5",
+        "",
+        "1" * 16,
+        "\u0663",
+        0.5,
+        True,
+        None,
+        Decimal("NaN"),
+        Decimal("-1"),
+    ],
 )
 def test_what_is_no_money(bad: object) -> None:
     with pytest.raises(UsageError, match="max_price"):
@@ -68,7 +85,9 @@ def test_durations(seconds: int) -> None:
     assert 0 < parse_duration(format_duration(seconds), "x") <= seconds
 
 
-@pytest.mark.parametrize("bad", ["", "1", "h", "1h 30m", "-1s", "0s", "1.5h", "30m1h", -5, 0, False, "9" * 12 + "d"])
+@pytest.mark.parametrize(
+    "bad", ["", "1", "h", "1h 30m", "-1s", "0s", "1.5h", "30m1h", -5, 0, False, "9" * 12 + "d"]
+)
 def test_what_is_no_duration(bad: str | int) -> None:
     with pytest.raises(UsageError, match="max_duration"):
         parse_duration(bad, "max_duration")
@@ -76,7 +95,15 @@ def test_what_is_no_duration(bad: str | int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("24GB", 24 * 10**9), ("512MiB", 512 << 20), ("1.5GB", 1_500_000_000), ("1kB", 1000), ("0.5 GiB", 1 << 29), ("7B", 7), (123, 123)],
+    [
+        ("24GB", 24 * 10**9),
+        ("512MiB", 512 << 20),
+        ("1.5GB", 1_500_000_000),
+        ("1kB", 1000),
+        ("0.5 GiB", 1 << 29),
+        ("7B", 7),
+        (123, 123),
+    ],
 )
 def test_sizes(text: str | int, size: int) -> None:
     assert parse_size(text, "x") == size
@@ -89,7 +116,12 @@ def test_what_is_no_size(bad: str | int) -> None:
 
 
 def test_cores() -> None:
-    assert [parse_cores(text, "x") for text in ("0.5", "2", 16, "1.25")] == [500, 2000, 16_000, 1250]
+    assert [parse_cores(text, "x") for text in ("0.5", "2", 16, "1.25")] == [
+        500,
+        2000,
+        16_000,
+        1250,
+    ]
     with pytest.raises(UsageError):
         parse_cores("two", "x")
 
@@ -97,16 +129,21 @@ def test_cores() -> None:
 @pytest.mark.parametrize(
     ("text", "count", "model", "vram"),
     [
-        ("H100:2", 2, "H100", 0), ("24GB..:3", 3, "", 24 * 10**9), ("24GB", 1, "", 24 * 10**9), ("2", 2, "", 0),
+        ("H100:2", 2, "H100", 0),
+        ("24GB..:3", 3, "", 24 * 10**9),
+        ("24GB", 1, "", 24 * 10**9),
+        ("2", 2, "", 0),
         ("RTX 4090", 1, "RTX 4090", 0),
     ],
-)  # fmt: skip
+)
 def test_gpus(text: str, count: int, model: str, vram: int) -> None:
     request = parse_gpu(text, "gpu")
     assert (request.count, request.model, request.vram_bytes_min) == (count, model, vram)
 
 
-@pytest.mark.parametrize("bad", ["", "H100:", "H100:0", "H100:65", "24GB..40GB:1", "H100:x", ":2", "H100:-1", True])
+@pytest.mark.parametrize(
+    "bad", ["", "H100:", "H100:0", "H100:65", "24GB..40GB:1", "H100:x", ":2", "H100:-1", True]
+)
 def test_what_is_no_gpu(bad: str) -> None:
     with pytest.raises(UsageError, match=r"resources\.gpu"):
         parse_gpu(bad, "resources.gpu")

@@ -26,7 +26,12 @@ async def test_events_are_the_same_however_they_are_cut(step: int) -> None:
 
 @pytest.mark.parametrize(
     ("flood", "named"),
-    [(b"data:\n" * 1_001, "an event"), (b"data: x\n" * 501, "an event"), (b"data: " + b"x" * 1_000, "a line"), (b":" * 1_001, "a line")],
+    [
+        (b"data:\n" * 1_001, "an event"),
+        (b"data: x\n" * 501, "an event"),
+        (b"data: " + b"x" * 1_000, "a line"),
+        (b":" * 1_001, "a line"),
+    ],
     ids=["lines without a word", "words", "one line", "a comment"],
 )
 @pytest.mark.parametrize("step", [3, 100_000])
@@ -34,4 +39,6 @@ async def test_what_does_not_end_is_given_up(flood: bytes, named: str, step: int
     """Lines without a word once counted nothing, and were kept for ever."""
     with pytest.raises(UnavailableError, match=f"{named} of more than 1000 bytes"):
         await read(flood, step)
-    assert await read(b": alive\n\n" * 1_000, step) == [], "but a stream may be silent for as long as it likes"
+    assert await read(b": alive\n\n" * 1_000, step) == [], (
+        "but a stream may be silent for as long as it likes"
+    )

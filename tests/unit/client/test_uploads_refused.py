@@ -36,25 +36,41 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_folder_that_cannot_be_sent_is_told_by_its_path(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_sent_is_told_by_its_path(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make, part = FOLDERS[name]
     small = replace(Bounds(), entries_max=50) if name == "many" else Bounds()
     monkeypatch.setattr(packing, "Bounds", lambda: small)
     (tmp_path / "data").mkdir()
     make(tmp_path / "data")
-    job = Job(image=IMAGE, command=["true"], max_price="0.50", max_duration="60s", inputs={"/inputs/data": tmp_path / "data"})
+    job = Job(
+        image=IMAGE,
+        command=["true"],
+        max_price="0.50",
+        max_duration="60s",
+        inputs={"/inputs/data": tmp_path / "data"},
+    )
     with pytest.raises(UsageError, match=part) as refusal:
         packing.pack(job, {})
     assert str(refusal.value).startswith("inputs./inputs/data: ")
 
 
-def test_names_that_only_look_alike_and_second_names_of_a_file_are_sent_as_they_are(tmp_path: Path) -> None:
+def test_names_that_only_look_alike_and_second_names_of_a_file_are_sent_as_they_are(
+    tmp_path: Path,
+) -> None:
     names = ("Readme", "readme", "caf\u00e9", "cafe\u0301")
     (tmp_path / "data").mkdir()
     (tmp_path / "elsewhere").write_text("x")
     for name in names:
         os.link(tmp_path / "elsewhere", tmp_path / "data" / name)
-    job = Job(image=IMAGE, command=["true"], max_price="0.50", max_duration="60s", inputs={"/inputs/data": tmp_path / "data"})
+    job = Job(
+        image=IMAGE,
+        command=["true"],
+        max_price="0.50",
+        max_duration="60s",
+        inputs={"/inputs/data": tmp_path / "data"},
+    )
     (upload,) = packing.pack(job, {}).uploads
     (tmp_path / "data" / names[0]).unlink()
     assert packing.pack(job, {}).uploads[0].cid != upload.cid, "each of them counts"

@@ -12,8 +12,22 @@ import pytest
 from quorate_content.content_limits import BadSource, Bounds
 from quorate_content.dag.car import frame_head, header, read_car, write_car
 from quorate_content.dag.cid import Cid, Codec, node_cid, raw_cid
-from quorate_content.dag.dagpb import DIRECTORY_DATA, Link, decode_node, encode_node, file_data, hamt_data
-from quorate_content.dag.disk_tree import LocalBlocks, Nodes, TreeWriter, build_path, cid_of_path, keep_nodes
+from quorate_content.dag.dagpb import (
+    DIRECTORY_DATA,
+    Link,
+    decode_node,
+    encode_node,
+    file_data,
+    hamt_data,
+)
+from quorate_content.dag.disk_tree import (
+    LocalBlocks,
+    Nodes,
+    TreeWriter,
+    build_path,
+    cid_of_path,
+    keep_nodes,
+)
 from quorate_content.dag.unixfs import V0_2015, V1_2025, Profile, build_directory, build_file
 from quorate_content.dag.varint import encode_varint
 from quorate_content.dag.walk import NullSink, Walk
@@ -40,7 +54,9 @@ class Dag:
         return node_cid(block)
 
     def file(self, data: bytes) -> Cid:
-        chunks = [data[at : at + SMALL.chunk_bytes] for at in range(0, len(data), SMALL.chunk_bytes)]
+        chunks = [
+            data[at : at + SMALL.chunk_bytes] for at in range(0, len(data), SMALL.chunk_bytes)
+        ]
         for chunk in chunks:
             self.raw(chunk)
         return build_file(chunks, SMALL, lambda cid, block: self.blocks.update({cid: block})).cid
@@ -50,7 +66,9 @@ class Dag:
         self._visit(root, repeats, set(), found)
         return found
 
-    def _visit(self, cid: Cid, repeats: bool, done: set[Cid], found: list[tuple[Cid, bytes]]) -> None:
+    def _visit(
+        self, cid: Cid, repeats: bool, done: set[Cid], found: list[tuple[Cid, bytes]]
+    ) -> None:
         if cid in done and not repeats:
             return
         done.add(cid)
@@ -105,7 +123,14 @@ def test_directory_comes_back_in_every_profile(tmp_path: Path, profile: Profile)
     raw = b"".join(map(bytes, write_car(Walk(root, NullSink(), Bounds()), root, blocks.supply)))
     unpack(raw, root, tmp_path / "out")
     assert cid_of_path(tmp_path / "out") == cid_of_path(tmp_path / "in")
-    assert raw == b"".join(map(bytes, write_car(Walk(root, NullSink(), Bounds()), root, LocalBlocks(tmp_path / "out", nodes).supply)))
+    assert raw == b"".join(
+        map(
+            bytes,
+            write_car(
+                Walk(root, NullSink(), Bounds()), root, LocalBlocks(tmp_path / "out", nodes).supply
+            ),
+        )
+    )
     assert (tmp_path / "out" / "a b").stat().st_mode & 0o777 == 0o444
 
 
@@ -140,7 +165,10 @@ def bomb() -> Case:
     dag = Dag()
     child, size = dag.raw(LEAF), len(LEAF)
     for _ in range(6):
-        child, size = dag.node([Link(child, b"", size)] * 1000, file_data([size] * 1000)), size * 1000
+        child, size = (
+            dag.node([Link(child, b"", size)] * 1000, file_data([size] * 1000)),
+            size * 1000,
+        )
     return car(child, [(child, dag.blocks[child])]), child, Bounds(bytes_max=1 << 33)
 
 
@@ -162,7 +190,13 @@ def lying_parent(declared: int, inner: bool) -> Case:
 def contradicting() -> Case:
     dag = Dag()
     leaf = dag.raw(LEAF)
-    return of_dag(dag, dag.node([Link(leaf, b"", 1024)], b"\x08\x02\x18" + encode_varint(999) + b"\x20" + encode_varint(1024)))
+    return of_dag(
+        dag,
+        dag.node(
+            [Link(leaf, b"", 1024)],
+            b"\x08\x02\x18" + encode_varint(999) + b"\x20" + encode_varint(1024),
+        ),
+    )
 
 
 def chain(depth: int) -> Case:
@@ -232,9 +266,13 @@ HOSTILE: dict[str, Callable[[], Case]] = {
     "cut between blocks": lambda: of_blocks(lambda blocks: blocks[:-3]),
     "empty body": lambda: of_bytes(lambda raw: b""),
     "header only": lambda: of_blocks(lambda blocks: []),
-    "error page": lambda: of_bytes(lambda raw: b"<html><body>504 Gateway Timeout</body></html>" * 4),
+    "error page": lambda: of_bytes(
+        lambda raw: b"<html><body>504 Gateway Timeout</body></html>" * 4
+    ),
     "swapped blocks": lambda: of_blocks(lambda blocks: [blocks[0], *blocks[2:], blocks[1]]),
-    "foreign block": lambda: of_blocks(lambda blocks: [blocks[0], (raw_cid(b"evil"), b"evil"), *blocks[1:]]),
+    "foreign block": lambda: of_blocks(
+        lambda blocks: [blocks[0], (raw_cid(b"evil"), b"evil"), *blocks[1:]]
+    ),
     "block of 3 MiB": big_block,
     "length of 2^62": lambda: (header(ROOT) + encode_varint(1 << 62) + b"x", ROOT, Bounds()),
     "endless length": lambda: (header(ROOT) + b"\xff" * 20, ROOT, Bounds()),
@@ -351,12 +389,20 @@ def test_writer_notices_a_file_that_changed(tmp_path: Path) -> None:
         file.seek(2 << 20)
         file.write(b"changed")
     with pytest.raises(BadSource):
-        list(write_car(Walk(root, NullSink(), Bounds()), root, LocalBlocks(tmp_path / "file", nodes).supply))
+        list(
+            write_car(
+                Walk(root, NullSink(), Bounds()), root, LocalBlocks(tmp_path / "file", nodes).supply
+            )
+        )
 
 
 def test_sharded_directory_round_trips_through_blocks() -> None:
     file = build_file([b"x"], SMALL)
     shards: list[bytes] = []
-    build_directory({b"name-%d" % index: file for index in range(300)}, SMALL, lambda _, block: shards.append(block))
+    build_directory(
+        {b"name-%d" % index: file for index in range(300)},
+        SMALL,
+        lambda _, block: shards.append(block),
+    )
     assert len(shards) > 1
     assert all(decode_node(block, Bounds()).fanout == 256 for block in shards)

@@ -15,7 +15,9 @@ from quorate_protocol.refusals import Refused, Unavailable
 THREADS = ThreadPoolExecutor(1)
 
 
-async def pieces(*chunks: bytes, ended: list[str] | None = None, hangs: bool = False) -> AsyncIterator[bytes]:
+async def pieces(
+    *chunks: bytes, ended: list[str] | None = None, hangs: bool = False
+) -> AsyncIterator[bytes]:
     """A stream that says when it was ended."""
     try:
         for chunk in chunks:
@@ -55,7 +57,9 @@ async def test_a_reader_goes_without_a_walk_over_all_objects() -> None:
 async def test_whoever_is_cancelled_ends_thread_and_stream() -> None:
     ended: list[str] = []
     stop = Stop(60)
-    reader = StreamReader(pieces(b"abc", ended=ended, hangs=True), asyncio.get_running_loop(), stop, 5)
+    reader = StreamReader(
+        pieces(b"abc", ended=ended, hangs=True), asyncio.get_running_loop(), stop, 5
+    )
     seen: list[type[BaseException]] = []
 
     def work() -> None:
@@ -66,7 +70,12 @@ async def test_whoever_is_cancelled_ends_thread_and_stream() -> None:
             raise
 
     task = asyncio.create_task(in_thread(THREADS, work, stop))
-    while reader._waiting is None or reader._waiting.done() or reader._pulling is None or reader._pulling.done():
+    while (
+        reader._waiting is None
+        or reader._waiting.done()
+        or reader._pulling is None
+        or reader._pulling.done()
+    ):
         await asyncio.sleep(0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -84,6 +93,10 @@ async def test_a_streams_own_error_and_its_lengths_are_the_readers() -> None:
     with pytest.raises(Unavailable, match="the peer has gone"):
         await in_thread(THREADS, lambda: all_of(StreamReader(broken(), loop, Stop(60), 5)))
     with pytest.raises(Refused, match="bytes of a stream"):
-        await in_thread(THREADS, lambda: all_of(StreamReader(pieces(b"abc", b"def"), loop, Stop(60), 5)))
+        await in_thread(
+            THREADS, lambda: all_of(StreamReader(pieces(b"abc", b"def"), loop, Stop(60), 5))
+        )
     with pytest.raises(Unavailable, match="within its deadline"):
-        await in_thread(THREADS, lambda: all_of(StreamReader(pieces(hangs=True), loop, Stop(0.05), 5)))
+        await in_thread(
+            THREADS, lambda: all_of(StreamReader(pieces(hangs=True), loop, Stop(0.05), 5))
+        )

@@ -25,9 +25,22 @@ def write(tmp_path: Path, entries: Entries) -> Path:
 
 
 def test_good_archive(tmp_path: Path) -> None:
-    config = {"Env": ["A=1"], "Entrypoint": ["/e"], "Cmd": ["c"], "User": "7", "WorkingDir": "/w", "Labels": {"quorate.python": "3"}}
+    config = {
+        "Env": ["A=1"],
+        "Entrypoint": ["/e"],
+        "Cmd": ["c"],
+        "User": "7",
+        "WorkingDir": "/w",
+        "Labels": {"quorate.python": "3"},
+    }
     info = read_archive(write(tmp_path, image_entries([gzip.compress(SHELL), PLAIN], config)))
-    assert (info.env, info.entrypoint, info.command, info.user, info.working_dir) == (("A=1",), ("/e",), ("c",), "7", "/w")
+    assert (info.env, info.entrypoint, info.command, info.user, info.working_dir) == (
+        ("A=1",),
+        ("/e",),
+        ("c",),
+        "7",
+        "/w",
+    )
     assert info.label("quorate.python") == "3"
     assert info.has_shell
     assert not info.has_env
@@ -39,7 +52,9 @@ def test_good_archive(tmp_path: Path) -> None:
     [entry("bin/.wh.sh"), entry(".wh.bin"), entry("bin/.wh..wh..opq")],
     ids=["file whited out", "folder whited out", "opaque"],
 )
-def test_shell_that_a_higher_layer_removes(tmp_path: Path, upper: tuple[tarfile.TarInfo, bytes]) -> None:
+def test_shell_that_a_higher_layer_removes(
+    tmp_path: Path, upper: tuple[tarfile.TarInfo, bytes]
+) -> None:
     info = read_archive(write(tmp_path, image_entries([SHELL, tar([upper])])))
     assert not info.has_shell
     with pytest.raises(Refused) as refusal:
@@ -82,14 +97,27 @@ def with_manifest(body: bytes) -> Entries:
 ATTACKS: dict[str, tuple[Entries, Code]] = {
     "name out of the layer": (bad_layer(entry("../x")), Code.MALFORMED),
     "name inside out": (bad_layer(entry("a/../../x")), Code.MALFORMED),
-    "hard link out of the layer": (bad_layer(entry("x", kind=tarfile.LNKTYPE, link="../../etc/shadow")), Code.MALFORMED),
-    "link out of the layer": (bad_layer(entry("a/x", kind=tarfile.SYMTYPE, link="../../etc/shadow")), Code.MALFORMED),
-    "device": (bad_layer(entry("disk", kind=tarfile.BLKTYPE)), Code.MALFORMED),
-    "layer is a link out": (
-        [*image_entries([PLAIN])[:1], entry("0/layer.tar", kind=tarfile.SYMTYPE, link="/etc/shadow"), image_entries([PLAIN])[2]],
+    "hard link out of the layer": (
+        bad_layer(entry("x", kind=tarfile.LNKTYPE, link="../../etc/shadow")),
         Code.MALFORMED,
     ),
-    "layer is missing": ([item for item in image_entries([PLAIN]) if "layer" not in item[0].name], Code.MALFORMED),
+    "link out of the layer": (
+        bad_layer(entry("a/x", kind=tarfile.SYMTYPE, link="../../etc/shadow")),
+        Code.MALFORMED,
+    ),
+    "device": (bad_layer(entry("disk", kind=tarfile.BLKTYPE)), Code.MALFORMED),
+    "layer is a link out": (
+        [
+            *image_entries([PLAIN])[:1],
+            entry("0/layer.tar", kind=tarfile.SYMTYPE, link="/etc/shadow"),
+            image_entries([PLAIN])[2],
+        ],
+        Code.MALFORMED,
+    ),
+    "layer is missing": (
+        [item for item in image_entries([PLAIN]) if "layer" not in item[0].name],
+        Code.MALFORMED,
+    ),
     "layer is not a tar": (image_entries([b"x" * 5000]), Code.MALFORMED),
     "zstd": (image_entries([b"\x28\xb5\x2f\xfd" + bytes(100)]), Code.UNSUPPORTED),
     "member out of the archive": ([*image_entries([PLAIN]), entry("../../x")], Code.MALFORMED),
@@ -98,7 +126,10 @@ ATTACKS: dict[str, tuple[Entries, Code]] = {
     "manifest is no JSON": (with_manifest(b"{"), Code.MALFORMED),
     "manifest nested deeply": (with_manifest(b"[" * 100_000), Code.MALFORMED),
     "two images": (with_manifest(b"[{},{}]"), Code.MALFORMED),
-    "config outside": (with_manifest(b'[{"Config":"../x","Layers":["0/layer.tar"]}]'), Code.MALFORMED),
+    "config outside": (
+        with_manifest(b'[{"Config":"../x","Layers":["0/layer.tar"]}]'),
+        Code.MALFORMED,
+    ),
     "no layers": (with_manifest(b'[{"Config":"x","Layers":[]}]'), Code.OVERSIZE),
     "diff ids do not match": (image_entries([PLAIN], rootfs={"diff_ids": []}), Code.MALFORMED),
     "config is no object": (image_entries([PLAIN], rootfs=7), Code.MALFORMED),
@@ -106,31 +137,57 @@ ATTACKS: dict[str, tuple[Entries, Code]] = {
     "too much env": (image_entries([PLAIN], {"Env": ["A=1"] * 1000}), Code.OVERSIZE),
     "other system": (image_entries([PLAIN], os="windows"), Code.UNSUPPORTED),
     "hard link chain": (
-        bad_layer(entry("a", kind=tarfile.LNKTYPE, link="b"), entry("b", kind=tarfile.LNKTYPE, link="../x")), Code.MALFORMED,
+        bad_layer(
+            entry("a", kind=tarfile.LNKTYPE, link="b"),
+            entry("b", kind=tarfile.LNKTYPE, link="../x"),
+        ),
+        Code.MALFORMED,
     ),
     "whiteout of the parent": (bad_layer(entry("../.wh.etc")), Code.MALFORMED),
     "layer is a link to a link": (
-        [*image_entries([PLAIN])[:1], entry("0/layer.tar", kind=tarfile.SYMTYPE, link="../b"), entry("b", kind=tarfile.SYMTYPE, link="c"),
-         entry("c", PLAIN), image_entries([PLAIN])[2]],
+        [
+            *image_entries([PLAIN])[:1],
+            entry("0/layer.tar", kind=tarfile.SYMTYPE, link="../b"),
+            entry("b", kind=tarfile.SYMTYPE, link="c"),
+            entry("c", PLAIN),
+            image_entries([PLAIN])[2],
+        ],
         Code.MALFORMED,
     ),
     "layer is itself": (
-        [*image_entries([PLAIN])[:1], entry("0/layer.tar", kind=tarfile.SYMTYPE, link="layer.tar"), image_entries([PLAIN])[2]],
+        [
+            *image_entries([PLAIN])[:1],
+            entry("0/layer.tar", kind=tarfile.SYMTYPE, link="layer.tar"),
+            image_entries([PLAIN])[2],
+        ],
         Code.MALFORMED,
     ),
     "layer is a folder": (
-        [*image_entries([PLAIN])[:1], entry("0/layer.tar", kind=tarfile.DIRTYPE), image_entries([PLAIN])[2]],
+        [
+            *image_entries([PLAIN])[:1],
+            entry("0/layer.tar", kind=tarfile.DIRTYPE),
+            image_entries([PLAIN])[2],
+        ],
         Code.MALFORMED,
     ),
     "name of 5000 bytes": (bad_layer(entry("x" * 5000)), Code.MALFORMED),
     "a character device": (bad_layer(entry("tty", kind=tarfile.CHRTYPE)), Code.MALFORMED),
-    "absolute link out of a hard link": (bad_layer(entry("x", kind=tarfile.LNKTYPE, link="/../../etc/shadow")), Code.MALFORMED),
+    "absolute link out of a hard link": (
+        bad_layer(entry("x", kind=tarfile.LNKTYPE, link="/../../etc/shadow")),
+        Code.MALFORMED,
+    ),
     "words without end": (image_entries([PLAIN], {"Entrypoint": ["w"] * 100_000}), Code.OVERSIZE),
-    "a word that no kernel takes": (image_entries([PLAIN], {"Cmd": ["w" * 131_072]}), Code.OVERSIZE),
-    "variables that no kernel takes": (image_entries([PLAIN], {"Env": [f"A{n}=" + "x" * 4000 for n in range(500)]}), Code.OVERSIZE),
+    "a word that no kernel takes": (
+        image_entries([PLAIN], {"Cmd": ["w" * 131_072]}),
+        Code.OVERSIZE,
+    ),
+    "variables that no kernel takes": (
+        image_entries([PLAIN], {"Env": [f"A{n}=" + "x" * 4000 for n in range(500)]}),
+        Code.OVERSIZE,
+    ),
     "half of a character": (image_entries([PLAIN], {"Cmd": ["\ud800"]}), Code.MALFORMED),
     "huge config": (image_entries([PLAIN], {"Labels": {"x": "y" * (2 << 20)}}), Code.OVERSIZE),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("entries", "code"), ATTACKS.values(), ids=ATTACKS.keys())
@@ -179,7 +236,12 @@ def test_every_cut_of_an_archive_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "field",
-    [b"99 size=99999999999999999999999\n", b"30 GNU.sparse.size=-1000000000\n", b"30 mtime=1e400\n", b"20 path=/../x\n"],
+    [
+        b"99 size=99999999999999999999999\n",
+        b"30 GNU.sparse.size=-1000000000\n",
+        b"30 mtime=1e400\n",
+        b"20 path=/../x\n",
+    ],
 )
 def test_pax_headers_that_lie(tmp_path: Path, field: bytes) -> None:
     """Sizes beyond the file, sparse maps, times that no clock has, names that the plain header does not show."""
@@ -203,7 +265,9 @@ def test_a_layer_that_expands_a_thousandfold_is_bounded(tmp_path: Path) -> None:
     assert refusal.value.code is Code.OVERSIZE and time.process_time() - begun < 1.0
     with pytest.raises(Refused):
         read_archive(path, ImageLimits(expansion=2, expansion_free_bytes=1 << 20))
-    three = write(tmp_path, image_entries([gzip.compress(tar([entry("zeros", bytes(2 << 20))]))] * 3))
+    three = write(
+        tmp_path, image_entries([gzip.compress(tar([entry("zeros", bytes(2 << 20))]))] * 3)
+    )
     with pytest.raises(Refused):
         read_archive(three, ImageLimits(unpacked_bytes=5 << 20))  # each fits, all together do not
     assert len(read_archive(three, ImageLimits(unpacked_bytes=7 << 20)).layers) == 3

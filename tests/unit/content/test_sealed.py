@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from quorate_content.dag.disk_tree import cid_of_path
-from quorate_content.sealed import SEALED_CHUNK_BYTES, check_sealed, nonce, open_sealed, output_key, seal_directory
+from quorate_content.sealed import (
+    SEALED_CHUNK_BYTES,
+    check_sealed,
+    nonce,
+    open_sealed,
+    output_key,
+    seal_directory,
+)
 from quorate_coordinator.providers.frame_handler import ciphertext_most
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import OUTPUT_CHUNK_BYTES
@@ -56,7 +63,10 @@ def test_is_deterministic_and_hides_the_plaintext(tmp_path: Path) -> None:
 def test_empty_directory(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     digest, _, _ = seal_directory(tmp_path / "out", SALT, tmp_path / "sealed")
-    assert str(cid_of_path(tmp_path / "out")) == "bafybeiczsscdsbs7ffqz55asqdf3smv6klcw3gofszvwlyarci47bgf354"
+    assert (
+        str(cid_of_path(tmp_path / "out"))
+        == "bafybeiczsscdsbs7ffqz55asqdf3smv6klcw3gofszvwlyarci47bgf354"
+    )
     open_sealed(tmp_path / "sealed", SALT, digest, tmp_path / "back")
     assert list((tmp_path / "back").iterdir()) == []
 
@@ -119,7 +129,12 @@ def test_validly_sealed_nonsense_does_not_open(tmp_path: Path) -> None:
         while count := source.readinto(buffer):
             plain += buffer[:count]
     whole = bytes(plain)
-    forged = {"junk after": whole + b"junk", "cut": whole[:-200], "not a CAR": b"hello", "changed": whole[:-9] + b"!" + whole[-8:]}
+    forged = {
+        "junk after": whole + b"junk",
+        "cut": whole[:-200],
+        "not a CAR": b"hello",
+        "changed": whole[:-9] + b"!" + whole[-8:],
+    }
     for name, text in forged.items():
         (tmp_path / name).write_bytes(b"".join(module._seal(iter([text]), output_key(SALT))))
         with pytest.raises(Refused) as refused:
@@ -147,7 +162,9 @@ def test_bounds_and_links(tmp_path: Path) -> None:
     assert not (tmp_path / "again").exists()
 
 
-def test_the_ciphertext_of_many_empty_files_is_within_what_its_provider_may_upload(tmp_path: Path) -> None:
+def test_the_ciphertext_of_many_empty_files_is_within_what_its_provider_may_upload(
+    tmp_path: Path,
+) -> None:
     """Their names alone were more than a job of few bytes was allowed: nobody could commit to what it gave, and nobody was paid."""
     root, count = tmp_path / "out", 6_000
     root.mkdir()
@@ -155,4 +172,6 @@ def test_the_ciphertext_of_many_empty_files_is_within_what_its_provider_may_uplo
         (root / f"{number:0255}").touch()
     _, _, size = seal_directory(root, SALT, tmp_path / "sealed")
     assert size < ciphertext_most(Resources(output_bytes=1, output_inodes=count))
-    assert size > ciphertext_most(Resources(output_bytes=1, output_inodes=1)), "it is the names that take the room"
+    assert size > ciphertext_most(Resources(output_bytes=1, output_inodes=1)), (
+        "it is the names that take the room"
+    )

@@ -28,12 +28,21 @@ def slow_sums(path: Path, now: float) -> tuple[dict[str, int], int]:
     """By owner, and of the whole store, from the rows themselves."""
     base = sqlite3.connect(path)
     owned: dict[str, int] = {}
-    for owner, stored in base.execute("select owner, stored from pin join object using(cid) where until > ?", (now,)):
+    for owner, stored in base.execute(
+        "select owner, stored from pin join object using(cid) where until > ?", (now,)
+    ):
         owned[owner] = owned.get(owner, 0) + max(stored, OBJECT_BYTES_MIN)
     for owner, size in base.execute("select owner, bytes from reservation"):
         owned[owner] = owned.get(owner, 0) + size
-    used = sum(row[0] for row in base.execute("select stored from object union all select bytes from reservation"))
-    pinned = dict(base.execute("select cid, count(*) from pin where until > ? group by cid", (now,)).fetchall())
+    used = sum(
+        row[0]
+        for row in base.execute("select stored from object union all select bytes from reservation")
+    )
+    pinned = dict(
+        base.execute(
+            "select cid, count(*) from pin where until > ? group by cid", (now,)
+        ).fetchall()
+    )
     kept = dict(base.execute("select cid, pins from object where pins > 0").fetchall())
     assert kept == pinned
     base.close()
@@ -44,16 +53,25 @@ def one_step(index: Index, clock: SetClock, dice: random.Random) -> None:
     number, owner = dice.randrange(24), Owner(dice.choice(OWNERS), weight=dice.randrange(1, 9))
     match dice.randrange(9):
         case 0 | 1:
-            store(index, number, (0, 10, 100 * KIB, 700 * KIB)[number % 4])  # content under a CID never changes
+            store(
+                index, number, (0, 10, 100 * KIB, 700 * KIB)[number % 4]
+            )  # content under a CID never changes
         case 2 | 3:
             if index.find(name(number)) is not None:
-                index.pin(name(number), owner, dice.choice((None, clock.at + 5, clock.at + 50)), QUOTA // 2)
+                index.pin(
+                    name(number),
+                    owner,
+                    dice.choice((None, clock.at + 5, clock.at + 50)),
+                    QUOTA // 2,
+                )
         case 4:
             index.unpin(name(number), owner.name)
         case 5:
             index.forget(name(number))
         case 6:
-            index.reserve(f"work-{number}", owner, dice.choice((0, 1, 200 * KIB)), QUOTA, QUOTA // 2)
+            index.reserve(
+                f"work-{number}", owner, dice.choice((0, 1, 200 * KIB)), QUOTA, QUOTA // 2
+            )
         case 7:
             index.release(f"work-{number}")
         case _:
@@ -105,7 +123,10 @@ def test_the_price_of_a_pin_does_not_grow_with_pins(tmp_path: Path) -> None:
     few = price(10)
     index._base.execute("begin")
     for number in range(11, 3_000):
-        index._base.execute("insert into object values(?, ?, 10, 10, 0, 0)", (name(number), number.to_bytes(32, "big")))
+        index._base.execute(
+            "insert into object values(?, ?, 10, 10, 0, 0)",
+            (name(number), number.to_bytes(32, "big")),
+        )
         index._base.execute("insert into pin values(?, 'a', 9e18, 65536)", (name(number),))
     index._base.execute("commit")
     many = price(3_000)
@@ -120,11 +141,20 @@ def test_who_holds_most_for_its_weight_yields_its_oldest_first(tmp_path: Path) -
     for number in range(8):
         store(index, number, MIB)
         rich = number < 4
-        assert index.pin(name(number), Owner("rich", weight=100) if rich else Owner("poor", weight=1), clock.at + 100 + number, QUOTA)
+        assert index.pin(
+            name(number),
+            Owner("rich", weight=100) if rich else Owner("poor", weight=1),
+            clock.at + 100 + number,
+            QUOTA,
+        )
     nobody_uses = lambda cid: Need.NONE  # noqa: E731
     assert index.take_back(Owner("asker", weight=50), 2 * MIB, QUOTA, nobody_uses) == 2 * MIB
-    assert [entry.cid for entry in index.idle(9)] == [name(4), name(5)], "of the one with little money, those that end first"
-    assert index.take_back(Owner("asker", weight=1), 2 * MIB, QUOTA, nobody_uses) == 0, "who has as little takes nothing from it"
+    assert [entry.cid for entry in index.idle(9)] == [name(4), name(5)], (
+        "of the one with little money, those that end first"
+    )
+    assert index.take_back(Owner("asker", weight=1), 2 * MIB, QUOTA, nobody_uses) == 0, (
+        "who has as little takes nothing from it"
+    )
     assert index.take_back(Owner("asker", weight=1 << 39), 8 * MIB, QUOTA, nobody_uses) == 6 * MIB
     assert index.owned() == {}
     index.close()
@@ -135,7 +165,12 @@ def test_what_is_used_yields_only_beyond_its_owners_share(tmp_path: Path) -> Non
     index = Index(tmp_path / "index.sqlite", clock)
     for number in range(8):
         store(index, number, MIB)
-        assert index.pin(name(number), Owner("a" if number < 4 else "dust", weight=4 if number < 4 else 1), clock.at + 100, QUOTA)
+        assert index.pin(
+            name(number),
+            Owner("a" if number < 4 else "dust", weight=4 if number < 4 else 1),
+            clock.at + 100,
+            QUOTA,
+        )
     uses_all = lambda cid: Need.USED  # noqa: E731
     # Weights 4, 1 and 3 of 8 MiB: a may use 4, dust 1, the asker 3.
     assert index.take_back(Owner("asker", weight=3), 3 * MIB, QUOTA, uses_all) == 3 * MIB
@@ -152,7 +187,9 @@ def test_what_was_promised_never_yields(tmp_path: Path) -> None:
         assert index.pin(name(number), Owner("dust"), clock.at + 100 + number, QUOTA)
     promised = lambda cid: Need.PROMISED if cid in (name(0), name(1)) else Need.USED  # noqa: E731
     assert index.take_back(Owner("asker", weight=1 << 39), 8 * MIB, QUOTA, promised) == 6 * MIB
-    assert index.owned() == {"dust": 2 * MIB} and not {name(0), name(1)} & {entry.cid for entry in index.idle(9)}
+    assert index.owned() == {"dust": 2 * MIB} and not {name(0), name(1)} & {
+        entry.cid for entry in index.idle(9)
+    }
     index.close()
 
 
@@ -171,7 +208,9 @@ def test_a_file_of_the_first_version_is_read(tmp_path: Path) -> None:
     """)
     base.close()
     index = Index(path, clock)
-    assert index.owned() == {"a": 1_000_000 + OBJECT_BYTES_MIN, "b": 7} and index.used() == 1_000_017
+    assert (
+        index.owned() == {"a": 1_000_000 + OBJECT_BYTES_MIN, "b": 7} and index.used() == 1_000_017
+    )
     assert [entry.cid for entry in index.idle(9)] == ["cid-003"]
     index.close()
     index = Index(path, clock)
@@ -188,9 +227,14 @@ def test_a_database_that_fails_is_the_world(tmp_path: Path) -> None:
     base.commit()
     base.close()
     for call in (
-        lambda: index.touch("x"), lambda: index.find("x"), lambda: index.unpin("x", "a"), lambda: index.unpin_all("a"),
-        lambda: index.release("x"), lambda: index.is_pinned("x"), lambda: index.pin("x", Owner("a"), None, 1),
-    ):  # fmt: skip
+        lambda: index.touch("x"),
+        lambda: index.find("x"),
+        lambda: index.unpin("x", "a"),
+        lambda: index.unpin_all("a"),
+        lambda: index.release("x"),
+        lambda: index.is_pinned("x"),
+        lambda: index.pin("x", Owner("a"), None, 1),
+    ):
         with pytest.raises(Unavailable, match="the store's index"):
             call()
     index.close()

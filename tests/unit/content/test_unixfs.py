@@ -11,7 +11,16 @@ from Crypto.Cipher import ChaCha20
 
 from quorate_content.content_limits import Bounds
 from quorate_content.dag.disk_tree import cid_of_path
-from quorate_content.dag.unixfs import V0_2015, V1_2025, Built, FileBuilder, Profile, build_directory, build_file, cid_of_bytes
+from quorate_content.dag.unixfs import (
+    V0_2015,
+    V1_2025,
+    Built,
+    FileBuilder,
+    Profile,
+    build_directory,
+    build_file,
+    cid_of_bytes,
+)
 from quorate_protocol.refusals import Code, Refused
 
 CASES = json.loads((Path(__file__).parents[2] / "vectors" / "cid.json").read_text())["cases"]
@@ -35,14 +44,21 @@ def seeded_directory(profile: Profile, case: dict[str, object]) -> Built:
     cipher, file = key_stream(str(case["seed"])), build_file([b"x"], profile)
     count = int(str(case["entries"]))
     lengths = [int(str(case["nameBytes"]))] * (count - 1) + [int(str(case["lastNameBytes"]))]
-    names = [bytes(LETTERS[byte % len(LETTERS)] for byte in cipher.encrypt(bytes(length))) for length in lengths]
+    names = [
+        bytes(LETTERS[byte % len(LETTERS)] for byte in cipher.encrypt(bytes(length)))
+        for length in lengths
+    ]
     return build_directory(dict.fromkeys(names, file), profile)
 
 
 def built_tree(tree: dict[str, object], profile: Profile) -> Built:
     entries = {}
     for name, value in tree.items():
-        entries[name.encode()] = built_tree(value, profile) if isinstance(value, dict) else build_file([str(value).encode()], profile)
+        entries[name.encode()] = (
+            built_tree(value, profile)
+            if isinstance(value, dict)
+            else build_file([str(value).encode()], profile)
+        )
     return build_directory(entries, profile)
 
 
@@ -91,7 +107,9 @@ def test_lone_trailing_child_is_wrapped_not_promoted() -> None:
     narrow = Profile("narrow", 4, 2, 1, True, True)
     nodes: list[bytes] = []
     builder = FileBuilder(narrow, lambda _, block: nodes.append(block))
-    for _ in range(5):  # levels: 5 leaves, 3 nodes, 2 nodes, root; the fifth leaf passes through two nodes of its own
+    for _ in range(
+        5
+    ):  # levels: 5 leaves, 3 nodes, 2 nodes, root; the fifth leaf passes through two nodes of its own
         builder.add(b"data")
     builder.finish()
     assert len(nodes) == 3 + 2 + 1

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.executors.supervisor.supervisor import DEPTH_MAX, PIDS_MAX, Supervised, exceeds, told
+from quorate_node.executors.supervisor.supervisor import (
+    DEPTH_MAX,
+    PIDS_MAX,
+    Supervised,
+    exceeds,
+    told,
+)
 
 GOOD = b'{ "child-pid": 6796, "mnt-namespace": 4026532179 }\n{ "exit-code": 0 }\n'
 
@@ -17,9 +23,23 @@ def test_numbers_of_whole_lines() -> None:
     assert told(GOOD, "mnt-namespace") is None, "no process has such a number"
 
 
-@pytest.mark.parametrize("line", [b"", b"x", b"\xff", b"[]", b"7", b"[" * 60_000, b'{"child-pid": "1"}', b'{"child-pid": -1}',
-                                  b'{"child-pid": true}', b'{"child-pid": 1.5}', b'{"child-pid": %d}' % (PIDS_MAX + 1),
-                                  b'{"child-pid": 1' + b"0" * 5_000 + b"}"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"x",
+        b"\xff",
+        b"[]",
+        b"7",
+        b"[" * 60_000,
+        b'{"child-pid": "1"}',
+        b'{"child-pid": -1}',
+        b'{"child-pid": true}',
+        b'{"child-pid": 1.5}',
+        b'{"child-pid": %d}' % (PIDS_MAX + 1),
+        b'{"child-pid": 1' + b"0" * 5_000 + b"}",
+    ],
+)
 def test_what_is_no_word_of_it_is_passed_over(line: bytes) -> None:
     assert told(line + b"\n", "child-pid") is None
     assert told(line + b"\n" + GOOD, "child-pid") == 6796

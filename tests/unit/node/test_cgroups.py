@@ -2,7 +2,13 @@
 
 from pathlib import Path
 
-from quorate_node.executors.cgroups import Counters, LeaseLimits, counts_by_namespace, lease_counters, make_lease_groups
+from quorate_node.executors.cgroups import (
+    Counters,
+    LeaseLimits,
+    counts_by_namespace,
+    lease_counters,
+    make_lease_groups,
+)
 
 LIMITS = LeaseLimits(memory_bytes=64 << 20, pids=33, cpu_millis=1500)
 
@@ -15,13 +21,18 @@ def test_version_1(tmp_path: Path) -> None:
     swap.touch()
     made = make_lease_groups("lease", LIMITS, tmp_path)
     assert made is not None
-    assert set(made.folders) == {tmp_path / name / "quorate/lease" for name in ("memory", "pids", "cpu", "cpuacct")}
+    assert set(made.folders) == {
+        tmp_path / name / "quorate/lease" for name in ("memory", "pids", "cpu", "cpuacct")
+    }
     assert made.kills == tmp_path / "memory/quorate/lease/memory.oom_control"
     read = {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     assert read == {
-        "memory.limit_in_bytes": "67108864", "memory.memsw.limit_in_bytes": "67108864", "pids.max": "33", "cpu.cfs_period_us": "100000",
+        "memory.limit_in_bytes": "67108864",
+        "memory.memsw.limit_in_bytes": "67108864",
+        "pids.max": "33",
+        "cpu.cfs_period_us": "100000",
         "cpu.cfs_quota_us": "150000",
-    }  # fmt: skip
+    }
     (tmp_path / "cpuacct/quorate/lease/cpuacct.usage").write_text("2500000000\n")
     (tmp_path / "memory/quorate/lease/memory.max_usage_in_bytes").write_text("1000\n")
     assert lease_counters("lease", tmp_path) == Counters(2500, 1000)
@@ -54,4 +65,11 @@ def test_none_where_there_is_nothing_to_write_to(tmp_path: Path) -> None:
 
 def test_kernels_that_count_processes_of_each_namespace() -> None:
     releases = ("6.18.44-fc", "5.14.0-503.el9.x86_64", "5.13.19", "4.18.0", "4.4.0", "strange")
-    assert [counts_by_namespace(release) for release in releases] == [True, True, False, False, False, False]
+    assert [counts_by_namespace(release) for release in releases] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]

@@ -23,7 +23,9 @@ class Daemon:
 
 
 @pytest.mark.parametrize("drains", [False, True])
-async def test_a_signal_in_the_middle_of_the_replay_does_not_end_what_the_owner_asked_for(tmp_path: Path, drains: bool) -> None:
+async def test_a_signal_in_the_middle_of_the_replay_does_not_end_what_the_owner_asked_for(
+    tmp_path: Path, drains: bool
+) -> None:
     """Nothing is known yet then; it was noted that the daemon had drained by itself, and the next start took work again."""
     driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
     daemon = Daemon(driver)

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 import quorate_node.executors
-from quorate_node.executors.docker.hardened_profile import EngineFacts, ImageFacts, Places, check_targets, container_request, program_env
+from quorate_node.executors.docker.hardened_profile import (
+    EngineFacts,
+    ImageFacts,
+    Places,
+    check_targets,
+    container_request,
+    program_env,
+)
 from quorate_node.executors.exit_status import exit_status
 from quorate_protocol.ports import Task
 from quorate_protocol.refusals import Code, Refused
@@ -15,12 +22,20 @@ from quorate_protocol.units import Milliseconds, Seconds
 from support.executors.executor_cases import MIB, python_task
 
 ENGINE = EngineFacts(seccomp="{}", cgroup_parent="/quorate")
-IMAGE = ImageFacts("sha256:ab", ("PATH=/bin", "LD_PRELOAD=/evil.so", "NVIDIA_VISIBLE_DEVICES=all"), ("/entry",), ("one",), True)
+IMAGE = ImageFacts(
+    "sha256:ab",
+    ("PATH=/bin", "LD_PRELOAD=/evil.so", "NVIDIA_VISIBLE_DEVICES=all"),
+    ("/entry",),
+    ("one",),
+    True,
+)
 PLACES = Places((("/store/a", "/inputs/a"),), "/leases/x/outputs", is_volume=False)
 GPU = "GPU-8a5b2c1d-0000-0000-0000-000000000000"
 
 
-def request(task: Task, engine: EngineFacts = ENGINE, image: ImageFacts = IMAGE, places: Places = PLACES) -> dict[str, object]:
+def request(
+    task: Task, engine: EngineFacts = ENGINE, image: ImageFacts = IMAGE, places: Places = PLACES
+) -> dict[str, object]:
     return container_request(task, "owner", engine, image, places)
 
 
@@ -33,12 +48,33 @@ def host(task: Task, engine: EngineFacts = ENGINE, places: Places = PLACES) -> M
 def test_profile_is_hardened() -> None:
     config = host(python_task("x", "", pids=9, cpu_millis=1500, memory_bytes=64 * MIB))
     expected = {
-        "NetworkMode": "none", "ReadonlyRootfs": True, "CapDrop": ["ALL"], "Privileged": False, "Init": True, "PidsLimit": 9,
-        "Memory": 64 * MIB, "MemorySwap": 64 * MIB, "NanoCpus": 1_500_000_000, "SecurityOpt": ["no-new-privileges", "seccomp={}"],
-        "LogConfig": {"Type": "none", "Config": {}}, "IpcMode": "private", "ShmSize": 16 * MIB, "OomScoreAdj": 1000,
-    }  # fmt: skip
+        "NetworkMode": "none",
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        "Privileged": False,
+        "Init": True,
+        "PidsLimit": 9,
+        "Memory": 64 * MIB,
+        "MemorySwap": 64 * MIB,
+        "NanoCpus": 1_500_000_000,
+        "SecurityOpt": ["no-new-privileges", "seccomp={}"],
+        "LogConfig": {"Type": "none", "Config": {}},
+        "IpcMode": "private",
+        "ShmSize": 16 * MIB,
+        "OomScoreAdj": 1000,
+    }
     assert {name: config[name] for name in expected} == expected
-    dangerous = {"Binds", "CapAdd", "Devices", "PidMode", "UsernsMode", "DeviceRequests", "GroupAdd", "Sysctls", "PortBindings"}
+    dangerous = {
+        "Binds",
+        "CapAdd",
+        "Devices",
+        "PidMode",
+        "UsernsMode",
+        "DeviceRequests",
+        "GroupAdd",
+        "Sysctls",
+        "PortBindings",
+    }
     assert not dangerous & set(config)
 
 
@@ -68,7 +104,9 @@ def test_gpus_by_cdi_or_by_the_runtime_s_hook() -> None:
     with_cdi = host(task, EngineFacts("{}", has_cdi=True, runtime="runsc"))
     assert with_cdi["DeviceRequests"] == [{"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={GPU}"]}]
     assert "Runtime" not in with_cdi, "gVisor for GPUs is the owner's choice"
-    assert host(task)["DeviceRequests"] == [{"Driver": "nvidia", "DeviceIDs": [GPU], "Capabilities": [["gpu", "compute", "utility"]]}]
+    assert host(task)["DeviceRequests"] == [
+        {"Driver": "nvidia", "DeviceIDs": [GPU], "Capabilities": [["gpu", "compute", "utility"]]}
+    ]
     env = request(task)["Env"]
     assert isinstance(env, list)
     assert not [item for item in env if item.startswith("NVIDIA_VISIBLE_DEVICES=")]
@@ -82,7 +120,19 @@ def test_outputs_in_memory_raise_the_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["/", "/proc/x", "/dev", "/etc/passwd", "/outputs/x", "/scratch", "relative", "/a/../b", "/inputs/a:/b", "/sys"]
+    "target",
+    [
+        "/",
+        "/proc/x",
+        "/dev",
+        "/etc/passwd",
+        "/outputs/x",
+        "/scratch",
+        "relative",
+        "/a/../b",
+        "/inputs/a:/b",
+        "/sys",
+    ],
 )
 def test_inputs_cannot_stand_where_they_harm(target: str) -> None:
     with pytest.raises(Refused) as refusal:
@@ -99,24 +149,57 @@ def test_inputs_cannot_stand_inside_each_other() -> None:
 
 
 def test_system_call_list() -> None:
-    profile = json.loads((Path(quorate_node.executors.__file__).with_name("seccomp.json")).read_text())
+    profile = json.loads(
+        (Path(quorate_node.executors.__file__).with_name("seccomp.json")).read_text()
+    )
     assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
     allowing = [rule for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW"]
     unconditional = {name for rule in allowing if "args" not in rule for name in rule["names"]}
     assert {"read", "write", "futex", "execve", "rseq", "restart_syscall"} <= unconditional
-    assert not {
-        "socket", "clone", "clone3", "io_uring_setup", "ptrace", "unshare", "setns", "mount", "bpf", "keyctl", "userfaultfd", "personality",
-        "socketcall", "ipc", "mknod", "mknodat",
-    } & unconditional  # fmt: skip
-    families = sorted(rule["args"][0]["value"] for rule in profile["syscalls"] if rule["names"] == ["socket"])
+    assert (
+        not {
+            "socket",
+            "clone",
+            "clone3",
+            "io_uring_setup",
+            "ptrace",
+            "unshare",
+            "setns",
+            "mount",
+            "bpf",
+            "keyctl",
+            "userfaultfd",
+            "personality",
+            "socketcall",
+            "ipc",
+            "mknod",
+            "mknodat",
+        }
+        & unconditional
+    )
+    families = sorted(
+        rule["args"][0]["value"] for rule in profile["syscalls"] if rule["names"] == ["socket"]
+    )
     assert families == [1, 2, 10, 16]
 
 
 @pytest.mark.parametrize(
     ("code", "wall_ms", "is_memory_kill", "status"),
-    [(0, 5, False, 0), (255, 5, False, 255), (128, 5, False, 128), (137, 5, False, 265), (139, 5, False, 267), (137, 5, True, 513),
-     (0, 5, True, 0), (1, 5, True, 1), (137, 10_000, False, 512), (0, 10_000, False, 512), (137, 10_000, True, 512), (193, 5, False, 193)],
-)  # fmt: skip
+    [
+        (0, 5, False, 0),
+        (255, 5, False, 255),
+        (128, 5, False, 128),
+        (137, 5, False, 265),
+        (139, 5, False, 267),
+        (137, 5, True, 513),
+        (0, 5, True, 0),
+        (1, 5, True, 1),
+        (137, 10_000, False, 512),
+        (0, 10_000, False, 512),
+        (137, 10_000, True, 512),
+        (193, 5, False, 193),
+    ],
+)
 def test_exit_status(code: int, wall_ms: int, is_memory_kill: bool, status: int) -> None:
     assert exit_status(code, Milliseconds(wall_ms), Seconds(10), is_memory_kill) == status
 
@@ -124,4 +207,9 @@ def test_exit_status(code: int, wall_ms: int, is_memory_kill: bool, status: int)
 def test_what_an_image_calls_a_variable_and_is_none() -> None:
     """Bubblewrap makes no sandbox with a variable that has no name; engines pass such words on, and no program sees a variable."""
     plain = program_env(python_task("x", ""), ())
-    assert program_env(python_task("x", ""), ("=x", "", "BARE", "A=1", "B=", "C==")) == {**plain, "A": "1", "B": "", "C": "="}
+    assert program_env(python_task("x", ""), ("=x", "", "BARE", "A=1", "B=", "C==")) == {
+        **plain,
+        "A": "1",
+        "B": "",
+        "C": "=",
+    }

@@ -47,7 +47,10 @@ async def test_no_slot_is_free_while_the_disk_is_full() -> None:
 def test_the_status_shows_the_slots_that_are_offered() -> None:
     """It said that one was free, while heartbeats offered none."""
     core = ProviderCore(make_terms())
-    shown = [status_of(core, OPERATOR.address, "", (), (Problem(name, "x"),)).free_slots for name in ("chain", "disk")]
+    shown = [
+        status_of(core, OPERATOR.address, "", (), (Problem(name, "x"),)).free_slots
+        for name in ("chain", "disk")
+    ]
     assert shown == [(1,), (0,)]
 
 
@@ -55,7 +58,9 @@ NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
 TRIES_AN_HOUR = 1_800
 
 
-async def test_a_status_file_that_cannot_be_written_is_told_of_once_an_hour(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_status_file_that_cannot_be_written_is_told_of_once_an_hour(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """It was a line every two seconds."""
     tries = 0
 
@@ -69,7 +74,10 @@ async def test_a_status_file_that_cannot_be_written_is_told_of_once_an_hour(capl
 
     with caplog.at_level(logging.INFO), pytest.raises(asyncio.CancelledError):
         await periodic.write_status(write, VirtualClock())
-    failed, again = "the status file cannot be written: [Errno 28] No space left on device", "the status file is written again"
+    failed, again = (
+        "the status file cannot be written: [Errno 28] No space left on device",
+        "the status file is written again",
+    )
     assert caplog.messages == [failed, failed, again, failed]
 
 
@@ -83,8 +91,12 @@ class Away:
         raise asyncio.CancelledError if self.tries > TRIES_AN_HOUR + 5 else NO_SPACE
 
 
-async def test_a_court_that_cannot_be_followed_is_told_of_once_an_hour(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+async def test_a_court_that_cannot_be_followed_is_told_of_once_an_hour(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     court_follower = CourtFollower(Away(), None, None, VirtualClock(), tmp_path / "court.json")  # type: ignore[arg-type]  # no more is asked
     with pytest.raises(asyncio.CancelledError):
         await court_follower.run()
-    assert caplog.messages == ["the court cannot be followed: [Errno 28] No space left on device"] * 2
+    assert (
+        caplog.messages == ["the court cannot be followed: [Errno 28] No space left on device"] * 2
+    )

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from quorate_content.image_archive import read_archive
-from quorate_node.executors.docker.hardened_profile import EngineFacts, ImageFacts, Places, container_request, strange_mounts
+from quorate_node.executors.docker.hardened_profile import (
+    EngineFacts,
+    ImageFacts,
+    Places,
+    container_request,
+    strange_mounts,
+)
 from quorate_node.images.image_volumes import VOLUMES_MAX, covers
 from quorate_protocol.refusals import Code, Refused
 from support.executors.executor_cases import MIB, python_task
@@ -18,23 +24,63 @@ PLACES = Places((("/store/a", "/inputs/a"),), "outputs-volume", is_volume=True)
 
 def archive_with(folder: Path, volumes: object) -> Path:
     path = folder / "image.tar"
-    path.write_bytes(tar(image_entries([tar([entry("data", kind=tarfile.DIRTYPE)])], {"Volumes": volumes})))
+    path.write_bytes(
+        tar(image_entries([tar([entry("data", kind=tarfile.DIRTYPE)])], {"Volumes": volumes}))
+    )
     return path
 
 
 def test_what_is_covered() -> None:
-    declared = ("/data/", "//data", "/var/lib/db", "/data/deep", "/tmp", "/tmp/x", "/scratch", "/outputs", "/inputs/a", "/etc/app")
-    assert covers(declared, ("/inputs/a",)) == ("/data", "/data/deep", "/etc/app", "/tmp/x", "/var/lib/db")
+    declared = (
+        "/data/",
+        "//data",
+        "/var/lib/db",
+        "/data/deep",
+        "/tmp",
+        "/tmp/x",
+        "/scratch",
+        "/outputs",
+        "/inputs/a",
+        "/etc/app",
+    )
+    assert covers(declared, ("/inputs/a",)) == (
+        "/data",
+        "/data/deep",
+        "/etc/app",
+        "/tmp/x",
+        "/var/lib/db",
+    )
     assert covers((), ()) == ()
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "/", "", ".", "data", "rel/x", "/..", "/data/../proc", "/proc", "/proc/sys", "/sys/fs", "/dev", "/dev/shm", "/inputs", "/inputs/b",
-        "/outputs/x", "/scratch/x", "/sbin", "/etc", "/etc/hosts", "/a:b", "/a,b", "/a\nb", "/" + "a" * 255,
+        "/",
+        "",
+        ".",
+        "data",
+        "rel/x",
+        "/..",
+        "/data/../proc",
+        "/proc",
+        "/proc/sys",
+        "/sys/fs",
+        "/dev",
+        "/dev/shm",
+        "/inputs",
+        "/inputs/b",
+        "/outputs/x",
+        "/scratch/x",
+        "/sbin",
+        "/etc",
+        "/etc/hosts",
+        "/a:b",
+        "/a,b",
+        "/a\nb",
+        "/" + "a" * 255,
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_covered_is_refused(path: str) -> None:
     with pytest.raises(Refused, match="Volumes") as refusal:
         covers((path,), ())
@@ -74,9 +120,13 @@ def test_the_reader_tells_them_and_bounds_them(tmp_path: Path) -> None:
         ([[entry("a", kind=tarfile.DIRTYPE)], [entry("a", kind=tarfile.SYMTYPE, link="b")]], True),
     ],
 )
-def test_a_link_in_the_way_of_a_volume(tmp_path: Path, layers: list[list[Member]], is_refused: bool) -> None:
+def test_a_link_in_the_way_of_a_volume(
+    tmp_path: Path, layers: list[list[Member]], is_refused: bool
+) -> None:
     path = tmp_path / "image.tar"
-    path.write_bytes(tar(image_entries([tar(layer) for layer in layers], {"Volumes": {"/a/b/": {}}})))
+    path.write_bytes(
+        tar(image_entries([tar(layer) for layer in layers], {"Volumes": {"/a/b/": {}}}))
+    )
     if not is_refused:
         assert read_archive(path).volumes == ("/a/b/",)
         return
@@ -87,13 +137,24 @@ def test_a_link_in_the_way_of_a_volume(tmp_path: Path, layers: list[list[Member]
 
 def test_the_request_covers_them_and_what_an_engine_adds_is_strange() -> None:
     image = ImageFacts("sha256:ab", (), ("/entry",), (), True, ("/data",))
-    body = container_request(python_task("x", "", scratch_bytes=MIB), "owner", EngineFacts("{}"), image, PLACES)
+    body = container_request(
+        python_task("x", "", scratch_bytes=MIB), "owner", EngineFacts("{}"), image, PLACES
+    )
     config = json.loads(json.dumps(body["HostConfig"]))
     assert config["Tmpfs"]["/data"] == f"rw,noexec,nosuid,nodev,size={MIB},mode=1777"
-    assert "size=4096," in json.dumps(container_request(python_task("x", "", scratch_bytes=0), "o", EngineFacts("{}"), image, PLACES))
+    assert "size=4096," in json.dumps(
+        container_request(
+            python_task("x", "", scratch_bytes=0), "o", EngineFacts("{}"), image, PLACES
+        )
+    )
     ours = [
         {"Type": "bind", "Source": "/host_mnt/store/a", "Destination": "/inputs/a"},
-        {"Type": "volume", "Name": "outputs-volume", "Source": "/var/lib/x", "Destination": "/outputs"},
+        {
+            "Type": "volume",
+            "Name": "outputs-volume",
+            "Source": "/var/lib/x",
+            "Destination": "/outputs",
+        },
         {"Type": "tmpfs", "Source": "", "Destination": "/data"},
     ]
     assert strange_mounts(body, {"Mounts": ours}) == ""

@@ -30,10 +30,30 @@ from quorate_protocol.messages.job_spec import Input as JobInput
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import EngineRefuses, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import ZERO_HASH, Address, Bps, ExitStatus, Hash32, Nonce, Seconds, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Bps,
+    ExitStatus,
+    Hash32,
+    Nonce,
+    Seconds,
+    UnixSeconds,
+)
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from quorate_runtime.clock import SystemClock, VirtualClock
-from support.markets.provider_world import COORDINATOR, GENESIS, HOST, NOW, OPERATOR, PROVIDER, STATEMENT_KEY, Driver, make_spec, make_terms
+from support.markets.provider_world import (
+    COORDINATOR,
+    GENESIS,
+    HOST,
+    NOW,
+    OPERATOR,
+    PROVIDER,
+    STATEMENT_KEY,
+    Driver,
+    make_spec,
+    make_terms,
+)
 
 LEASE = "ab" * 32
 CASE = Nonce(7)
@@ -47,10 +67,18 @@ async def store(tmp_path: Path) -> AsyncIterator[ContentStore]:
 
 
 def make_bench(folder: Path, store: ContentStore) -> JobRunner:
-    return JobRunner(NoopExecutor(folder / "noop", SystemClock()), store, folder / "home", SystemClock(), {HOST.id(): HOST})
+    return JobRunner(
+        NoopExecutor(folder / "noop", SystemClock()),
+        store,
+        folder / "home",
+        SystemClock(),
+        {HOST.id(): HOST},
+    )
 
 
-async def test_outputs_that_content_addressing_refuses_are_a_result_with_nothing_in_it(tmp_path: Path, store: ContentStore) -> None:
+async def test_outputs_that_content_addressing_refuses_are_a_result_with_nothing_in_it(
+    tmp_path: Path, store: ContentStore
+) -> None:
     """Sixty-four folders deep may be collected and not be named: were that a failure, everybody would have run it for nothing."""
     bench = make_bench(tmp_path, store)
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
@@ -77,23 +105,34 @@ class Heard:
 
 
 @pytest.mark.parametrize("lacks", ["an input", "a duty"])
-async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(tmp_path: Path, store: ContentStore, lacks: str) -> None:
+async def test_a_juror_keeps_nothing_of_what_it_could_not_repeat(
+    tmp_path: Path, store: ContentStore, lacks: str
+) -> None:
     """Pins have no date: with a case that lacks its last input anybody could fill a juror's store for ever."""
     bench, heard = make_bench(tmp_path, store), Heard()
     image = await store.put(b"image", "me")
     spec = replace(
-        make_spec(), image=str(image.cid), image_bytes=5, inputs=(JobInput(str(raw_cid(b"withheld")), "/inputs/x", 8),)
+        make_spec(),
+        image=str(image.cid),
+        image_bytes=5,
+        inputs=(JobInput(str(raw_cid(b"withheld")), "/inputs/x", 8),),
     )
     await store.put(spec.encode(), "me")
     driver = Driver(ProviderCore(make_terms()))
     if lacks == "an input":
-        driver.do(events.CaseOpened(CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2))
+        driver.do(
+            events.CaseOpened(
+                CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2
+            )
+        )
         driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
         assert isinstance(driver.core.jury[CASE].phase, Repeating)
     await store.pin(image.cid, f"lease:{jury_lease_id(CASE, 0, PROVIDER)}")
     nobody: dict[Address, object] = {}
     court = JuryService(driver.core, bench, nobody, None, None, None, None, SystemClock())  # type: ignore[arg-type]  # no chain is asked
-    await court.perform(effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), heard.submit)
+    await court.perform(
+        effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40)), heard.submit
+    )
     assert heard.events == ([events.Reexecuted(CASE, 0, ZERO_HASH)] if lacks == "an input" else [])
     assert await bench.pinned() == ()
 
@@ -105,14 +144,20 @@ class Refusing(NoopExecutor):
         raise EngineRefuses(Code.UNSUPPORTED, f"{task.lease_id}: no space left on device")
 
 
-async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(tmp_path: Path, store: ContentStore) -> None:
+async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(
+    tmp_path: Path, store: ContentStore
+) -> None:
     """A void vote after half a minute of a full disk cost it its pay, and the case a juror; a lease is somebody else's to run."""
     bench, heard, clock = make_bench(tmp_path, store), Heard(), VirtualClock(GENESIS)
     bench.executor = Refusing(tmp_path / "noop", clock)
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await store.put(spec.encode(), "me")
     driver = Driver(ProviderCore(make_terms()))
-    driver.do(events.CaseOpened(CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2))
+    driver.do(
+        events.CaseOpened(
+            CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2
+        )
+    )
     driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
     court = JuryService(driver.core, bench, {}, None, None, None, None, clock)  # type: ignore[arg-type]  # no chain is asked
     again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
@@ -125,7 +170,9 @@ async def test_a_juror_whose_engine_says_no_tries_again_until_its_time_is_over(t
     assert await bench.pinned() == ()
 
 
-async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(tmp_path: Path, store: ContentStore) -> None:
+async def test_a_machine_that_fails_is_the_world_and_not_the_daemons_end(
+    tmp_path: Path, store: ContentStore
+) -> None:
     """No disk, no descriptors, no processes: whatever a job does to them, the daemon goes on, and the lease lapses by its own date."""
     bench, driver = make_bench(tmp_path, store), Driver(ProviderCore(make_terms()))
     (tmp_path / "noop").write_text("no folder")
@@ -170,7 +217,11 @@ async def test_files_that_count_for_nothing_do_not_end_the_daemon(tmp_path: Path
 def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign().hex()
-    driver.do(events.CaseOpened(CASE, Address(b"\x99" * 20), (events.CaseExecution(ZERO_HASH, HOST.id()),) * 2))
+    driver.do(
+        events.CaseOpened(
+            CASE, Address(b"\x99" * 20), (events.CaseExecution(ZERO_HASH, HOST.id()),) * 2
+        )
+    )
     driver.do(events.JuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
     repeated = jury_lease_id(CASE, 0, PROVIDER)
     core = driver.core
@@ -179,24 +230,36 @@ def test_pins_that_a_crash_left_are_told_from_those_that_are_needed() -> None:
 
 
 @pytest.mark.parametrize(("limits", "may_be_private"), [(MAINNET, False), (DEVNET, True)])
-def test_only_a_coordinators_own_store_may_stand_in_the_owners_network(limits: Limits, may_be_private: bool) -> None:
+def test_only_a_coordinators_own_store_may_stand_in_the_owners_network(
+    limits: Limits, may_be_private: bool
+) -> None:
     """What it names beside that is any text; on a devnet everything stands there."""
     beacon = BeaconView("", bytes(96), Seconds(2), GENESIS)
-    info = InfoView(COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), limits.name, "0")
+    info = InfoView(
+        COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), limits.name, "0"
+    )
     ring = OperatorKeys(ProviderKeys(PROVIDER, PROVIDER, OPERATOR, ZERO_HASH, ZERO_HASH, None))
     coordinator = Coordinator("http://10.0.0.7:1", info, None, PROVIDER, ring, SystemClock())  # type: ignore[arg-type]  # nothing is asked
     own, other = coordinator.sources(("http://10.0.0.7:1/v1/content/", "http://10.0.0.7:2/reboot"))
-    assert (own.url, own.may_be_private, bool(own.headers)) == ("http://10.0.0.7:1/v1/content", True, True)
-    assert (other.url, other.may_be_private, bool(other.headers)) == ("http://10.0.0.7:2/reboot", may_be_private, False)
+    assert (own.url, own.may_be_private, bool(own.headers)) == (
+        "http://10.0.0.7:1/v1/content",
+        True,
+        True,
+    )
+    assert (other.url, other.may_be_private, bool(other.headers)) == (
+        "http://10.0.0.7:2/reboot",
+        may_be_private,
+        False,
+    )
 
 
 def test_names_that_are_no_text_can_be_journaled() -> None:
     """JSON and tar archives have names with lone surrogates; an image's is told in the event that its lease failed."""
     why = str(Refused(Code.UNSUPPORTED, "image: sets LD_\ud800, and has \udcff/layer.tar"))
-    codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(events.Event, effects.Effect)
+    codec: CanonicalCodec[events.Event, effects.Effect] = CanonicalCodec(
+        events.Event, effects.Effect
+    )
     event = events.Failed(Hash32(bytes(32)), why)
     assert codec.decode_event(codec.version, codec.encode_event(event)) == event
     assert "LD_\\ud800" in why
     assert Refused(Code.UNKNOWN, "größer").detail == "größer"
-
-

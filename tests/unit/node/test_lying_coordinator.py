@@ -86,7 +86,9 @@ def fresh(slots: int = 1) -> Node:
     return Node(ProviderCore(make_terms(slots)))
 
 
-def sent(assignment: Assignment, spec: JobSpec, key: KeySigner = STATEMENT_KEY) -> frames.AssignmentSent:
+def sent(
+    assignment: Assignment, spec: JobSpec, key: KeySigner = STATEMENT_KEY
+) -> frames.AssignmentSent:
     return frames.AssignmentSent(seal(DOMAIN, assignment, key.sign), spec, SOURCES)
 
 
@@ -113,7 +115,9 @@ HONEST = make_assignment(SPEC)
         ({"accept_by": UnixSeconds(2**64 - 1)}, STATEMENT_KEY, Code.TOO_EARLY),
     ],
 )
-def test_an_assignment_that_may_not_be_is_refused(lie: dict[str, object], key: KeySigner, code: Code) -> None:
+def test_an_assignment_that_may_not_be_is_refused(
+    lie: dict[str, object], key: KeySigner, code: Code
+) -> None:
     node = fresh()
     assert node.refuses(sent(replace(HONEST, **lie), SPEC, key)) is code  # type: ignore[arg-type]
     assert not node.core.executions
@@ -131,7 +135,9 @@ def test_an_assignment_that_may_not_be_is_refused(lie: dict[str, object], key: K
         ({"price_per_hour": Price(99_999)}, SPEC, DeclineReason.PRICE),
     ],
 )
-def test_an_assignment_of_something_else_is_declined_and_never_runs(lie: dict[str, object], spec: JobSpec, reason: DeclineReason) -> None:
+def test_an_assignment_of_something_else_is_declined_and_never_runs(
+    lie: dict[str, object], spec: JobSpec, reason: DeclineReason
+) -> None:
     node = fresh()
     assignment = replace(HONEST, **lie)  # type: ignore[arg-type]
     (answer,) = node.hear(sent(assignment, spec))
@@ -209,9 +215,15 @@ def test_an_accept_that_nobody_takes_frees_its_slot() -> None:
     assignment = replace(HONEST, accept_by=UnixSeconds(NOW + provider_module.ACCEPT_AHEAD_MAX))
     node.hear(sent(assignment, SPEC))
     held = node.execution(lease_of(assignment))
-    assert node.core.free_slots()[0].free == 0 and node.core.next_due() == held.commit_by + 1 < NOW + 200
+    assert (
+        node.core.free_slots()[0].free == 0
+        and node.core.next_due() == held.commit_by + 1 < NOW + 200
+    )
     node.do(events.Tick(), after=held.commit_by + 1 - node.now)
-    assert isinstance(node.execution(lease_of(assignment)).phase, Lapsed) and node.core.free_slots()[0].free == 1
+    assert (
+        isinstance(node.execution(lease_of(assignment)).phase, Lapsed)
+        and node.core.free_slots()[0].free == 1
+    )
 
 
 # ------------------------------------------------------------------------------------------------- what comes after the commit
@@ -224,7 +236,9 @@ def committed(kind: type = Committed) -> tuple[Node, Hash32]:
     return node, lease
 
 
-def set_frame(node: Node, lease: Hash32, change: Callable[[CommitSet, CommitEntry], CommitSet]) -> frames.CommitSetSent:
+def set_frame(
+    node: Node, lease: Hash32, change: Callable[[CommitSet, CommitEntry], CommitSet]
+) -> frames.CommitSetSent:
     honest = commit_set(node.execution(lease), node.now)
     message = change(honest.commit_set.message, honest.commit_set.message.ordered[0])
     return frames.CommitSetSent(lease, seal(DOMAIN, message, STATEMENT_KEY.sign))
@@ -234,12 +248,31 @@ OTHER = CommitEntry(Hash32(b"\x88" * 32), PROVIDER, Hash32(b"\x89" * 32))
 SETS: dict[str, tuple[Callable[[CommitSet, CommitEntry], CommitSet], Code]] = {
     "without mine": (lambda found, _: replace(found, ordered=(OTHER,)), Code.UNKNOWN),
     "empty": (lambda found, _: replace(found, ordered=(), blinds=()), Code.UNKNOWN),
-    "foreign commit": (lambda found, mine: replace(found, ordered=(replace(mine, commit_hash=Hash32(b"\x77" * 32)),)), Code.UNKNOWN),
-    "foreign provider": (lambda found, mine: replace(found, ordered=(replace(mine, provider=Address(b"\x77" * 20)),)), Code.UNKNOWN),
-    "foreign lease": (lambda found, mine: replace(found, ordered=(replace(mine, assignment_hash=ZERO_HASH),)), Code.UNKNOWN),
-    "old": (lambda found, _: replace(found, closed_at=UnixSeconds(found.closed_at - 60)), Code.STALE),
+    "foreign commit": (
+        lambda found, mine: replace(
+            found, ordered=(replace(mine, commit_hash=Hash32(b"\x77" * 32)),)
+        ),
+        Code.UNKNOWN,
+    ),
+    "foreign provider": (
+        lambda found, mine: replace(
+            found, ordered=(replace(mine, provider=Address(b"\x77" * 20)),)
+        ),
+        Code.UNKNOWN,
+    ),
+    "foreign lease": (
+        lambda found, mine: replace(found, ordered=(replace(mine, assignment_hash=ZERO_HASH),)),
+        Code.UNKNOWN,
+    ),
+    "old": (
+        lambda found, _: replace(found, closed_at=UnixSeconds(found.closed_at - 60)),
+        Code.STALE,
+    ),
     "ahead": (lambda found, _: replace(found, closed_at=UnixSeconds(2**63)), Code.TOO_EARLY),
-    "of the beginning of time": (lambda found, _: replace(found, closed_at=UnixSeconds(0)), Code.STALE),
+    "of the beginning of time": (
+        lambda found, _: replace(found, closed_at=UnixSeconds(0)),
+        Code.STALE,
+    ),
 }
 
 
@@ -264,7 +297,9 @@ def test_a_false_set_opens_nothing(phase: type, name: str) -> None:
     ],
     ids=["order", "more", "job", "batch", "round"],
 )
-def test_a_second_set_of_one_batch_is_told_as_two_faced(change: Callable[[CommitSet, CommitEntry], CommitSet]) -> None:
+def test_a_second_set_of_one_batch_is_told_as_two_faced(
+    change: Callable[[CommitSet, CommitEntry], CommitSet],
+) -> None:
     node, lease = committed(Revealed)
     assert node.refuses(set_frame(node, lease, change)) is Code.EQUIVOCATION
 
@@ -273,13 +308,22 @@ def test_verdicts_that_contradict_each_other_are_kept_by_their_number() -> None:
     """The newer one counts, as a provisional one does before the final; an older one changes nothing, another job's is refused."""
     node, lease = committed(Revealed)
 
-    def frame(seq: int, outcome: Outcome, group: tuple[Hash32, ...], job: Hash32 = JOB) -> frames.VerdictSent:
-        message = Verdict(job, Sequence(seq), Label.QUORUM_2, outcome, Small(1), group, (), ZERO_HASH, NOW)
+    def frame(
+        seq: int, outcome: Outcome, group: tuple[Hash32, ...], job: Hash32 = JOB
+    ) -> frames.VerdictSent:
+        message = Verdict(
+            job, Sequence(seq), Label.QUORUM_2, outcome, Small(1), group, (), ZERO_HASH, NOW
+        )
         return frames.VerdictSent(lease, seal(DOMAIN, message, STATEMENT_KEY.sign))
 
     assert node.refuses(frame(1, Outcome.ACCEPTED, (lease,), Hash32(b"\x01" * 32))) is Code.UNKNOWN
     commit = node.execution(lease).commit()
-    for seq, outcome in ((5, Outcome.ACCEPTED), (4, Outcome.UNRESOLVED), (6, Outcome.UNRESOLVED), (6, Outcome.ACCEPTED)):
+    for seq, outcome in (
+        (5, Outcome.ACCEPTED),
+        (4, Outcome.UNRESOLVED),
+        (6, Outcome.UNRESOLVED),
+        (6, Outcome.ACCEPTED),
+    ):
         assert node.hear(frame(seq, outcome, (lease,))) == ()
     phase = node.execution(lease).phase
     assert isinstance(phase, Done) and phase.commit == commit
@@ -289,10 +333,23 @@ def test_verdicts_that_contradict_each_other_are_kept_by_their_number() -> None:
 def test_debts_do_not_fall() -> None:
     node = fresh()
     node.hear(frames.StatementSent(statement(500, 3).statement))
-    for final, seq, code in ((500, 2, Code.STALE), (501, 3, Code.EQUIVOCATION), (499, 4, Code.BAD_AMOUNT), (0, 2**63, Code.BAD_AMOUNT)):
+    for final, seq, code in (
+        (500, 2, Code.STALE),
+        (501, 3, Code.EQUIVOCATION),
+        (499, 4, Code.BAD_AMOUNT),
+        (0, 2**63, Code.BAD_AMOUNT),
+    ):
         assert node.refuses(frames.StatementSent(statement(final, seq).statement)) is code
-    assert node.refuses(frames.StatementSent(statement(600, 9, signer=STRANGER).statement)) is Code.WRONG_SIGNER
-    assert node.refuses(frames.StatementSent(statement(600, 9, provider=Address(b"\x99" * 20)).statement)) is Code.NOT_YOURS
+    assert (
+        node.refuses(frames.StatementSent(statement(600, 9, signer=STRANGER).statement))
+        is Code.WRONG_SIGNER
+    )
+    assert (
+        node.refuses(
+            frames.StatementSent(statement(600, 9, provider=Address(b"\x99" * 20)).statement)
+        )
+        is Code.NOT_YOURS
+    )
 
 
 def test_a_providers_own_frames_are_none_of_a_coordinators() -> None:
@@ -307,7 +364,9 @@ def test_a_providers_own_frames_are_none_of_a_coordinators() -> None:
 
 # ------------------------------------------------------------------------------------------------------------------ anything
 
-STEPS = st.lists(st.tuples(st.integers(0, 13), st.integers(1, 3), st.integers(0, 5)), min_size=5, max_size=60)
+STEPS = st.lists(
+    st.tuples(st.integers(0, 13), st.integers(1, 3), st.integers(0, 5)), min_size=5, max_size=60
+)
 
 
 def lying(node: Node, what: int, number: int, detail: int) -> frames.Frame | events.Event | None:
@@ -343,7 +402,9 @@ def lying(node: Node, what: int, number: int, detail: int) -> frames.Frame | eve
 
 @settings(max_examples=400, deadline=None)
 @given(STEPS)
-def test_whatever_it_says_nothing_runs_twice_and_nothing_is_committed_to_twice(steps: list[tuple[int, int, int]]) -> None:
+def test_whatever_it_says_nothing_runs_twice_and_nothing_is_committed_to_twice(
+    steps: list[tuple[int, int, int]],
+) -> None:
     node = fresh()
     started: dict[Hash32, int] = {}
     commits: dict[Hash32, set[Hash32]] = {}

@@ -51,12 +51,27 @@ SPECS = [
     (replace(make_spec(), network=True), DeclineReason.MISMATCH),
     (replace(make_spec(), sealed=True), DeclineReason.MISMATCH),
     (replace(make_spec(), working_dir="relative"), DeclineReason.MISMATCH),
-    (replace(make_spec(), resources=replace(Resources(), cpu_millis=2001)), DeclineReason.RESOURCES),
-    (replace(make_spec(), resources=replace(Resources(), memory_bytes=2 * GIB + 1)), DeclineReason.RESOURCES),
-    (replace(make_spec(), resources=replace(Resources(), scratch_bytes=9 * GIB)), DeclineReason.RESOURCES),
-    (replace(make_spec(), resources=replace(Resources(), output_bytes=GIB + 1)), DeclineReason.RESOURCES),
-    (replace(make_spec(), resources=replace(Resources(), gpu=GpuRequest(1, "", 0))), DeclineReason.RESOURCES),
-]  # fmt: skip
+    (
+        replace(make_spec(), resources=replace(Resources(), cpu_millis=2001)),
+        DeclineReason.RESOURCES,
+    ),
+    (
+        replace(make_spec(), resources=replace(Resources(), memory_bytes=2 * GIB + 1)),
+        DeclineReason.RESOURCES,
+    ),
+    (
+        replace(make_spec(), resources=replace(Resources(), scratch_bytes=9 * GIB)),
+        DeclineReason.RESOURCES,
+    ),
+    (
+        replace(make_spec(), resources=replace(Resources(), output_bytes=GIB + 1)),
+        DeclineReason.RESOURCES,
+    ),
+    (
+        replace(make_spec(), resources=replace(Resources(), gpu=GpuRequest(1, "", 0))),
+        DeclineReason.RESOURCES,
+    ),
+]
 
 
 @pytest.mark.parametrize(("spec", "expected"), SPECS)
@@ -90,26 +105,48 @@ def test_the_owner_decides_floor_images_and_kinds() -> None:
 
 def test_a_bare_process_has_no_registry_images() -> None:
     """It would have nothing to run."""
-    assert reason(replace(bid(make_spec()), terms=make_terms(sandbox=Sandbox.PROCESS))) is DeclineReason.SANDBOX
+    assert (
+        reason(replace(bid(make_spec()), terms=make_terms(sandbox=Sandbox.PROCESS)))
+        is DeclineReason.SANDBOX
+    )
 
 
 def test_a_job_may_demand_a_sandbox() -> None:
     """By the name that the offer gives; a job with a GPU never runs under gVisor, whatever the offer says."""
-    asked = bid(replace(make_spec(), sandbox="bwrap", image="bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy", image_bytes=1))
+    asked = bid(
+        replace(
+            make_spec(),
+            sandbox="bwrap",
+            image="bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy",
+            image_bytes=1,
+        )
+    )
     assert reason(asked) is DeclineReason.SANDBOX
     assert reason(replace(asked, terms=make_terms(sandbox=Sandbox.BWRAP))) is None
     assert reason(bid(replace(make_spec(), sandbox="none"))) is DeclineReason.MISMATCH
     gpu = replace(Resources(), gpu=GpuRequest(1, "", 0))
-    asked = replace(bid(replace(make_spec(), sandbox="docker-runsc", resources=gpu)), terms=make_terms(sandbox=Sandbox.DOCKER_RUNSC))
+    asked = replace(
+        bid(replace(make_spec(), sandbox="docker-runsc", resources=gpu)),
+        terms=make_terms(sandbox=Sandbox.DOCKER_RUNSC),
+    )
     assert reason(asked) is DeclineReason.SANDBOX
 
 
 def test_quotes_cover_what_must_be_moved() -> None:
     """They are part of commitBy, so they grow with the bytes and stay bounded."""
-    small, large = bid(make_spec()), bid(replace(make_spec(), resources=replace(Resources(), output_bytes=4096 * GIB)))
-    assert bidding.quoted_store_seconds(small) < bidding.quoted_store_seconds(large) == bidding.STORE_SECONDS_MAX
+    small, large = (
+        bid(make_spec()),
+        bid(replace(make_spec(), resources=replace(Resources(), output_bytes=4096 * GIB))),
+    )
+    assert (
+        bidding.quoted_store_seconds(small)
+        < bidding.quoted_store_seconds(large)
+        == bidding.STORE_SECONDS_MAX
+    )
     archive = bid(replace(make_spec(), image=document_cid(b"image"), image_bytes=1))
-    assert 0 < bidding.quoted_fetch_seconds(archive) < 60 < bidding.quoted_fetch_seconds(small) < 300, "nobody knows the registry's size"
+    assert (
+        0 < bidding.quoted_fetch_seconds(archive) < 60 < bidding.quoted_fetch_seconds(small) < 300
+    ), "nobody knows the registry's size"
 
 
 def test_busy_names_the_moment_at_which_a_slot_frees() -> None:
@@ -139,7 +176,9 @@ def test_draining_declines_and_says_no_free_slots() -> None:
     assert isinstance(withdrawn, effects.SendOffer) and withdrawn.expires == WITHDRAWN
     driver.do(events.DrainRequested(False))
     (anew,) = driver.do(events.OfferDue())
-    assert isinstance(anew, effects.SendOffer) and anew.expires > NOW and anew.seq == withdrawn.seq + 1
+    assert (
+        isinstance(anew, effects.SendOffer) and anew.expires > NOW and anew.seq == withdrawn.seq + 1
+    )
     assert driver.execution(driver.assign(2)).occupies_slot
 
 
@@ -149,9 +188,15 @@ def test_strangers_assignments_are_refused() -> None:
     good = events.AssignmentReceived(signed_assignment(spec), spec, (), STATEMENT_KEY.address)
     assert driver.refusal(replace(good, signer=PROVIDER)) is Code.WRONG_SIGNER
     other = replace(good.assignment.message, provider=Address(b"\x12" * 20))
-    assert driver.refusal(replace(good, assignment=replace(good.assignment, message=other))) is Code.NOT_YOURS
+    assert (
+        driver.refusal(replace(good, assignment=replace(good.assignment, message=other)))
+        is Code.NOT_YOURS
+    )
     unknown = replace(good.assignment.message, coordinator=PROVIDER)
-    assert driver.refusal(replace(good, assignment=replace(good.assignment, message=unknown))) is Code.WRONG_SIGNER
+    assert (
+        driver.refusal(replace(good, assignment=replace(good.assignment, message=unknown)))
+        is Code.WRONG_SIGNER
+    )
     assert driver.refusal(good, after=6) is Code.TOO_LATE
 
 
@@ -162,7 +207,9 @@ def test_a_repeated_assignment_is_answered_the_same() -> None:
     assert driver.do(event) == driver.do(event, after=2)
     (accept,) = driver.do(event)
     assert isinstance(accept, SendAccept) and accept.accept.time == NOW
-    full = events.AssignmentReceived(signed_assignment(spec, 2, driver.now), spec, (), STATEMENT_KEY.address)
+    full = events.AssignmentReceived(
+        signed_assignment(spec, 2, driver.now), spec, (), STATEMENT_KEY.address
+    )
     first, again = driver.do(full), driver.do(full, after=1)
     assert first == again and isinstance(first[0], SendDecline)
     assert first[0].coordinator == COORDINATOR
@@ -170,16 +217,25 @@ def test_a_repeated_assignment_is_answered_the_same() -> None:
 
 def test_a_store_full_of_what_was_paid_takes_no_job_whose_output_it_could_not_keep() -> None:
     """It would run for nothing and lapse: outputs are kept for two weeks, and a few cents buy many of four gigabytes."""
-    spec = replace(make_spec(), image=str(raw_cid(b"image")), image_bytes=1 * GIB, resources=replace(Resources(), output_bytes=GIB))
+    spec = replace(
+        make_spec(),
+        image=str(raw_cid(b"image")),
+        image_bytes=1 * GIB,
+        resources=replace(Resources(), output_bytes=GIB),
+    )
     driver = Driver(ProviderCore(make_terms(3)))
 
     def answer(number: int, room: int) -> type:
-        arrived = events.AssignmentReceived(signed_assignment(spec, number), spec, (), STATEMENT_KEY.address, store_room=room)
+        arrived = events.AssignmentReceived(
+            signed_assignment(spec, number), spec, (), STATEMENT_KEY.address, store_room=room
+        )
         return type(driver.do(arrived)[0])
 
     assert answer(1, 2 * GIB - 1) is SendDecline
     assert answer(2, 2 * GIB) is SendAccept
-    assert answer(3, 4 * GIB - 1) is SendDecline, "the image that is being fetched and the output that comes count too"
+    assert answer(3, 4 * GIB - 1) is SendDecline, (
+        "the image that is being fetched and the output that comes count too"
+    )
     lease = next(iter(driver.core.live())).hash
     driver.do(events.AcceptDelivered(lease))
     driver.do(events.Fetched(lease))

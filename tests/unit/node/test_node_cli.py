@@ -12,7 +12,14 @@ from quorate_node.chain.registration import Standing, missing, network_of
 from quorate_node.cli import EXIT_REFUSED, EXIT_UNAVAILABLE, app
 from quorate_node.config import Config, ExecutorKind
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.executors.host_class_probe import V2_FLAGS, V3_FLAGS, V4_FLAGS, CpuInfo, cpu_class, read_cpuinfo
+from quorate_node.executors.host_class_probe import (
+    V2_FLAGS,
+    V3_FLAGS,
+    V4_FLAGS,
+    CpuInfo,
+    cpu_class,
+    read_cpuinfo,
+)
 from quorate_node.executors.selection import choose
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.ops.node_gateway import control_token
@@ -46,55 +53,145 @@ def test_init_makes_keys_once(tmp_path: Path, password: str) -> None:
     """A second init keeps them: losing a key loses money."""
     market = ("--coordinator", URL + "/", "--limits", "devnet")
     more = ("--store-gib", "50", "--chain-url", "http://127.0.0.1:9999/")
-    words = ("init", *market, *more, "--slots", "2", "--price", "0.25", "--password-file", password, "--json")
+    words = (
+        "init",
+        *market,
+        *more,
+        "--slots",
+        "2",
+        "--price",
+        "0.25",
+        "--password-file",
+        password,
+        "--json",
+    )
     code, text = run(tmp_path / "node", *words)
     facts = json.loads(text)
     assert code == 0 and facts["stake"] == 200_000_000 and facts["has_owner_key"]
     assert json.loads(run(tmp_path / "node", *words)[1]) == facts
     stored = settings.read(tmp_path / "node")
-    assert stored.coordinators == (URL,) and stored.price == 250_000 and stored.owner == ZERO_ADDRESS
+    assert (
+        stored.coordinators == (URL,) and stored.price == 250_000 and stored.owner == ZERO_ADDRESS
+    )
     config = stored.config(tmp_path, ExecutorKind.NOOP, 0, stop_on_exit=True)
-    assert (config.executor, config.listen_port, config.stop_on_exit, config.slots) == (ExecutorKind.NOOP, 0, True, 2)
+    assert (config.executor, config.listen_port, config.stop_on_exit, config.slots) == (
+        ExecutorKind.NOOP,
+        0,
+        True,
+        2,
+    )
     assert (config.store_quota_bytes, config.chain_url) == (50 << 30, "http://127.0.0.1:9999")
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "node" / "keys").iterdir())
 
 
-def test_a_second_init_changes_what_it_names_and_nothing_else(tmp_path: Path, password: str) -> None:
+def test_a_second_init_changes_what_it_names_and_nothing_else(
+    tmp_path: Path, password: str
+) -> None:
     """Whoever went to another coordinator asked the price of nobody, and became another provider."""
     home, end = tmp_path / "node", ("--password-file", password, "--json")
-    chosen = ("--price", "0.40", "--price-floor", "0.25", "--slots", "2", "--limits", "devnet", "--owner", "0x" + "11" * 20)
-    more = ("--public-url", "http://203.0.113.7:7710", "--host", "0.0.0.0", "--port", "7711", "--executor", "bwrap", "--region", "eu")
-    facts = json.loads(run(home, "init", "--coordinator", URL, *chosen, *more, "--image", f"python@sha256:{'0' * 64}", *end)[1])
+    chosen = (
+        "--price",
+        "0.40",
+        "--price-floor",
+        "0.25",
+        "--slots",
+        "2",
+        "--limits",
+        "devnet",
+        "--owner",
+        "0x" + "11" * 20,
+    )
+    more = (
+        "--public-url",
+        "http://203.0.113.7:7710",
+        "--host",
+        "0.0.0.0",
+        "--port",
+        "7711",
+        "--executor",
+        "bwrap",
+        "--region",
+        "eu",
+    )
+    facts = json.loads(
+        run(
+            home,
+            "init",
+            "--coordinator",
+            URL,
+            *chosen,
+            *more,
+            "--image",
+            f"python@sha256:{'0' * 64}",
+            *end,
+        )[1]
+    )
     before = settings.read(home)
     code, text = run(home, "init", "--coordinator", "http://127.0.0.1:7702", *end)
     assert code == 0 and json.loads(text) == facts
     assert settings.read(home) == replace(before, coordinators=("http://127.0.0.1:7702",))
     assert run(home, "init", "--price", "0.30", "--port", "0", *end)[0] == 0
-    assert settings.read(home) == replace(before, coordinators=("http://127.0.0.1:7702",), price=Price(300_000), listen_port=0)
+    assert settings.read(home) == replace(
+        before, coordinators=("http://127.0.0.1:7702",), price=Price(300_000), listen_port=0
+    )
     code, text = run(home, "init", "--price", "0.20", *end)
-    assert code == EXIT_REFUSED and "below the price floor of 0.250000" in json.loads(text)["detail"]
+    assert (
+        code == EXIT_REFUSED and "below the price floor of 0.250000" in json.loads(text)["detail"]
+    )
 
 
 def test_an_owner_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> None:
     """And is told what its owner must do."""
-    words = ("--coordinator", URL, "--limits", "devnet", "--owner", "0x" + "11" * 20, "--password-file", password, "--json")
+    words = (
+        "--coordinator",
+        URL,
+        "--limits",
+        "devnet",
+        "--owner",
+        "0x" + "11" * 20,
+        "--password-file",
+        password,
+        "--json",
+    )
     code, text = run(tmp_path / "node", "init", *words)
     assert code == 0 and json.loads(text)["provider"] == "0x" + "11" * 20
-    assert not json.loads(text)["has_owner_key"] and not (tmp_path / "node" / "keys" / "owner.json").exists()
+    assert (
+        not json.loads(text)["has_owner_key"]
+        and not (tmp_path / "node" / "keys" / "owner.json").exists()
+    )
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("--price", "-1"), ("--price", "0.0000001"), ("--price", "1e3"), ("--owner", "0x12"), ("--payout", "zz"),
-        ("--public-url", "foo"), ("--public-url", "http://gpu.example:7710"),
-        ("--image", "python:3.11"), ("--coordinator", "foo:80"), ("--price-floor", "7"),
-        ("--chain-url", "foo"), ("--region", "x" * 65),
+        ("--price", "-1"),
+        ("--price", "0.0000001"),
+        ("--price", "1e3"),
+        ("--owner", "0x12"),
+        ("--payout", "zz"),
+        ("--public-url", "foo"),
+        ("--public-url", "http://gpu.example:7710"),
+        ("--image", "python:3.11"),
+        ("--coordinator", "foo:80"),
+        ("--price-floor", "7"),
+        ("--chain-url", "foo"),
+        ("--region", "x" * 65),
     ],
-)  # fmt: skip
+)
 def test_nonsense_is_refused_by_name(tmp_path: Path, password: str, words: tuple[str, str]) -> None:
     """Before anything is written."""
-    code, text = run(tmp_path / "node", "init", "--coordinator", URL, "--limits", "devnet", "--password-file", password, "--json", *words)
+    code, text = run(
+        tmp_path / "node",
+        "init",
+        "--coordinator",
+        URL,
+        "--limits",
+        "devnet",
+        "--password-file",
+        password,
+        "--json",
+        *words,
+    )
     assert code == EXIT_REFUSED and words[1] in json.loads(text)["detail"]
     assert not (tmp_path / "node" / "node.json").exists()
 
@@ -102,30 +199,52 @@ def test_nonsense_is_refused_by_name(tmp_path: Path, password: str, words: tuple
 @pytest.mark.parametrize(
     ("was", "now"),
     [
-        ('"slots":1', '"slots":0'), ('"slots":1', '"slots":17'), ('"listenPort":7710', '"listenPort":70000'),
+        ('"slots":1', '"slots":0'),
+        ('"slots":1', '"slots":17'),
+        ('"listenPort":7710', '"listenPort":70000'),
         ('"storeGib":', '"storeGib":-'),
-        (f'"{URL}"', '"nonsense"'), (f'"{URL}"', ""), ('"priceFloor":0', '"priceFloor":200000'), ('"price":100000', '"price":-1'),
-        ("}", ""), ('"', ""),
+        (f'"{URL}"', '"nonsense"'),
+        (f'"{URL}"', ""),
+        ('"priceFloor":0', '"priceFloor":200000'),
+        ('"price":100000', '"price":-1'),
+        ("}", ""),
+        ('"', ""),
     ],
-)  # fmt: skip
-def test_settings_that_an_editor_or_a_crash_left_are_named(tmp_path: Path, password: str, was: str, now: str) -> None:
+)
+def test_settings_that_an_editor_or_a_crash_left_are_named(
+    tmp_path: Path, password: str, was: str, now: str
+) -> None:
     """With what to do; a market that is looked for in vain is no answer."""
     home = tmp_path / "node"
-    assert run(home, "init", "--coordinator", URL, "--limits", "devnet", "--password-file", password)[0] == 0
+    assert (
+        run(home, "init", "--coordinator", URL, "--limits", "devnet", "--password-file", password)[
+            0
+        ]
+        == 0
+    )
     text = (home / "node.json").read_text()
     assert was in text
     (home / "node.json").write_text(text.replace(was, now))
     for command in ("up", "check", "rotate"):
         code, told = run(home, command, "--password-file", password, "--json")
         detail = json.loads(told.splitlines()[-1])["detail"]
-        assert code == EXIT_REFUSED and str(home / "node.json") in detail and "quorate node init" in detail
+        assert (
+            code == EXIT_REFUSED
+            and str(home / "node.json") in detail
+            and "quorate node init" in detail
+        )
     (home / "status.json").write_text("{")
     code, told = run(home, "status", "--json")
     assert code == EXIT_REFUSED and str(home / "status.json") in told
 
 
-def test_settings_survive_a_disk_that_fills_while_they_are_written(tmp_path: Path, password: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    home, words = tmp_path / "node", ("--coordinator", URL, "--limits", "devnet", "--password-file", password)
+def test_settings_survive_a_disk_that_fills_while_they_are_written(
+    tmp_path: Path, password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, words = (
+        tmp_path / "node",
+        ("--coordinator", URL, "--limits", "devnet", "--password-file", password),
+    )
     assert run(home, "init", *words)[0] == 0
     before = settings.read(home)
 
@@ -150,7 +269,11 @@ def test_check_works_before_init(tmp_path: Path) -> None:
     code, text = run(tmp_path / "node", "check", "--json")
     view = json.loads(text)
     names = {item["name"] for item in view["findings"]}
-    assert code == EXIT_REFUSED and not view["good"] and {"machine", "host class", "engine", "coordinator"} <= names
+    assert (
+        code == EXIT_REFUSED
+        and not view["good"]
+        and {"machine", "host class", "engine", "coordinator"} <= names
+    )
     assert all(item["fix"] for item in view["findings"] if not item["is_good"])
 
 
@@ -165,7 +288,14 @@ async def test_the_process_executor_needs_a_devnet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "level"), [(V4_FLAGS, "v4"), (V3_FLAGS, "v3"), (V3_FLAGS - {"fma"}, "v2"), (V2_FLAGS, "v2"), (V2_FLAGS - {"ssse3"}, "v1")]
+    ("flags", "level"),
+    [
+        (V4_FLAGS, "v4"),
+        (V3_FLAGS, "v3"),
+        (V3_FLAGS - {"fma"}, "v2"),
+        (V2_FLAGS, "v2"),
+        (V2_FLAGS - {"ssse3"}, "v1"),
+    ],
 )
 def test_levels(flags: frozenset[str], level: str) -> None:
     """One missing flag is the level below."""
@@ -176,7 +306,11 @@ def test_levels(flags: frozenset[str], level: str) -> None:
 
 def test_cpuinfo_is_read() -> None:
     """The first processor counts; strange vendors share one class; ARM has one level."""
-    text = "processor\t: 0\nvendor_id\t: Weird\nmodel name\t: X\nflags\t\t: " + " ".join(V2_FLAGS) + "\n\nprocessor: 1\nflags: avx2\n"
+    text = (
+        "processor\t: 0\nvendor_id\t: Weird\nmodel name\t: X\nflags\t\t: "
+        + " ".join(V2_FLAGS)
+        + "\n\nprocessor: 1\nflags: avx2\n"
+    )
     cpu = read_cpuinfo(text)
     assert (cpu.vendor, cpu.model, cpu.flags) == ("Weird", "X", V2_FLAGS)
     assert cpu_class("x86_64", cpu).vendor == "other"
@@ -188,7 +322,9 @@ def test_cpuinfo_is_read() -> None:
 
 def keys(has_owner: bool = True) -> ProviderKeys:
     """A provider's."""
-    return ProviderKeys(PROVIDER, PROVIDER, OPERATOR, SECRET, SECRET, STRANGER if has_owner else None)
+    return ProviderKeys(
+        PROVIDER, PROVIDER, OPERATOR, SECRET, SECRET, STRANGER if has_owner else None
+    )
 
 
 READY = Standing(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False)
@@ -199,17 +335,30 @@ def test_what_is_missing() -> None:
     assert missing(READY, keys(), 10**9) == ()
     fresh = Standing(0, ZERO_ADDRESS, 0, 0, 0, Amount(40), Amount(100), False)
     found = missing(fresh, keys(), 10**9)
-    assert [item.is_blocking for item in found] == [True, True, False] and "0.000060" in found[1].remedy
+    assert [item.is_blocking for item in found] == [True, True, False] and "0.000060" in found[
+        1
+    ].remedy
     elsewhere = missing(replace(fresh, tokens=Amount(100)), keys(has_owner=False), 10**9)
-    assert any(PROVIDER.hex() in item.remedy and OPERATOR.address.hex() in item.remedy for item in elsewhere)
+    assert any(
+        PROVIDER.hex() in item.remedy and OPERATOR.address.hex() in item.remedy
+        for item in elsewhere
+    )
     (frozen,) = missing(replace(READY, is_frozen=True), keys(), 10**9)
     assert not frozen.is_blocking
 
 
 def test_networks() -> None:
     """The /24 or /48 decides; names have none."""
-    assert network_of("http://127.0.3.1:7710") == network_of("http://127.0.3.200") != network_of("http://127.0.4.1")
-    assert network_of("http://[2001:db8:1:2::1]:1") == network_of("http://[2001:db8:1:ffff::1]:1") != network_of("http://[2001:db8:2::1]")
+    assert (
+        network_of("http://127.0.3.1:7710")
+        == network_of("http://127.0.3.200")
+        != network_of("http://127.0.4.1")
+    )
+    assert (
+        network_of("http://[2001:db8:1:2::1]:1")
+        == network_of("http://[2001:db8:1:ffff::1]:1")
+        != network_of("http://[2001:db8:2::1]")
+    )
     with pytest.raises(Refused):
         network_of("http://example.org")
 
@@ -223,5 +372,7 @@ def test_status_round_trips(tmp_path: Path) -> None:
     assert read_status(tmp_path / "nothing.json") is None
     assert control_token(tmp_path) == control_token(tmp_path)
     (tmp_path / "control-token").write_text("")  # as a full disk leaves it
-    assert len(control_token(tmp_path)) == 64, "with an empty one anybody could give the owner's commands"
+    assert len(control_token(tmp_path)) == 64, (
+        "with an empty one anybody could give the owner's commands"
+    )
     assert (tmp_path / "control-token").stat().st_mode & 0o077 == 0

@@ -31,7 +31,15 @@ from quorate_protocol.messages.signed import CommitEntry, Decline
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.beacon_rounds import round_at, round_time
 from quorate_protocol.rules.classes import determinism_class
-from quorate_protocol.units import EXIT_TIMEOUT, Address, DeclineReason, ExitStatus, Hash32, Milliseconds, UnixSeconds
+from quorate_protocol.units import (
+    EXIT_TIMEOUT,
+    Address,
+    DeclineReason,
+    ExitStatus,
+    Hash32,
+    Milliseconds,
+    UnixSeconds,
+)
 from support.markets.provider_world import (
     COORDINATOR,
     DOMAIN,
@@ -50,12 +58,30 @@ from support.markets.provider_world import (
     verdict,
 )
 
-ORDER = (Accepted, Fetching, Starting, Running, Collecting, Sealing, Uploading, Committed, Receipted, Revealed, Done)
+ORDER = (
+    Accepted,
+    Fetching,
+    Starting,
+    Running,
+    Collecting,
+    Sealing,
+    Uploading,
+    Committed,
+    Receipted,
+    Revealed,
+    Done,
+)
 DUTY = {
-    Accepted: effects.SendAccept, Fetching: effects.Fetch, Starting: effects.StartTask, Running: effects.WatchTask,
-    Collecting: effects.Collect, Sealing: effects.Seal, Uploading: effects.Upload, Committed: effects.SendCommit,
+    Accepted: effects.SendAccept,
+    Fetching: effects.Fetch,
+    Starting: effects.StartTask,
+    Running: effects.WatchTask,
+    Collecting: effects.Collect,
+    Sealing: effects.Seal,
+    Uploading: effects.Upload,
+    Committed: effects.SendCommit,
     Revealed: effects.SendReveal,
-}  # fmt: skip
+}
 
 
 def fresh() -> Driver:
@@ -113,7 +139,9 @@ def test_a_report_counts_only_in_its_phase(phase: type, fits: type) -> None:
     driver, lease = at_phase(phase)
     before = driver.execution(lease)
     due = driver.do(OWN_EVENTS[fits](lease))
-    moves = phase is fits or (fits is Running and phase is Starting)  # a container that was started before a crash may have ended
+    moves = phase is fits or (
+        fits is Running and phase is Starting
+    )  # a container that was started before a crash may have ended
     assert (driver.execution(lease) != before) is moves
     assert bool(due) is moves
 
@@ -129,7 +157,9 @@ def test_a_failure_lapses_what_is_not_owed_yet(phase: type) -> None:
     else:
         assert isinstance(after, Lapsed) and "disk" in after.why
         assert [slot.free for slot in driver.core.free_slots()] == [1]
-        assert (after.decline is not None) is (phase not in (Accepted, Committed)), "who would wait for a Commit is told"
+        assert (after.decline is not None) is (phase not in (Accepted, Committed)), (
+            "who would wait for a Commit is told"
+        )
 
 
 @pytest.mark.parametrize("phase", [Fetching, Starting, Running, Collecting, Sealing, Uploading])
@@ -140,8 +170,12 @@ def test_who_gives_up_says_so_until_the_coordinator_took_it(phase: type) -> None
     (said,) = [effect for effect in due if isinstance(effect, effects.SendDecline)]
     reason = DeclineReason.INPUT_UNAVAILABLE if phase is Fetching else DeclineReason.GAVE_UP
     assert said.decline == Decline(lease, reason, UnixSeconds(0), driver.now)
-    assert said.give_up_at == driver.execution(lease).commit_by and said in execution.duties(driver.execution(lease))
-    assert said.lane not in {effect.lane for effect in due if effect is not said}, "an engine that is away holds nothing up"
+    assert said.give_up_at == driver.execution(lease).commit_by and said in execution.duties(
+        driver.execution(lease)
+    )
+    assert said.lane not in {effect.lane for effect in due if effect is not said}, (
+        "an engine that is away holds nothing up"
+    )
 
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
@@ -151,13 +185,21 @@ def test_stop(phase: type) -> None:
     due = driver.do(stop(lease))
     after = driver.execution(lease).phase
     if phase in (Accepted, Fetching):
-        assert isinstance(after, Lapsed) and after.decline is not None and any(isinstance(effect, effects.SendDecline) for effect in due)
+        assert (
+            isinstance(after, Lapsed)
+            and after.decline is not None
+            and any(isinstance(effect, effects.SendDecline) for effect in due)
+        )
     elif phase is Running:
-        assert due == (effects.StopTask(lease),) and isinstance(after, Running) and after.is_stopping
+        assert (
+            due == (effects.StopTask(lease),) and isinstance(after, Running) and after.is_stopping
+        )
         driver.do(events.Exited(lease, ExitStatus(143), Milliseconds(700)))
         assert isinstance(driver.execution(lease).phase, Collecting)
     elif phase is Starting:
-        assert any(isinstance(effect, effects.StopTask) for effect in driver.do(events.Started(lease)))
+        assert any(
+            isinstance(effect, effects.StopTask) for effect in driver.do(events.Started(lease))
+        )
     else:
         assert isinstance(after, phase) and due == ()
     assert driver.refusal(stop(lease, PROVIDER)) is Code.NOT_YOURS
@@ -169,7 +211,13 @@ def test_a_verdict(phase: type) -> None:
     driver, lease = at_phase(phase)
     assert driver.refusal(verdict(lease, 2, STRANGER)) is Code.WRONG_SIGNER
     driver.do(verdict(lease, 2))
-    expected = Done if phase in (Committed, Receipted, Revealed, Done) else Declined if phase is Declined else Lapsed
+    expected = (
+        Done
+        if phase in (Committed, Receipted, Revealed, Done)
+        else Declined
+        if phase is Declined
+        else Lapsed
+    )
     assert isinstance(driver.execution(lease).phase, expected)
 
 
@@ -178,7 +226,10 @@ def test_a_commit_set_reveals_only_what_is_committed(phase: type) -> None:
     """Before the commit there is nothing to open, after the verdict nothing more."""
     driver, lease = at_phase(phase)
     if phase in (Committed, Receipted, Revealed):
-        assert any(isinstance(effect, effects.SendReveal) for effect in driver.do(commit_set(driver.execution(lease), driver.now)))
+        assert any(
+            isinstance(effect, effects.SendReveal)
+            for effect in driver.do(commit_set(driver.execution(lease), driver.now))
+        )
         return
     committed, other = at_phase(Committed)
     event = commit_set(committed.execution(other), driver.now)
@@ -191,7 +242,10 @@ def test_a_verdict_of_another_job_is_refused() -> None:
     event = verdict(lease)
     message = replace(event.verdict.message, job_id=Hash32(b"\x01" * 32))
     assert message.job_id != JOB
-    assert driver.refusal(replace(event, verdict=seal(DOMAIN, message, STATEMENT_KEY.sign))) is Code.UNKNOWN
+    assert (
+        driver.refusal(replace(event, verdict=seal(DOMAIN, message, STATEMENT_KEY.sign)))
+        is Code.UNKNOWN
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- reveals
@@ -218,7 +272,9 @@ def test_one_membership_only() -> None:
     other = CommitEntry(Hash32(b"\x88" * 32), PROVIDER, Hash32(b"\x89" * 32))
     assert driver.refusal(commit_set(held, driver.now, (other,))) is Code.EQUIVOCATION
     again = driver.do(commit_set(held, UnixSeconds(driver.now + 1)), after=1)
-    assert [effect.key for effect in again] != [effect.key for effect in execution.duties(held)], "it is sent once more"
+    assert [effect.key for effect in again] != [effect.key for effect in execution.duties(held)], (
+        "it is sent once more"
+    )
     assert isinstance(again[0], effects.SendReveal)
 
 
@@ -229,7 +285,9 @@ def test_the_reveal_opens_the_commit() -> None:
     assert isinstance(phase, Committed) and opens(phase.commit, phase.reveal)
     assert check_opens(phase.commit, phase.reveal)
     slot = driver.core.terms.slots[0]
-    assert phase.commit.class_id == determinism_class(slot.host.id(), image_digest(held.spec.image), slot.host.environment())
+    assert phase.commit.class_id == determinism_class(
+        slot.host.id(), image_digest(held.spec.image), slot.host.environment()
+    )
     assert (phase.commit.usage_ms, phase.commit.encrypted_output) == (1500, b"\x66" * 32)
 
 
@@ -248,7 +306,11 @@ def test_the_beacon_round_is_ahead_enough() -> None:
     for offset in range(-5, 12):
         at = UnixSeconds(NOW + offset)
         number = execution.beacon_round(terms, at)
-        assert at + 3 * terms.beacon.period <= round_time(terms.beacon, number) <= at + 4 * terms.beacon.period
+        assert (
+            at + 3 * terms.beacon.period
+            <= round_time(terms.beacon, number)
+            <= at + 4 * terms.beacon.period
+        )
         assert number - round_at(terms.beacon, at) <= 10
     assert execution.beacon_round(terms, UnixSeconds(terms.beacon.genesis_time - 100)) >= 1
 
@@ -281,7 +343,10 @@ def test_receipts() -> None:
     good = receipt(driver.execution(lease))
     assert driver.refusal(receipt(driver.execution(lease), STRANGER)) is Code.WRONG_SIGNER
     foreign = replace(good.receipt.message, commit_hash=Hash32(b"\x01" * 32))
-    assert driver.refusal(replace(good, receipt=seal(DOMAIN, foreign, STATEMENT_KEY.sign))) is Code.UNKNOWN
+    assert (
+        driver.refusal(replace(good, receipt=seal(DOMAIN, foreign, STATEMENT_KEY.sign)))
+        is Code.UNKNOWN
+    )
     driver.do(good)
     held = driver.execution(lease)
     driver.do(good)
@@ -294,13 +359,18 @@ def test_a_lapsed_commit_is_remembered() -> None:
     commit = driver.execution(lease).commit()
     driver.do(events.Failed(lease, "commit refused: too-late"))
     driver.do(events.Uploaded(lease))
-    assert isinstance(driver.execution(lease).phase, Lapsed) and driver.execution(lease).commit() == commit
+    assert (
+        isinstance(driver.execution(lease).phase, Lapsed)
+        and driver.execution(lease).commit() == commit
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- deadlines
 
 
-@pytest.mark.parametrize("phase", [Accepted, Fetching, Starting, Running, Collecting, Sealing, Uploading])
+@pytest.mark.parametrize(
+    "phase", [Accepted, Fetching, Starting, Running, Collecting, Sealing, Uploading]
+)
 def test_what_is_not_committed_by_commit_by_lapses(phase: type) -> None:
     """And frees the slot; the container is stopped and removed. Not a second earlier."""
     driver, lease = at_phase(phase)
@@ -308,7 +378,9 @@ def test_what_is_not_committed_by_commit_by_lapses(phase: type) -> None:
     assert driver.do(events.Tick(), after=due - 1 - driver.now) == ()
     gone = driver.do(events.Tick(), after=1)
     assert {type(effect) for effect in gone} == {effects.StopTask, effects.RemoveTask}
-    assert isinstance(driver.execution(lease).phase, Lapsed) and driver.core.free_slots()[0].free == 1
+    assert (
+        isinstance(driver.execution(lease).phase, Lapsed) and driver.core.free_slots()[0].free == 1
+    )
 
 
 def test_an_upload_after_commit_by_is_no_commit() -> None:
@@ -316,7 +388,10 @@ def test_an_upload_after_commit_by_is_no_commit() -> None:
     driver, lease = at_phase(Uploading)
     driver.now = UnixSeconds(driver.execution(lease).commit_by + 1)
     driver.do(events.Uploaded(lease))
-    assert isinstance(driver.execution(lease).phase, Lapsed) and driver.execution(lease).commit() is None
+    assert (
+        isinstance(driver.execution(lease).phase, Lapsed)
+        and driver.execution(lease).commit() is None
+    )
 
 
 @pytest.mark.parametrize("phase", [Committed, Receipted, Revealed])
@@ -331,7 +406,9 @@ def test_a_verdict_that_never_comes_is_not_waited_for_for_ever(phase: type) -> N
 def test_ended_leases_are_forgotten_in_time(phase: type) -> None:
     """With everything that pointed to them."""
     driver, lease = at_phase(phase)
-    assert driver.do(events.Tick(), after=execution.next_due(driver.execution(lease)) - driver.now) == (effects.Forget(lease),)
+    assert driver.do(
+        events.Tick(), after=execution.next_due(driver.execution(lease)) - driver.now
+    ) == (effects.Forget(lease),)
     assert not driver.core.executions and not driver.core.commits and not driver.core.active
     assert driver.do(events.Tick(), after=10**6) == ()
 
@@ -381,7 +458,10 @@ def test_a_restart_resumes_where_it_was(phase: type) -> None:
     driver, lease = at_phase(phase)
     twin = ProviderCore(make_terms())
     twin.restore(driver.core.snapshot())
-    assert twin.executions[lease] == driver.execution(lease) and twin.snapshot() == driver.core.snapshot()
+    assert (
+        twin.executions[lease] == driver.execution(lease)
+        and twin.snapshot() == driver.core.snapshot()
+    )
     due = twin.resume()
     assert due == driver.core.resume()
     if phase in DUTY:

@@ -26,7 +26,17 @@ from quorate_protocol.units import (
     Sequence,
     UnixSeconds,
 )
-from support.markets.provider_world import COORDINATOR, HOST, NOW, PROVIDER, STATEMENT_KEY, STRANGER, Driver, make_terms, statement
+from support.markets.provider_world import (
+    COORDINATOR,
+    HOST,
+    NOW,
+    PROVIDER,
+    STATEMENT_KEY,
+    STRANGER,
+    Driver,
+    make_terms,
+    statement,
+)
 
 CASE = Nonce(7)
 ACCUSED = Address(b"\x99" * 20)
@@ -63,12 +73,17 @@ def test_the_whole_service() -> None:
     assert isinstance(first, effects.Reexecute) and (first.index, first.spec_hash) == (0, SPECS[0])
     assert driver.core.free_slots()[0].free == 0, "a re-execution takes a run slot"
     (second,) = driver.do(events.Reexecuted(CASE, 0, DIGESTS[0]))
-    assert isinstance(second, effects.Reexecute) and (second.index, second.spec_hash) == (1, SPECS[1])
+    assert isinstance(second, effects.Reexecute) and (second.index, second.spec_hash) == (
+        1,
+        SPECS[1],
+    )
     (vote,) = driver.do(events.Reexecuted(CASE, 1, DIGESTS[1]))
     assert isinstance(vote, effects.SendVote) and driver.core.free_slots()[0].free == 1
     phase = driver.core.jury[CASE].phase
     assert isinstance(phase, Voting)
-    assert vote.ballot == court_ballot(CaseId(CASE), PROVIDER, phase.salt, DIGESTS), "the contract's formula"
+    assert vote.ballot == court_ballot(CaseId(CASE), PROVIDER, phase.salt, DIGESTS), (
+        "the contract's formula"
+    )
     assert driver.do(events.VoteConfirmed(CASE)) == ()
     (reveal,) = driver.do(events.VotingEnded(CASE, REVEAL_BY))
     assert reveal == effects.SendJuryReveal(CASE, DIGESTS, phase.salt)
@@ -131,7 +146,9 @@ def test_windows_end_every_phase(steps: int) -> None:
     )
     for event in happened[:steps]:
         driver.do(event)
-    assert isinstance(driver.core.jury[CASE].phase, (Repeating, Repeating, Voting, Voted, Opening)[steps])
+    assert isinstance(
+        driver.core.jury[CASE].phase, (Repeating, Repeating, Voting, Voted, Opening)[steps]
+    )
     driver.do(events.Tick(), after=jury_duty.KEEP_SECONDS + 200)
     assert isinstance(driver.core.jury[CASE].phase, Served)
     assert driver.core.free_slots()[0].free == 1
@@ -158,11 +175,24 @@ def test_the_courts_events_are_translated() -> None:
     three = (*SPECS, ZERO_HASH)
     amounts = (Amount(0),) * 3
     case = chain_events.CaseOpened(
-        CASE, ACCUSED, COORDINATOR, HOST.id(), Round(1), Amount(1), three, three, three, three, (Seconds(1),) * 3, amounts
+        CASE,
+        ACCUSED,
+        COORDINATOR,
+        HOST.id(),
+        Round(1),
+        Amount(1),
+        three,
+        three,
+        three,
+        three,
+        (Seconds(1),) * 3,
+        amounts,
     )
     assert translate(case) == opened()
     assert translate(chain_events.JuryDrawn(CASE, (PROVIDER,), VOTE_BY)) == drawn(PROVIDER)
-    assert translate(chain_events.RevealsOpen(CASE, REVEAL_BY)) == events.VotingEnded(CASE, REVEAL_BY)
+    assert translate(chain_events.RevealsOpen(CASE, REVEAL_BY)) == events.VotingEnded(
+        CASE, REVEAL_BY
+    )
     decided = chain_events.Decided(CASE, ACCUSED, True, 1, Amount(1), Amount(0))
     assert translate(decided) == events.CaseDecided(CASE)
     assert translate(chain_events.Redraw(CASE, Round(3))) is None and translate(None) is None

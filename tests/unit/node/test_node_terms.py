@@ -51,12 +51,21 @@ def test_a_journal_replays_under_other_terms(worked: Recorder, terms: Terms) -> 
 
 
 def test_new_terms_decide_what_comes_next(worked: Recorder) -> None:
-    worked.core.step(Input(worked.now, Hash32(bytes(32)), events.Configured(replace(DEARER, slots=make_terms(2).slots))))
+    worked.core.step(
+        Input(
+            worked.now,
+            Hash32(bytes(32)),
+            events.Configured(replace(DEARER, slots=make_terms(2).slots)),
+        )
+    )
     assert not isinstance(worked.execution(worked.assign(2)).phase, Accepted), "below the new floor"
 
 
 def test_a_folder_keeps_its_provider(worked: Recorder) -> None:
-    assert worked.refusal(events.Configured(replace(make_terms(), provider=STRANGER))) is Code.WRONG_CHAIN
+    assert (
+        worked.refusal(events.Configured(replace(make_terms(), provider=STRANGER)))
+        is Code.WRONG_CHAIN
+    )
     twin = ProviderCore(replace(make_terms(), provider=STRANGER))
     with pytest.raises(Refused, match="another provider or deployment"):
         twin.step(worked.journal[0])

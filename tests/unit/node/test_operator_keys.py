@@ -15,7 +15,15 @@ from quorate_node.core import effects, events, jury_duty
 from quorate_node.core.phases import Declined
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.keys import provider_keys
-from quorate_node.keys.operator_keys import FILE, OperatorKeys, Speaker, Validities, Validity, under_any, write_validities
+from quorate_node.keys.operator_keys import (
+    FILE,
+    OperatorKeys,
+    Speaker,
+    Validities,
+    Validity,
+    under_any,
+    write_validities,
+)
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import Signer
@@ -40,7 +48,10 @@ NEW = KeySigner(b"\x09" * 32)
 SINCE = UnixSeconds(NOW + 100)
 FOREVER = UnixSeconds(2**48 - 1)
 BOTH = ProviderKeys(PROVIDER, PROVIDER, NEW, ZERO_HASH, ZERO_HASH, STRANGER, (OPERATOR,))
-BEFORE = (Validity(OPERATOR.address, NOW, FOREVER), Validity(NEW.address, UnixSeconds(0), UnixSeconds(0)))
+BEFORE = (
+    Validity(OPERATOR.address, NOW, FOREVER),
+    Validity(NEW.address, UnixSeconds(0), UnixSeconds(0)),
+)
 AFTER = (Validity(OPERATOR.address, NOW, SINCE), Validity(NEW.address, SINCE, FOREVER))
 
 
@@ -50,13 +61,22 @@ def test_what_a_rotation_leaves_in_the_keystore(tmp_path: Path) -> None:
     first = provider_keys.create(keystore, None, None).operator
     second, third = provider_keys.add_operator(keystore), provider_keys.add_operator(keystore)
     loaded = provider_keys.load(keystore, None, None)
-    assert [item.address for item in loaded.operators()] == [first.address, second.address, third.address]
+    assert [item.address for item in loaded.operators()] == [
+        first.address,
+        second.address,
+        third.address,
+    ]
     place = provider_keys.retire_operator(tmp_path, first.address)
-    assert place is not None and json.loads(place.read_text())["address"] == first.address.hex(), "put away, not lost"
+    assert place is not None and json.loads(place.read_text())["address"] == first.address.hex(), (
+        "put away, not lost"
+    )
     assert provider_keys.retire_operator(tmp_path, first.address) is None
     assert provider_keys.retire_operator(tmp_path, third.address) is None, "never the newest"
     again = provider_keys.create(keystore, None, None)
-    assert (again.operator.address, [item.address for item in again.past]) == (third.address, [second.address]), "init makes none anew"
+    assert (again.operator.address, [item.address for item in again.past]) == (
+        third.address,
+        [second.address],
+    ), "init makes none anew"
     assert provider_keys.operator_names(tmp_path) == ("operator-2", "operator-3")
     for _ in range(provider_keys.OPERATORS_MAX - 2):
         provider_keys.add_operator(keystore)
@@ -71,16 +91,30 @@ def test_the_command_makes_one_key_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "password").chmod(0o600)
 
     def typed(*words: str) -> dict[str, object]:
-        command = [*words, "--home", str(tmp_path / "node"), "--password-file", str(tmp_path / "password"), "--json"]
+        command = [
+            *words,
+            "--home",
+            str(tmp_path / "node"),
+            "--password-file",
+            str(tmp_path / "password"),
+            "--json",
+        ]
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 0, result.output
         found: dict[str, object] = json.loads(result.stdout)
         return found
 
-    first = typed("init", "--coordinator", "http://127.0.0.1:7700", "--limits", "devnet")["operator"]
+    first = typed("init", "--coordinator", "http://127.0.0.1:7700", "--limits", "devnet")[
+        "operator"
+    ]
     new = typed("rotate")
-    assert new["is_new"] and new["operator"] != first and typed("rotate") == {**new, "is_new": False}
-    assert typed("init", "--coordinator", "http://127.0.0.1:7700", "--limits", "devnet")["operator"] == new["operator"]
+    assert (
+        new["is_new"] and new["operator"] != first and typed("rotate") == {**new, "is_new": False}
+    )
+    assert (
+        typed("init", "--coordinator", "http://127.0.0.1:7700", "--limits", "devnet")["operator"]
+        == new["operator"]
+    )
     key = Address(bytes.fromhex(str(new["operator"])[2:]))
     write_validities(tmp_path / "node" / FILE, Validities((Validity(key, SINCE, FOREVER),)))
     assert typed("rotate")["is_new"], "the chain knows that one: another may follow"
@@ -90,16 +124,26 @@ def test_which_key_signs_what(tmp_path: Path) -> None:
     ring = OperatorKeys(BOTH, tmp_path / FILE)
     assert ring.current is OPERATOR and ring.is_changing, "nothing is known yet: the oldest"
     ring.learn(BEFORE)
-    assert ring.current is OPERATOR and ring.valid_at(FOREVER) is OPERATOR and not ring.may_take_work(COORDINATOR)
+    assert (
+        ring.current is OPERATOR
+        and ring.valid_at(FOREVER) is OPERATOR
+        and not ring.may_take_work(COORDINATOR)
+    )
     ring.learn(AFTER)
-    assert [ring.valid_at(UnixSeconds(SINCE + n)) for n in (-1, 0, 1)] == [OPERATOR, OPERATOR, NEW], "inclusive, of two the older"
+    assert [ring.valid_at(UnixSeconds(SINCE + n)) for n in (-1, 0, 1)] == [
+        OPERATOR,
+        OPERATOR,
+        NEW,
+    ], "inclusive, of two the older"
     assert not ring.may_take_work(COORDINATOR), "it has not heard of the new key"
     ring.heard(COORDINATOR, OPERATOR.address)
     assert not ring.may_take_work(COORDINATOR) and ring.to_announce(COORDINATOR) == (NEW, OPERATOR)
     ring.heard(COORDINATOR, NEW.address)
     assert ring.may_take_work(COORDINATOR) and ring.for_today(COORDINATOR) == (NEW, OPERATOR)
     again = OperatorKeys(BOTH, tmp_path / FILE)
-    assert (again.current, again.for_moment(SINCE)) == (NEW, (OPERATOR, NEW)), "after a restart, while the chain is away"
+    assert (again.current, again.for_moment(SINCE)) == (NEW, (OPERATOR, NEW)), (
+        "after a restart, while the chain is away"
+    )
     again.forget(OPERATOR.address)
     assert OperatorKeys(BOTH, tmp_path / FILE).current is NEW and again.signers == (NEW,)
     elsewhere = OperatorKeys(replace(BOTH, owner=None))
@@ -147,16 +191,26 @@ def test_until_when_an_old_key_is_kept() -> None:
     lease = driver.assign()
     (live,) = driver.core.live()
     assert live.hash == lease and ring.valid_at(live.assignment.message.accept_by) is OPERATOR
-    duty = jury_duty.summoned(events.CaseOpened(Nonce(1), STRANGER.address, (events.CaseExecution(ZERO_HASH, ZERO_HASH),)), late, PROVIDER)
+    duty = jury_duty.summoned(
+        events.CaseOpened(
+            Nonce(1), STRANGER.address, (events.CaseExecution(ZERO_HASH, ZERO_HASH),)
+        ),
+        late,
+        PROVIDER,
+    )
     assert unneeded(ring, (live,), (), late, DEVNET.offer_ttl) == ()
     assert unneeded(ring, (), (duty,), late, DEVNET.offer_ttl) == ()
     assert unneeded(ring, (), (), UnixSeconds(late - 1), DEVNET.offer_ttl) == ()
-    assert unneeded(ring, (), (duty.to(jury_duty.Served("decided", late)),), late, DEVNET.offer_ttl) == (OPERATOR.address,)
+    assert unneeded(
+        ring, (), (duty.to(jury_duty.Served("decided", late)),), late, DEVNET.offer_ttl
+    ) == (OPERATOR.address,)
 
 
 def test_nothing_is_accepted_while_the_key_is_being_changed() -> None:
     driver, spec = Driver(ProviderCore(make_terms())), make_spec()
-    event = events.AssignmentReceived(signed_assignment(spec), spec, (), STATEMENT_KEY.address, is_rotating=True)
+    event = events.AssignmentReceived(
+        signed_assignment(spec), spec, (), STATEMENT_KEY.address, is_rotating=True
+    )
     (answer,) = driver.do(event)
     assert isinstance(answer, effects.SendDecline)
     phase = driver.execution(answer.lease).phase
@@ -165,7 +219,14 @@ def test_nothing_is_accepted_while_the_key_is_being_changed() -> None:
 
 def test_check_tells_what_a_rotation_waits_for() -> None:
     found = Standing(1, OPERATOR.address, 1, 10**20, 10**20, Amount(0), Amount(0), False)
-    (here,), (elsewhere,) = missing(found, BOTH, 10**9), missing(found, replace(BOTH, owner=None), 10**9)
+    (here,), (elsewhere,) = (
+        missing(found, BOTH, 10**9),
+        missing(found, replace(BOTH, owner=None), 10**9),
+    )
     assert not here.is_blocking and here.remedy == "quorate node up"
-    assert not elsewhere.is_blocking and PROVIDER.hex() in elsewhere.remedy and NEW.address.hex() in elsewhere.remedy
+    assert (
+        not elsewhere.is_blocking
+        and PROVIDER.hex() in elsewhere.remedy
+        and NEW.address.hex() in elsewhere.remedy
+    )
     assert missing(replace(found, operator_key=NEW.address), BOTH, 10**9) == ()

@@ -61,8 +61,12 @@ ATTACKS: list[tuple[str, Callable[[Path], object], Code, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "code", "part"), [case[1:] for case in ATTACKS], ids=[case[0] for case in ATTACKS])
-def test_attack_is_refused_and_leaves_nothing(tmp_path: Path, make: Callable[[Path], object], code: Code, part: str) -> None:
+@pytest.mark.parametrize(
+    ("make", "code", "part"), [case[1:] for case in ATTACKS], ids=[case[0] for case in ATTACKS]
+)
+def test_attack_is_refused_and_leaves_nothing(
+    tmp_path: Path, make: Callable[[Path], object], code: Code, part: str
+) -> None:
     source = tmp_path / "outputs"
     source.mkdir()
     make(source)
@@ -84,7 +88,11 @@ def test_tree_is_copied(tmp_path: Path) -> None:
     collect_tree(source, tmp_path / "collected", CAPS)
     copied = tmp_path / "collected"
     assert (copied / "a" / "empty").is_dir()
-    assert (copied / "second-name").read_bytes() == (copied / "a" / "x.bin").read_bytes() == bytes(range(256)) * 1000
+    assert (
+        (copied / "second-name").read_bytes()
+        == (copied / "a" / "x.bin").read_bytes()
+        == bytes(range(256)) * 1000
+    )
     assert (copied / "größe").read_text() == "text"
     assert (copied / "second-name").stat().st_nlink == 1
 
@@ -137,7 +145,11 @@ def test_stream_is_copied(tmp_path: Path) -> None:
         ("outputs/y", tarfile.LNKTYPE, "outputs/a/x", b""),
     )
     collect_tar(iter(pieces(data)), tmp_path / "collected", CAPS)
-    assert (tmp_path / "collected" / "a" / "x").read_bytes() == (tmp_path / "collected" / "y").read_bytes() == b"12345"
+    assert (
+        (tmp_path / "collected" / "a" / "x").read_bytes()
+        == (tmp_path / "collected" / "y").read_bytes()
+        == b"12345"
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +162,9 @@ def test_stream_is_copied(tmp_path: Path) -> None:
         (("outputs/x", tarfile.REGTYPE, "", bytes(2 << 20)), Code.OVERSIZE),
     ],
 )
-def test_stream_attack_is_refused(tmp_path: Path, member: tuple[str, bytes, str, bytes], code: Code) -> None:
+def test_stream_attack_is_refused(
+    tmp_path: Path, member: tuple[str, bytes, str, bytes], code: Code
+) -> None:
     with pytest.raises(Refused) as refusal:
         collect_tar(iter(pieces(tar(ROOT, member))), tmp_path / "collected", CAPS)
     assert refusal.value.code is code
@@ -182,7 +196,9 @@ def test_a_hundred_thousand_files_are_refused_at_the_first_too_many(tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outputs"]
 
 
-def test_a_second_name_of_a_file_elsewhere_is_a_copy_of_its_bytes_and_counts_again(tmp_path: Path) -> None:
+def test_a_second_name_of_a_file_elsewhere_is_a_copy_of_its_bytes_and_counts_again(
+    tmp_path: Path,
+) -> None:
     """What a job links out of its scratch space is its own; it costs as much as it holds, once for every name."""
     (tmp_path / "outputs").mkdir()
     (tmp_path / "scratch").write_bytes(b"s" * 400_000)
@@ -198,7 +214,20 @@ def test_a_second_name_of_a_file_elsewhere_is_a_copy_of_its_bytes_and_counts_aga
         collect_tree(tmp_path / "outputs", tmp_path / "again", CAPS)
 
 
-NAMES = ("Readme", "readme", "README", "caf\u00e9", "cafe\u0301", "\u212b", "\u00c5", "stra\u00dfe", "strasse", "\u017f", "s", "S")
+NAMES = (
+    "Readme",
+    "readme",
+    "README",
+    "caf\u00e9",
+    "cafe\u0301",
+    "\u212b",
+    "\u00c5",
+    "stra\u00dfe",
+    "strasse",
+    "\u017f",
+    "s",
+    "S",
+)
 
 
 def test_names_that_only_look_alike_stay_what_they_are(tmp_path: Path) -> None:
@@ -208,7 +237,9 @@ def test_names_that_only_look_alike_stay_what_they_are(tmp_path: Path) -> None:
     for name in NAMES:
         (source / name).write_text(name)
     collect_tree(source, tmp_path / "collected", CAPS)
-    assert {path.name: path.read_text() for path in (tmp_path / "collected").iterdir()} == {name: name for name in NAMES}
+    assert {path.name: path.read_text() for path in (tmp_path / "collected").iterdir()} == {
+        name: name for name in NAMES
+    }
     entries = [(f"outputs/{name}", tarfile.REGTYPE, "", name.encode()) for name in NAMES]
     collect_tar(iter(pieces(tar(ROOT, *entries))), tmp_path / "from-tar", CAPS)
     assert cid_of_path(tmp_path / "from-tar") == cid_of_path(tmp_path / "collected")
@@ -216,7 +247,11 @@ def test_names_that_only_look_alike_stay_what_they_are(tmp_path: Path) -> None:
 
 def test_one_name_twice_in_a_stream_is_refused_by_its_name(tmp_path: Path) -> None:
     twice = [("outputs/x", tarfile.REGTYPE, "", b"1"), ("outputs/x", tarfile.REGTYPE, "", b"2")]
-    for members in (twice, [twice[0], ("outputs/x", tarfile.DIRTYPE, "", b"")], [twice[0], ("outputs/x/y", tarfile.REGTYPE, "", b"1")]):
+    for members in (
+        twice,
+        [twice[0], ("outputs/x", tarfile.DIRTYPE, "", b"")],
+        [twice[0], ("outputs/x/y", tarfile.REGTYPE, "", b"1")],
+    ):
         with pytest.raises(Refused, match="x") as refusal:
             collect_tar(iter(pieces(tar(ROOT, *members))), tmp_path / "collected", CAPS)
         assert refusal.value.code is Code.MALFORMED

@@ -18,13 +18,31 @@ DIGEST = "sha256:" + "ab" * 32
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("8.8.8.8", True), ("2606:4700::1111", True), ("127.0.0.1", False), ("10.1.2.3", False), ("172.16.0.1", False),
-        ("192.168.1.1", False), ("169.254.169.254", False), ("100.64.0.1", False), ("0.0.0.0", False), ("224.0.0.1", False),
-        ("255.255.255.255", False), ("::", False), ("::1", False), ("fe80::1", False), ("fd00::1", False), ("ff02::1", False),
-        ("::ffff:10.0.0.1", False), ("::ffff:8.8.8.8", True), ("64:ff9b::7f00:1", False), ("64:ff9b::808:808", True),
-        ("2002:7f00:1::", False), ("2002:a00:1::1", False), ("2001:0:4136:e378:8000:63bf:80ff:fffe", False),
+        ("8.8.8.8", True),
+        ("2606:4700::1111", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::", False),
+        ("::1", False),
+        ("fe80::1", False),
+        ("fd00::1", False),
+        ("ff02::1", False),
+        ("::ffff:10.0.0.1", False),
+        ("::ffff:8.8.8.8", True),
+        ("64:ff9b::7f00:1", False),
+        ("64:ff9b::808:808", True),
+        ("2002:7f00:1::", False),
+        ("2002:a00:1::1", False),
+        ("2001:0:4136:e378:8000:63bf:80ff:fffe", False),
     ],
-)  # fmt: skip
+)
 def test_addresses_that_anybody_could_reach(text: str, expected: bool) -> None:
     assert is_public(ipaddress.ip_address(text)) is expected
 
@@ -47,10 +65,18 @@ def test_names_of_images(name: str, host: str, path: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "python", "python:3.12", f"python:3.12@{DIGEST}", f"host:99999/x@{DIGEST}", f"a.b/../x@{DIGEST}", f"a.b:0/x@{DIGEST}",
-        f"A/x@{DIGEST}", f"x@{DIGEST[:-1]}", f"a@b.c/x@{DIGEST}", f"/x@{DIGEST}",
+        "python",
+        "python:3.12",
+        f"python:3.12@{DIGEST}",
+        f"host:99999/x@{DIGEST}",
+        f"a.b/../x@{DIGEST}",
+        f"a.b:0/x@{DIGEST}",
+        f"A/x@{DIGEST}",
+        f"x@{DIGEST[:-1]}",
+        f"a@b.c/x@{DIGEST}",
+        f"/x@{DIGEST}",
     ],
-)  # fmt: skip
+)
 def test_names_that_are_not_pinned(name: str) -> None:
     with pytest.raises(Refused) as refusal:
         parse_pinned(name)
@@ -58,21 +84,40 @@ def test_names_that_are_not_pinned(name: str) -> None:
 
 
 def test_plain_http_for_this_machine_only() -> None:
-    assert {scheme_of(host) for host in ("localhost", "localhost:1", "127.0.0.1:5000", "127.9.9.9", "[::1]:5")} == {"http"}
-    assert {scheme_of(host) for host in ("registry.example", "10.0.0.1:5000", "localhost.example")} == {"https"}
+    assert {
+        scheme_of(host)
+        for host in ("localhost", "localhost:1", "127.0.0.1:5000", "127.9.9.9", "[::1]:5")
+    } == {"http"}
+    assert {
+        scheme_of(host) for host in ("registry.example", "10.0.0.1:5000", "localhost.example")
+    } == {"https"}
 
 
 def test_where_a_registry_sends_us() -> None:
     assert next_place("https://a.example/v2/x", "/y?z=1") == "https://a.example/y?z=1"
     assert next_place("http://127.0.0.1:5/x", "https://b.example/y") == "https://b.example/y"
-    for location in ("", "http://a.example/y", "ftp://a.example/", "file:///etc/passwd", "https://u:p@a.example/", "a b", "/ä",
-                     "https://a.example:99999/", "https://[::1/", "/x\r\nHost: y", "/" + "a" * 9000):  # fmt: skip
+    for location in (
+        "",
+        "http://a.example/y",
+        "ftp://a.example/",
+        "file:///etc/passwd",
+        "https://u:p@a.example/",
+        "a b",
+        "/ä",
+        "https://a.example:99999/",
+        "https://[::1/",
+        "/x\r\nHost: y",
+        "/" + "a" * 9000,
+    ):
         with pytest.raises(Unavailable):
             next_place("https://a.example/v2/x", location)
 
 
 def test_what_is_kept_survives_and_is_bounded(tmp_path: Path) -> None:
-    kept, (one, two) = KeptImages(tmp_path / "kept", 100), ("sha256:" + "01" * 32, "sha256:" + "02" * 32)
+    kept, (one, two) = (
+        KeptImages(tmp_path / "kept", 100),
+        ("sha256:" + "01" * 32, "sha256:" + "02" * 32),
+    )
     kept.record(one, 60)
     kept.name(one, DIGEST)
     kept.record(one, 50)

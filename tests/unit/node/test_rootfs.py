@@ -32,18 +32,53 @@ def unpacked(folder: Path, *layers: list[Member]) -> Path:
 def test_layers_add_replace_and_remove(tmp_path: Path) -> None:
     root = unpacked(
         tmp_path,
-        [entry("a/one", b"1"), entry("a/two", b"2"), entry("b/three", b"3"), entry("c", b"file"), entry("d/x", b"x"), entry("keep", b"k")],
-        [entry("a/.wh.one"), entry("b/new", b"n"), entry("b/.wh..wh..opq"), entry("c", kind=FOLDER), entry("c/in", b"i"),
-         entry("d", b"now a file")],
-        [entry("hard", kind=HARD, link="keep"), entry("soft", kind=LINK, link="/a/two"), entry("fifo", kind=FIFO)],
-    )  # fmt: skip
-    found = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file() and not path.is_symlink()}
+        [
+            entry("a/one", b"1"),
+            entry("a/two", b"2"),
+            entry("b/three", b"3"),
+            entry("c", b"file"),
+            entry("d/x", b"x"),
+            entry("keep", b"k"),
+        ],
+        [
+            entry("a/.wh.one"),
+            entry("b/new", b"n"),
+            entry("b/.wh..wh..opq"),
+            entry("c", kind=FOLDER),
+            entry("c/in", b"i"),
+            entry("d", b"now a file"),
+        ],
+        [
+            entry("hard", kind=HARD, link="keep"),
+            entry("soft", kind=LINK, link="/a/two"),
+            entry("fifo", kind=FIFO),
+        ],
+    )
+    found = {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
     found = {name: content for name, content in found.items() if not name.startswith("etc/")}
-    assert found == {"a/two": b"2", "b/new": b"n", "c/in": b"i", "d": b"now a file", "keep": b"k", "hard": b"k"}
+    assert found == {
+        "a/two": b"2",
+        "b/new": b"n",
+        "c/in": b"i",
+        "d": b"now a file",
+        "keep": b"k",
+        "hard": b"k",
+    }
     assert (root / "soft").readlink() == Path("/a/two")
     assert stat.S_ISFIFO((root / "fifo").lstat().st_mode)
     assert (root / "etc/hosts").read_text().startswith("127.0.0.1\tlocalhost\n")
-    assert {path.name for path in root.iterdir()} >= {"proc", "dev", "tmp", "scratch", "inputs", "outputs"}
+    assert {path.name for path in root.iterdir()} >= {
+        "proc",
+        "dev",
+        "tmp",
+        "scratch",
+        "inputs",
+        "outputs",
+    }
 
 
 def test_names_are_resolved_inside_the_root(tmp_path: Path) -> None:
@@ -52,8 +87,17 @@ def test_names_are_resolved_inside_the_root(tmp_path: Path) -> None:
     outside.mkdir()
     root = unpacked(
         tmp_path,
-        [entry("out", kind=LINK, link=str(outside)), entry("lib", kind=LINK, link="usr/lib"), entry("up", kind=LINK, link="/../../../..")],
-        [entry("out/evil", b"e"), entry("lib/real", b"r"), entry("up/high", b"h"), entry("out/.wh.gone")],
+        [
+            entry("out", kind=LINK, link=str(outside)),
+            entry("lib", kind=LINK, link="usr/lib"),
+            entry("up", kind=LINK, link="/../../../.."),
+        ],
+        [
+            entry("out/evil", b"e"),
+            entry("lib/real", b"r"),
+            entry("up/high", b"h"),
+            entry("out/.wh.gone"),
+        ],
     )
     assert list(outside.iterdir()) == []
     assert (root / str(outside).lstrip("/") / "evil").read_bytes() == b"e"
@@ -65,14 +109,21 @@ def test_whiteouts_through_links_stay_inside(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("kept")
-    unpacked(tmp_path, [entry("out", kind=LINK, link=str(outside))], [entry("out/.wh.precious"), entry("out/.wh..wh..opq")])
+    unpacked(
+        tmp_path,
+        [entry("out", kind=LINK, link=str(outside))],
+        [entry("out/.wh.precious"), entry("out/.wh..wh..opq")],
+    )
     assert (outside / "precious").read_text() == "kept"
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("kept")
-    links = [entry("x", kind=LINK, link=str(target)), entry("etc/hosts", kind=LINK, link=str(target))]
+    links = [
+        entry("x", kind=LINK, link=str(target)),
+        entry("etc/hosts", kind=LINK, link=str(target)),
+    ]
     root = unpacked(tmp_path, links, [entry("x", b"new")])
     assert target.read_text() == "kept"
     assert (root / "x").read_bytes() == b"new"
@@ -96,7 +147,14 @@ def test_modes_times_and_owners(tmp_path: Path) -> None:
     [
         ([entry("a", kind=HARD, link="nothing")], "no file of the image"),
         ([entry("f", b"x"), entry("f/y", b"y")], "no directory"),
-        ([entry("l1", kind=LINK, link="l2"), entry("l2", kind=LINK, link="l1"), entry("l1/x", b"x")], "no directory"),
+        (
+            [
+                entry("l1", kind=LINK, link="l2"),
+                entry("l2", kind=LINK, link="l1"),
+                entry("l1/x", b"x"),
+            ],
+            "no directory",
+        ),
         ([entry("tmp", kind=LINK, link="/etc")], "/tmp must be a directory"),
         ([entry("proc", b"file")], "/proc must be a directory"),
         ([entry("a/.wh...")], "no whiteout"),
@@ -121,7 +179,9 @@ def test_sparse_files_are_refused(tmp_path: Path) -> None:
 def test_layer_that_is_not_the_config_s(tmp_path: Path) -> None:
     """Two archives with one config share a cache entry: the second must not be able to choose its content."""
     honest = "sha256:" + hashlib.sha256(tar([entry("a", b"honest")])).hexdigest()
-    path, info = archive(tmp_path, [entry("a", b"poison")], rootfs={"type": "layers", "diff_ids": [honest]})
+    path, info = archive(
+        tmp_path, [entry("a", b"poison")], rootfs={"type": "layers", "diff_ids": [honest]}
+    )
     cache = RootfsCache(tmp_path / "cache", frozenset)
     with pytest.raises(Refused) as refusal:
         cache.ensure(path, info)
@@ -145,7 +205,9 @@ def test_cache_unpacks_once_and_keeps_what_is_used(tmp_path: Path) -> None:
     assert (cache.ensure(path, info) / "mark").exists()
 
 
-def test_cache_holds_so_many_bytes_and_the_longest_unused_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_holds_so_many_bytes_and_the_longest_unused_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used: set[str] = set()
     cache = RootfsCache(tmp_path / "cache", lambda: frozenset(used), bytes_max=3 << 20)
     roots = []
@@ -163,11 +225,19 @@ def test_cache_holds_so_many_bytes_and_the_longest_unused_make_room(tmp_path: Pa
         cache.ensure(path, info)
     used.clear()
     free = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: free._replace(free=0 if roots[2].exists() else free.free))
-    assert (cache.ensure(path, info) / "data").stat().st_size == 1 << 20, "a full disk is no reason to keep what nobody uses"
+    monkeypatch.setattr(
+        shutil,
+        "disk_usage",
+        lambda folder: free._replace(free=0 if roots[2].exists() else free.free),
+    )
+    assert (cache.ensure(path, info) / "data").stat().st_size == 1 << 20, (
+        "a full disk is no reason to keep what nobody uses"
+    )
     assert not roots[2].exists()
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: free._replace(free=0))
     path, info = archive(tmp_path, [entry("data", b"z")])
     with pytest.raises(Unavailable, match="no room to unpack"):
         cache.ensure(path, info)
-    assert len(list((tmp_path / "cache").iterdir())) == 1, "what was asked for just now is about to be started"
+    assert len(list((tmp_path / "cache").iterdir())) == 1, (
+        "what was asked for just now is about to be started"
+    )

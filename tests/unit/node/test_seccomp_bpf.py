@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from quorate_node.executors.bwrap import seccomp_bpf
-from quorate_node.executors.bwrap.seccomp_bpf import ALLOW, ARCHITECTURES, ERRNO, KILL_PROCESS, assemble, filter_for
+from quorate_node.executors.bwrap.seccomp_bpf import (
+    ALLOW,
+    ARCHITECTURES,
+    ERRNO,
+    KILL_PROCESS,
+    assemble,
+    filter_for,
+)
 
 FOLDER = Path(seccomp_bpf.__file__).parents[1]
 PROFILE = json.loads((FOLDER / "seccomp.json").read_text())
@@ -86,20 +93,43 @@ def test_every_number_as_the_profile_says(machine: str) -> None:
     for number in range(600):
         plain = meaning(names[number], ()) if number in names else EPERM
         assert run(program, architecture, number) == plain, names.get(number, number)
-    for name in ("socket", "socketpair", "personality", "mknod", "mknodat", "clone", "clone3", "read"):
+    for name in (
+        "socket",
+        "socketpair",
+        "personality",
+        "mknod",
+        "mknodat",
+        "clone",
+        "clone3",
+        "read",
+    ):
         if name not in NUMBERS[machine]:
             continue
         for arguments in itertools.product(edges, edges, (0, 4096, 8192)):
-            assert run(program, architecture, NUMBERS[machine][name], arguments) == meaning(name, arguments), (name, arguments)
+            assert run(program, architecture, NUMBERS[machine][name], arguments) == meaning(
+                name, arguments
+            ), (name, arguments)
 
 
 def test_what_matters_most() -> None:
     program, here = filter_for("x86_64"), ARCHITECTURES["x86_64"]
     forbidden = {
-        "unshare": 272, "mount": 165, "ptrace": 101, "bpf": 321, "io_uring_setup": 425, "keyctl": 250, "setns": 308, "userfaultfd": 323,
-        "perf_event_open": 298, "init_module": 175, "open_by_handle_at": 304, "add_key": 248, "fsopen": 430, "move_mount": 429,
+        "unshare": 272,
+        "mount": 165,
+        "ptrace": 101,
+        "bpf": 321,
+        "io_uring_setup": 425,
+        "keyctl": 250,
+        "setns": 308,
+        "userfaultfd": 323,
+        "perf_event_open": 298,
+        "init_module": 175,
+        "open_by_handle_at": 304,
+        "add_key": 248,
+        "fsopen": 430,
+        "move_mount": 429,
         "chroot": 161,
-    }  # fmt: skip
+    }
     for name, number in forbidden.items():
         assert run(program, here, number) == EPERM, name
     vsock, user_namespace = 40, 0x10000000
@@ -113,8 +143,18 @@ def test_what_matters_most() -> None:
 
 def test_every_name_of_the_profile_has_a_number_somewhere() -> None:
     """A name that is spelt wrong would silently allow nothing. These are calls of other architectures than the two."""
-    foreign = {"arm_fadvise64_64", "fadvise64_64", "fcntl64", "fstatat64", "fstatfs64", "ftruncate64", "riscv_hwprobe", "statfs64",
-               "sync_file_range2", "truncate64"}  # fmt: skip
+    foreign = {
+        "arm_fadvise64_64",
+        "fadvise64_64",
+        "fcntl64",
+        "fstatat64",
+        "fstatfs64",
+        "ftruncate64",
+        "riscv_hwprobe",
+        "statfs64",
+        "sync_file_range2",
+        "truncate64",
+    }
     named = {name for entry in PROFILE["syscalls"] for name in entry["names"]}
     assert named - NUMBERS["x86_64"].keys() - NUMBERS["aarch64"].keys() == foreign
     assert len(NUMBERS["x86_64"]) == len(set(NUMBERS["x86_64"].values()))
@@ -123,7 +163,11 @@ def test_every_name_of_the_profile_has_a_number_somewhere() -> None:
 def test_unknown_words_are_not_guessed() -> None:
     for entry in (
         {"names": ["read"], "action": "SCMP_ACT_TRACE"},
-        {"names": ["read"], "action": "SCMP_ACT_ALLOW", "args": [{"index": 0, "value": 1, "op": "SCMP_CMP_GT"}]},
+        {
+            "names": ["read"],
+            "action": "SCMP_ACT_ALLOW",
+            "args": [{"index": 0, "value": 1, "op": "SCMP_CMP_GT"}],
+        },
     ):
         with pytest.raises(ValueError, match="unknown"):
             assemble({**PROFILE, "syscalls": [entry]}, {"read": 0}, 1)

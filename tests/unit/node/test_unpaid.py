@@ -19,13 +19,25 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Hash32
 from quorate_runtime.keys.crypto import recover
-from support.markets.provider_world import COORDINATOR, DOMAIN, OPERATOR, STATEMENT_KEY, STRANGER, Driver, make_terms, statement, verdict
+from support.markets.provider_world import (
+    COORDINATOR,
+    DOMAIN,
+    OPERATOR,
+    STATEMENT_KEY,
+    STRANGER,
+    Driver,
+    make_terms,
+    statement,
+    verdict,
+)
 
 OTHER = Hash32(b"\x0a" * 32)
 
 
 def told(driver: Driver) -> list[tuple[Hash32, str]]:
-    return [(item.lease, item.why) for item in status_of(driver.core, OPERATOR.address, "", ()).unpaid]
+    return [
+        (item.lease, item.why) for item in status_of(driver.core, OPERATOR.address, "", ()).unpaid
+    ]
 
 
 class Daemon:
@@ -38,13 +50,18 @@ class Daemon:
         return self._driver.do(event)
 
 
-def decided(lease: Hash32, group: tuple[Hash32, ...], faulted: tuple[Hash32, ...] = (), seq: int = 1) -> events.VerdictReceived:
+def decided(
+    lease: Hash32, group: tuple[Hash32, ...], faulted: tuple[Hash32, ...] = (), seq: int = 1
+) -> events.VerdictReceived:
     event = verdict(lease, seq)
     message = replace(event.verdict.message, group=group, faulted=faulted)
     return replace(event, verdict=seal(DOMAIN, message, STATEMENT_KEY.sign))
 
 
-@pytest.mark.parametrize(("group", "faulted", "why"), [("mine", "", ""), ("other", "mine", FAULTED), ("other", "", LEFT_OUT)])
+@pytest.mark.parametrize(
+    ("group", "faulted", "why"),
+    [("mine", "", ""), ("other", "mine", FAULTED), ("other", "", LEFT_OUT)],
+)
 def test_what_a_verdict_does_not_pay_is_told(group: str, faulted: str, why: str) -> None:
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign()
@@ -61,10 +78,15 @@ def test_what_lapsed_is_told_on_one_plain_line() -> None:
     one, other = driver.assign(1), driver.assign(2)
     driver.do(events.Failed(one, "StartTask: the container engine does not start it"))
     driver.do(events.Failed(other, "commit refused: \x1b[2J\nready\u202e"))
-    assert told(driver) == [(one, "StartTask: the container engine does not start it"), (other, "commit refused: ?[2J?ready?")]
+    assert told(driver) == [
+        (one, "StartTask: the container engine does not start it"),
+        (other, "commit refused: ?[2J?ready?"),
+    ]
 
 
-async def test_a_fault_is_told_even_when_its_lease_was_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fault_is_told_even_when_its_lease_was_forgotten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A held job is executed again up to three days later."""
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign()
@@ -75,13 +97,22 @@ async def test_a_fault_is_told_even_when_its_lease_was_forgotten(caplog: pytest.
 
     inbox = FrameHandler(Daemon(driver), COORDINATOR, DOMAIN, recover)
     with caplog.at_level(logging.WARNING):
-        await inbox.handle("", frames.encode(frames.VerdictSent(lease, decided(lease, (lease,), seq=2).verdict)))
+        await inbox.handle(
+            "", frames.encode(frames.VerdictSent(lease, decided(lease, (lease,), seq=2).verdict))
+        )
         assert not caplog.records
-        await inbox.handle("", frames.encode(frames.VerdictSent(lease, decided(lease, (OTHER,), (lease,), seq=3).verdict)))
+        await inbox.handle(
+            "",
+            frames.encode(
+                frames.VerdictSent(lease, decided(lease, (OTHER,), (lease,), seq=3).verdict)
+            ),
+        )
     assert lease.hex() in caplog.text and "a fault" in caplog.text
 
 
-@pytest.mark.parametrize(("final", "seq"), [(600, 3), (600, 2)], ids=["it fell", "another of that number"])
+@pytest.mark.parametrize(
+    ("final", "seq"), [(600, 3), (600, 2)], ids=["it fell", "another of that number"]
+)
 async def test_a_coordinator_that_signs_against_its_own_word_is_told_of_with_what_it_signed(
     caplog: pytest.LogCaptureFixture, final: int, seq: int
 ) -> None:
@@ -95,5 +126,8 @@ async def test_a_coordinator_that_signs_against_its_own_word_is_told_of_with_wha
     assert COORDINATOR.hex() in caplog.text and frame.decode() in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING), pytest.raises(Refused):
-        await inbox.handle("", frames.encode(frames.StatementSent(statement(final, seq, signer=STRANGER).statement)))
+        await inbox.handle(
+            "",
+            frames.encode(frames.StatementSent(statement(final, seq, signer=STRANGER).statement)),
+        )
     assert not caplog.records, "a stranger's signature is nobody's word"

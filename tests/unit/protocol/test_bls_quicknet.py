@@ -15,7 +15,9 @@ QUICKNET_KEY = bytes.fromhex(
     "0d1fec758c921cc22b0e17e63aaf4bcb5ed66304de9cf809bd274ca73bab4af5a6e9c76a4bc09e76eae8991ef5ece45a"
 )
 QUICKNET_ROUND = Round(657413)
-QUICKNET_SIGNATURE = bytes.fromhex("b713718a38ae728dfd477991af2822e08d2f305e47718cef9f7848ce4050e7be41076862b98fad56e91a6b85b89cd97b")
+QUICKNET_SIGNATURE = bytes.fromhex(
+    "b713718a38ae728dfd477991af2822e08d2f305e47718cef9f7848ce4050e7be41076862b98fad56e91a6b85b89cd97b"
+)
 
 
 def test_real_quicknet_round_verifies() -> None:
@@ -31,7 +33,9 @@ def test_every_flipped_byte_is_refused(index: int) -> None:
 
 def test_other_round_other_key_and_wrong_lengths_are_refused() -> None:
     assert not bls.verify_round(QUICKNET_KEY, Round(QUICKNET_ROUND + 1), QUICKNET_SIGNATURE)
-    assert not bls.verify_round(bls.public_key(bls.keygen(bytes(32))), QUICKNET_ROUND, QUICKNET_SIGNATURE)
+    assert not bls.verify_round(
+        bls.public_key(bls.keygen(bytes(32))), QUICKNET_ROUND, QUICKNET_SIGNATURE
+    )
     assert not bls.verify_round(QUICKNET_KEY, QUICKNET_ROUND, QUICKNET_SIGNATURE[:-1])
     assert not bls.verify_round(QUICKNET_KEY[:-1], QUICKNET_ROUND, QUICKNET_SIGNATURE)
 
@@ -79,4 +83,6 @@ def test_round_times() -> None:
     assert round_time(info, Round(1)) == 1000 and round_time(info, Round(5)) == 1012
     for unix in range(990, 1020):
         later = first_round_after(info, unix)
-        assert round_time(info, later) > unix and (later == 1 or round_time(info, Round(later - 1)) <= unix)
+        assert round_time(info, later) > unix and (
+            later == 1 or round_time(info, Round(later - 1)) <= unix
+        )

@@ -5,37 +5,70 @@ from dataclasses import replace
 from eth_abi.abi import encode
 
 from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.rules.classes import CPU_ENVIRONMENT, GPU_ENVIRONMENT, HostClass, determinism_class, environment_digest, job_class
+from quorate_protocol.rules.classes import (
+    CPU_ENVIRONMENT,
+    GPU_ENVIRONMENT,
+    HostClass,
+    determinism_class,
+    environment_digest,
+    job_class,
+)
 from quorate_protocol.units import Comparator, Hash32, JobKind, Small
 
 CPU = HostClass("x86_64", "v3", "AuthenticAMD")
-GPU = HostClass("hopper", sm_count=132, mig_profile="1g.10gb", driver_branch="550", world_size=Small(2))
+GPU = HostClass(
+    "hopper", sm_count=132, mig_profile="1g.10gb", driver_branch="550", world_size=Small(2)
+)
 IMAGE = Hash32(b"\x0a" * 32)
 
 
 def test_ids_are_hashes_of_what_decides_bits() -> None:
     text = ["string", "string", "string", "string"]
     assert CPU.id() == keccak256(encode(text, ["cpu", "x86_64", "v3", "AuthenticAMD"]))
-    gpu = encode(["string", "string", "uint256", "string", "string", "uint256"], ["gpu", "hopper", 132, "1g.10gb", "550", 2])
+    gpu = encode(
+        ["string", "string", "uint256", "string", "string", "uint256"],
+        ["gpu", "hopper", 132, "1g.10gb", "550", 2],
+    )
     assert GPU.id() == keccak256(gpu)
     pinned = CPU.environment()
     expected = keccak256(encode(["bytes32"] * 3, [CPU.id(), IMAGE, environment_digest(pinned)]))
     assert determinism_class(CPU.id(), IMAGE, pinned) == expected
-    others = (replace(CPU, level="v4"), replace(CPU, vendor="GenuineIntel"), replace(CPU, architecture="aarch64"))
+    others = (
+        replace(CPU, level="v4"),
+        replace(CPU, vendor="GenuineIntel"),
+        replace(CPU, architecture="aarch64"),
+    )
     assert len({CPU.id(), *(other.id() for other in others)}) == 4
 
 
 def test_the_environment_pins_what_picks_code_paths() -> None:
     pinned = dict(CPU_ENVIRONMENT)
-    assert {pinned[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")} == {"1"}, "BLAS threads"
-    assert {"OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES", "MKL_CBWR", "GLIBC_TUNABLES"} <= pinned.keys()
+    assert {
+        pinned[name] for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    } == {"1"}, "BLAS threads"
+    assert {
+        "OPENBLAS_CORETYPE",
+        "NPY_DISABLE_CPU_FEATURES",
+        "MKL_CBWR",
+        "GLIBC_TUNABLES",
+    } <= pinned.keys()
     assert set(CPU_ENVIRONMENT) < set(GPU_ENVIRONMENT)
     changed = tuple(sorted({**pinned, "OMP_NUM_THREADS": "2"}.items()))
-    assert determinism_class(CPU.id(), IMAGE, changed) != determinism_class(CPU.id(), IMAGE, CPU.environment())
+    assert determinism_class(CPU.id(), IMAGE, changed) != determinism_class(
+        CPU.id(), IMAGE, CPU.environment()
+    )
 
 
 def test_trust_is_earned_whatever_the_image() -> None:
     """Of kind, comparator and host class alone: else a client's own image would be a class of its own, with trust for the asking."""
     known = job_class(JobKind.TASK, Comparator.EXACT, CPU.id())
-    assert known == keccak256(encode(["uint256", "uint256", "bytes32"], [int(JobKind.TASK), int(Comparator.EXACT), CPU.id()]))
-    assert known != job_class(JobKind.TASK, Comparator.NUMERIC, CPU.id()) != job_class(JobKind.TASK, Comparator.EXACT, GPU.id())
+    assert known == keccak256(
+        encode(
+            ["uint256", "uint256", "bytes32"], [int(JobKind.TASK), int(Comparator.EXACT), CPU.id()]
+        )
+    )
+    assert (
+        known
+        != job_class(JobKind.TASK, Comparator.NUMERIC, CPU.id())
+        != job_class(JobKind.TASK, Comparator.EXACT, GPU.id())
+    )

@@ -61,7 +61,9 @@ def test_only_utf8_is_read() -> None:
             canonical.parse('"x"'.encode(encoding), 100)
 
 
-@pytest.mark.parametrize("text", ["--5", "-", "+1", "0x10", "9" * 79, "1_0", "\N{ARABIC-INDIC DIGIT THREE}", "", " 1"])
+@pytest.mark.parametrize(
+    "text", ["--5", "-", "+1", "0x10", "9" * 79, "1_0", "\N{ARABIC-INDIC DIGIT THREE}", "", " 1"]
+)
 def test_what_is_no_integer_is_refused(text: str) -> None:
     with pytest.raises(Refused):
         canonical.from_json(Nonce, text)

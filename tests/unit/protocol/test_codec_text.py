@@ -22,7 +22,9 @@ def test_a_whole_market_is_written_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 
     def enclosed(name: str, write: text_writer.Writer, value: object) -> bytes:
         data = enclose(name, write, value)
-        assert data == canonical.canonical({name: {"kind": type(value).__name__, **canonical.to_json(value)}})
+        assert data == canonical.canonical(
+            {name: {"kind": type(value).__name__, **canonical.to_json(value)}}
+        )
         kinds.add(type(value).__name__)
         return data
 
@@ -30,7 +32,16 @@ def test_a_whole_market_is_written_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(text_writer, "enclose", enclosed)
     for seed in (2, 5):
         assert play(seed)[2] is None
-    assert {"Receipt", "JobSpec", "OrderReceived", "ChainAdvanced", "AssignmentSent", "PostEpoch", "VoucherReceived", "Tick"} <= kinds
+    assert {
+        "Receipt",
+        "JobSpec",
+        "OrderReceived",
+        "ChainAdvanced",
+        "AssignmentSent",
+        "PostEpoch",
+        "VoucherReceived",
+        "Tick",
+    } <= kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,4 +73,6 @@ def test_every_form_is_written_the_same() -> None:
     other = Other(frozenset({Hash32(b"\x02" * 32), Hash32(b"\x01" * 32)}), {"b": 1, "a": -(2**70)})
     tree = Tree(other, None, (leaf, None, other), (2**53, "x"))
     assert text_writer.encode(tree) == canonical.encode(tree)
-    assert text_writer.encode(Tree(leaf, leaf, (), (2**53 + 1, ""))) == canonical.encode(Tree(leaf, leaf, (), (2**53 + 1, "")))
+    assert text_writer.encode(Tree(leaf, leaf, (), (2**53 + 1, ""))) == canonical.encode(
+        Tree(leaf, leaf, (), (2**53 + 1, ""))
+    )

@@ -27,7 +27,10 @@ def test_signatures_are_those_of_eth_account(secret: bytes, digest: bytes) -> No
 
 
 def test_the_known_account_of_secret_one() -> None:
-    assert KeySigner((1).to_bytes(32, "big")).address.hex() == "7e5f4552091a69125d5dfcb7b8c2659029395bdf"
+    assert (
+        KeySigner((1).to_bytes(32, "big")).address.hex()
+        == "7e5f4552091a69125d5dfcb7b8c2659029395bdf"
+    )
 
 
 def _forged() -> list[bytes]:
@@ -64,7 +67,11 @@ def test_any_65_bytes_recover_or_are_refused(sig: bytes) -> None:
 
 def test_another_digest_recovers_another_address() -> None:
     signer = KeySigner(b"\7" * 32)
-    assert recover(keccak256(b"b"), signer.sign(keccak256(b"a"))) != signer.address != Address(bytes(20))
+    assert (
+        recover(keccak256(b"b"), signer.sign(keccak256(b"a")))
+        != signer.address
+        != Address(bytes(20))
+    )
 
 
 @pytest.mark.parametrize("secret", [bytes(32), ORDER.to_bytes(32, "big"), b"short"])
@@ -78,7 +85,11 @@ def test_peer_signatures() -> None:
     sig = key.sign(b"message")
     verify_peer(key.public, b"message", sig)
     other = PeerKey(b"\6" * 32).public
-    for public, message, forged in ((key.public, b"messagf", sig), (other, b"message", sig), (key.public, b"message", sig[:63])):
+    for public, message, forged in (
+        (key.public, b"messagf", sig),
+        (other, b"message", sig),
+        (key.public, b"message", sig[:63]),
+    ):
         with pytest.raises(Refused):
             verify_peer(Hash32(public), message, Signature(forged))
 

@@ -26,11 +26,15 @@ def test_every_index_of_every_small_list(length: int) -> None:
             made = EligibleList(chosen, length)
             roots.add(made.root)
             shown = made.show(range(length))
-            assert [item.slot for item in shown] == [item if item in chosen else None for item in whole]
+            assert [item.slot for item in shown] == [
+                item if item in chosen else None for item in whole
+            ]
             assert all(item.is_under(made.root) for item in shown)
             for item in shown:
                 other = None if item.slot is not None else whole[item.proof.index]
-                assert not ShownSlot(other, item.proof).is_under(made.root), "an index is what it is, and nothing else"
+                assert not ShownSlot(other, item.proof).is_under(made.root), (
+                    "an index is what it is, and nothing else"
+                )
     assert len(roots) == 2**length, "another list, another root"
 
 
@@ -40,18 +44,29 @@ def test_what_a_proof_binds() -> None:
         proof = item.proof
         assert not replace(item, proof=replace(proof, index=proof.index + 1)).is_under(made.root)
         assert not replace(item, proof=replace(proof, count=12)).is_under(made.root)
-        assert not item.is_under(EligibleList(made.slots, 12).root), "the root fixes the list's length"
+        assert not item.is_under(EligibleList(made.slots, 12).root), (
+            "the root fixes the list's length"
+        )
         for number in range(len(proof.siblings)):
             siblings = (*proof.siblings[:number], ZERO_HASH, *proof.siblings[number + 1 :])
-            assert siblings == proof.siblings or not replace(item, proof=replace(proof, siblings=siblings)).is_under(made.root)
+            assert siblings == proof.siblings or not replace(
+                item, proof=replace(proof, siblings=siblings)
+            ).is_under(made.root)
     (shown,) = made.show([4])
     assert shown.slot is not None
     changes = (
-        {"index": 5}, {"owner": Address(b"\x09" * 20)}, {"operator_key": Address(b"\x09" * 20)}, {"payout": Address(b"\x09" * 20)},
-        {"network": Hash32(b"\x09" * 32)}, {"active_from": BlockNumber(2)}, {"active_until": BlockNumber(9)},
-    )  # fmt: skip
+        {"index": 5},
+        {"owner": Address(b"\x09" * 20)},
+        {"operator_key": Address(b"\x09" * 20)},
+        {"payout": Address(b"\x09" * 20)},
+        {"network": Hash32(b"\x09" * 32)},
+        {"active_from": BlockNumber(2)},
+        {"active_until": BlockNumber(9)},
+    )
     for change in changes:
-        assert not replace(shown, slot=replace(shown.slot, **change)).is_under(made.root), f"{change} is not bound"  # type: ignore[arg-type]
+        assert not replace(shown, slot=replace(shown.slot, **change)).is_under(made.root), (
+            f"{change} is not bound"
+        )  # type: ignore[arg-type]
 
 
 def test_a_list_made_from_another_is_the_same() -> None:
@@ -61,7 +76,9 @@ def test_a_list_made_from_another_is_the_same() -> None:
         after = EligibleList(slots, 13, before)
         assert after.root == EligibleList(slots, 13).root
         assert all(item.is_under(after.root) for item in after.show(range(13)))
-    assert all(item.is_under(before.root) for item in before.show(range(13))), "what it was made from is as it was"
+    assert all(item.is_under(before.root) for item in before.show(range(13))), (
+        "what it was made from is as it was"
+    )
     assert EligibleList((), 0).root == ZERO_HASH and EligibleList((), 0).show(()) == ()
 
 

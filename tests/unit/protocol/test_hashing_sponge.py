@@ -20,7 +20,9 @@ def test_it_is_keccak(items: list[bytes]) -> None:
 
 
 def test_the_known_answer() -> None:
-    assert keccak256(b"").hex() == "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
+    assert (
+        keccak256(b"").hex() == "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
+    )
 
 
 def test_threads_do_not_share_a_state() -> None:

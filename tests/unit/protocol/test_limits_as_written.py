@@ -10,7 +10,12 @@ from quorate_protocol import limits
 from quorate_protocol.limits import DAY, DEVNET, HOUR, MAINNET, USD
 from quorate_protocol.rules import trust, verdict
 
-PROTOCOL = " ".join((Path(__file__).parents[3] / "docs" / "protocol.md").read_text(encoding="utf-8").replace("`", "").split())
+PROTOCOL = " ".join(
+    (Path(__file__).parents[3] / "docs" / "protocol.md")
+    .read_text(encoding="utf-8")
+    .replace("`", "")
+    .split()
+)
 
 WRITTEN: list[tuple[str, str, int, int]] = [
     ("as of a finalised block (32 blocks deep [1])", "chain_depth", 32, 1),
@@ -31,7 +36,12 @@ WRITTEN: list[tuple[str, str, int, int]] = [
     ("24 h [20 s] each plus the maxDurations", "jury_window", 24 * HOUR, 20),
     ("0.50 USD for gas", "jury_gas_fee", USD // 2, USD // 2),
     ("Challenge 24 h [10 s]", "challenge_window", 24 * HOUR, 10),
-    ("Posted at 24 h, at a value threshold, or when idle with debt [every 10 s", "epoch_every", 24 * HOUR, 10),
+    (
+        "Posted at 24 h, at a value threshold, or when idle with debt [every 10 s",
+        "epoch_every",
+        24 * HOUR,
+        10,
+    ),
     ("unbond after 21 d [180 s]", "unbond_after", 21 * DAY, 180),
     ("covers a jury (100 USD;", "slot_stake", 100 * USD, 100 * USD),
     ("coordinator bond 1,000 USD", "coordinator_bond", 1000 * USD, 1000 * USD),
@@ -47,7 +57,11 @@ WRITTEN: list[tuple[str, str, int, int]] = [
 CONSTANTS: list[tuple[str, object, object]] = [
     ("cap 7 executions", limits.EXECUTIONS_MAX, 7),
     ("try i = 0…63", limits.DRAW_TRIES, 64),
-    ("a beacon round 2 to 10 periods ahead", (limits.BEACON_AHEAD_MIN, limits.BEACON_AHEAD_MAX), (2, 10)),
+    (
+        "a beacon round 2 to 10 periods ahead",
+        (limits.BEACON_AHEAD_MIN, limits.BEACON_AHEAD_MAX),
+        (2, 10),
+    ),
     ("fewer than 8 distinct staked owners", limits.OWNERS_MIN_ADAPTIVE, 8),
     ("Fewer than 3 owners: refused", limits.OWNERS_MIN_QUORUM, 3),
     ("S = min(stake, 16 × pay)", limits.HELD_PRICE_MULTIPLE, 16),
@@ -63,13 +77,19 @@ CONSTANTS: list[tuple[str, object, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "name", "mainnet", "devnet"), WRITTEN, ids=[item[1] for item in WRITTEN])
-def test_the_protocols_numbers_are_the_limits(words: str, name: str, mainnet: int, devnet: int) -> None:
+@pytest.mark.parametrize(
+    ("words", "name", "mainnet", "devnet"), WRITTEN, ids=[item[1] for item in WRITTEN]
+)
+def test_the_protocols_numbers_are_the_limits(
+    words: str, name: str, mainnet: int, devnet: int
+) -> None:
     assert words in PROTOCOL, "the number was changed there: change it here and in limits.py"
     assert (getattr(MAINNET, name), getattr(DEVNET, name)) == (mainnet, devnet)
 
 
-@pytest.mark.parametrize(("words", "found", "expected"), CONSTANTS, ids=[item[0] for item in CONSTANTS])
+@pytest.mark.parametrize(
+    ("words", "found", "expected"), CONSTANTS, ids=[item[0] for item in CONSTANTS]
+)
 def test_numbers_that_all_deployments_share(words: str, found: object, expected: object) -> None:
     assert words in PROTOCOL.replace("*", "")
     assert found == expected
@@ -87,6 +107,15 @@ def test_nothing_on_chain_can_be_paused() -> None:
     """There is no pause, and nobody who could ask for one: claims, cases and withdrawals cannot be stopped."""
     folder = Path(quorate_contracts.__file__).parent / "abi"
     for path in folder.glob("*.json"):
-        names = {item["name"].lower() for item in json.loads(path.read_text())["abi"] if item["type"] == "function"}
-        found = {name for name in names for word in ("pause", "owner", "admin", "upgrade", "govern") if word in name}
+        names = {
+            item["name"].lower()
+            for item in json.loads(path.read_text())["abi"]
+            if item["type"] == "function"
+        }
+        found = {
+            name
+            for name in names
+            for word in ("pause", "owner", "admin", "upgrade", "govern")
+            if word in name
+        }
         assert found <= {"owner_count", "owners_min"}, path.name

@@ -36,11 +36,24 @@ def test_every_entry_is_shown_and_no_other(count: int, data: st.DataObject) -> N
 
 def spoiled(shown: Inclusion) -> list[Inclusion]:
     """The same proof for every other place and count near by, with a hash more, less or changed."""
-    found = [replace(shown, index=index) for index in range(-1, shown.count + 2) if index != shown.index]
-    found += [replace(shown, count=count) for count in range(-1, 2 * shown.count + 2) if count != shown.count]
-    found += [replace(shown, siblings=(*shown.siblings, ZERO_HASH)), replace(shown, other_peaks=(*shown.other_peaks, ZERO_HASH))]
+    found = [
+        replace(shown, index=index) for index in range(-1, shown.count + 2) if index != shown.index
+    ]
+    found += [
+        replace(shown, count=count)
+        for count in range(-1, 2 * shown.count + 2)
+        if count != shown.count
+    ]
+    found += [
+        replace(shown, siblings=(*shown.siblings, ZERO_HASH)),
+        replace(shown, other_peaks=(*shown.other_peaks, ZERO_HASH)),
+    ]
     found += [replace(shown, siblings=shown.siblings[1:])] if shown.siblings else []
-    found += [replace(shown, other_peaks=(ZERO_HASH, *shown.other_peaks[1:]))] if shown.other_peaks else []
+    found += (
+        [replace(shown, other_peaks=(ZERO_HASH, *shown.other_peaks[1:]))]
+        if shown.other_peaks
+        else []
+    )
     return found
 
 
@@ -48,7 +61,11 @@ def test_roots_of_different_logs_differ() -> None:
     """A prefix, another order, an entry twice: none looks like the log."""
     entries = entries_of(12)
     roots = [log_of(entries[:count]).root() for count in range(13)]
-    roots += [log_of(entries[::-1]).root(), log_of([*entries, entries[0]]).root(), log_of([entries[1], entries[0]]).root()]
+    roots += [
+        log_of(entries[::-1]).root(),
+        log_of([*entries, entries[0]]).root(),
+        log_of([entries[1], entries[0]]).root(),
+    ]
     assert len(set(roots)) == len(roots) and roots[0] == ZERO_HASH
 
 
@@ -61,4 +78,6 @@ def test_a_credit_that_went_back_is_superseded_in_place_of_removed() -> None:
     paid, gone = credit_entry(hash_tuple("a"), Amount(5)), credit_entry(hash_tuple("a"), Amount(0))
     entries = [paid, credit_entry(hash_tuple("b"), Amount(7)), gone]
     root = log_of(entries).root()
-    assert is_included(root, paid, prove(entries, 0)) and is_included(root, gone, prove(entries, 2)), "the later entry counts"
+    assert is_included(root, paid, prove(entries, 0)) and is_included(
+        root, gone, prove(entries, 2)
+    ), "the later entry counts"

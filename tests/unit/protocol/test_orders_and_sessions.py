@@ -16,7 +16,16 @@ from quorate_protocol.messages.signed import Order, Session
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import orders
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Amount, Bps, Comparator, Hash32, Price, Small, UnixSeconds, VerifyTier
+from quorate_protocol.units import (
+    Amount,
+    Bps,
+    Comparator,
+    Hash32,
+    Price,
+    Small,
+    UnixSeconds,
+    VerifyTier,
+)
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party, a_spec
 
@@ -34,7 +43,14 @@ def submitted() -> tuple[Market, Submission]:
 
 
 MARKET, GOOD = submitted()
-CHECK = partial(orders.validate, domain=DOMAIN, recover=recover, coordinator=COORDINATOR.address, now=MARKET.at, limits=DEVNET)
+CHECK = partial(
+    orders.validate,
+    domain=DOMAIN,
+    recover=recover,
+    coordinator=COORDINATOR.address,
+    now=MARKET.at,
+    limits=DEVNET,
+)
 
 
 def ordered(**changes: object) -> Submission:
@@ -85,9 +101,14 @@ SESSIONS: list[tuple[dict[str, object], Code]] = [
 
 @pytest.mark.parametrize(
     ("make", "changes", "code"),
-    [*((ordered, changes, code) for changes, code in ORDERS), *((in_session, changes, code) for changes, code in SESSIONS)],
+    [
+        *((ordered, changes, code) for changes, code in ORDERS),
+        *((in_session, changes, code) for changes, code in SESSIONS),
+    ],
 )
-def test_each_field_that_deceives_is_refused(make: Callable[..., Submission], changes: dict[str, object], code: Code) -> None:
+def test_each_field_that_deceives_is_refused(
+    make: Callable[..., Submission], changes: dict[str, object], code: Code
+) -> None:
     with pytest.raises(Refused) as refused:
         CHECK(make(**changes))
     assert refused.value.code is code
@@ -109,7 +130,9 @@ def test_signatures_of_others_and_for_another_chain_are_refused() -> None:
 
 
 @pytest.mark.parametrize("change", [{"network": True}, {"sealed": True}])
-def test_what_a_jury_could_not_repeat_is_not_caseable(change: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_jury_could_not_repeat_is_not_caseable(
+    change: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing runs such jobs yet; were they taken one day, an Order may not call them caseable."""
     monkeypatch.setattr("quorate_protocol.rules.orders.job_spec.validate", lambda spec: None)
     spec = replace(a_spec("job-1"), **change)  # type: ignore[arg-type]

@@ -13,7 +13,16 @@ from quorate_protocol.messages import envelope, frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import MESSAGE_TYPES, Order, Stop
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Amount, Bps, Comparator, Hash32, Nonce, Signature, UnixSeconds
+from quorate_protocol.units import (
+    Address,
+    Amount,
+    Bps,
+    Comparator,
+    Hash32,
+    Nonce,
+    Signature,
+    UnixSeconds,
+)
 from quorate_runtime.actor.actor_codec import CanonicalCodec
 from vectors.generate import message_of
 
@@ -34,7 +43,9 @@ class Thing:
     share: Bps
 
 
-THING = Thing(Address(b"\x01" * 20), Inner(Amount(2**60), ("a", "ü")), True, Comparator.TEXT, None, Bps(7))
+THING = Thing(
+    Address(b"\x01" * 20), Inner(Amount(2**60), ("a", "ü")), True, Comparator.TEXT, None, Bps(7)
+)
 GOOD = canonical.encode(THING)
 
 
@@ -126,7 +137,12 @@ def test_a_changed_byte_is_another_value_or_refused(position: int, byte: int) ->
 @given(st.integers(0, 2**256 - 1))
 def test_integers_of_any_size(number: int) -> None:
     envelope_kind = message_of(Order)
-    order = type(envelope_kind)(**{**{f: getattr(envelope_kind, f) for f in envelope_kind.__slots__}, "nonce": Nonce(number)})
+    order = type(envelope_kind)(
+        **{
+            **{f: getattr(envelope_kind, f) for f in envelope_kind.__slots__},
+            "nonce": Nonce(number),
+        }
+    )
     assert canonical.decode(Order, canonical.encode(order)) == order
 
 
@@ -136,7 +152,9 @@ def test_envelopes_of_every_message(name: str) -> None:
     data = envelope.encode(sealed)  # type: ignore[arg-type]
     assert envelope.decode(data, MESSAGE_TYPES[name]) == sealed
     with pytest.raises(Refused):
-        envelope.decode(data, next(kind for kind in MESSAGE_TYPES.values() if kind is not MESSAGE_TYPES[name]))
+        envelope.decode(
+            data, next(kind for kind in MESSAGE_TYPES.values() if kind is not MESSAGE_TYPES[name])
+        )
     with pytest.raises(Refused):
         envelope.decode(data + b" ")
 
@@ -150,12 +168,20 @@ def test_frames_carry_their_name() -> None:
 
 
 def test_two_events_without_fields_stay_apart() -> None:
-    coded: CanonicalCodec[object, object] = CanonicalCodec(coordinator_events.Event, node_events.Event)
-    for event in (coordinator_events.Tick(), coordinator_events.Compared(), coordinator_events.Restarted()):
+    coded: CanonicalCodec[object, object] = CanonicalCodec(
+        coordinator_events.Event, node_events.Event
+    )
+    for event in (
+        coordinator_events.Tick(),
+        coordinator_events.Compared(),
+        coordinator_events.Restarted(),
+    ):
         assert type(coded.decode_event(1, coded.encode_event(event))) is type(event)
 
 
-@pytest.mark.parametrize("bad", [bytes(64), bytes(66), bytes(64) + b"\x02", b"\x01" * 32 + b"\xff" * 32 + b"\x1b"])
+@pytest.mark.parametrize(
+    "bad", [bytes(64), bytes(66), bytes(64) + b"\x02", b"\x01" * 32 + b"\xff" * 32 + b"\x1b"]
+)
 def test_signature_forms(bad: bytes) -> None:
     with pytest.raises(Refused) as caught:
         envelope.check_signature_form(Signature(bad))

@@ -26,11 +26,20 @@ NOW = 1_000
 PROVIDER = Address(b"\x01" * 20)
 SIG = Signature(bytes(65))
 HASH, CLASS, SALT, OUTPUT = (Hash32(bytes([number]) * 32) for number in (2, 3, 4, 5))
-ASSIGNMENT = Assignment(HASH, Address(bytes(20)), PROVIDER, HASH, HASH, Price(100), Seconds(60), UnixSeconds(NOW + 5))
+ASSIGNMENT = Assignment(
+    HASH, Address(bytes(20)), PROVIDER, HASH, HASH, Price(100), Seconds(60), UnixSeconds(NOW + 5)
+)
 ACCEPT = Accept(HASH, Seconds(10), Seconds(1), Seconds(5), UnixSeconds(NOW))
 COMMIT_BY = NOW + 10 + 60 + 5 + DEVNET.commit_grace
 REVEAL = Reveal(HASH, PROVIDER, ExitStatus(0), OUTPUT, SALT)
-COMMIT = Commit(HASH, CLASS, commitment(HASH, PROVIDER, SALT, result_digest(ExitStatus(0), OUTPUT)), OUTPUT, Milliseconds(9), Round(1))
+COMMIT = Commit(
+    HASH,
+    CLASS,
+    commitment(HASH, PROVIDER, SALT, result_digest(ExitStatus(0), OUTPUT)),
+    OUTPUT,
+    Milliseconds(9),
+    Round(1),
+)
 OTHER_COMMIT = Commit(HASH, CLASS, SALT, OUTPUT, Milliseconds(9), Round(1))
 DECLINE = Decline(HASH, DeclineReason.BUSY, UnixSeconds(0), UnixSeconds(NOW))
 
@@ -64,24 +73,30 @@ ROWS = list(PHASES)
 # Columns as in ROWS. "=" nothing changes; a phase's first letters; otherwise the refusal. W wrong-phase, Q equivocation.
 TABLE = {
     #                Assigned   Accepted   Committed  Closed    Revealed  Declined  Lapsed  Silent  Stopped
-    "accept":       "Accepted   =          W          W         W         W         W       W       W",
-    "decline":      "Declined   Lapsed     W          W         W         =         =       W       W",
-    "commit":       "W          Committed  =          =         =         W         W       =       W",
+    "accept": "Accepted   =          W          W         W         W         W       W       W",
+    "decline": "Declined   Lapsed     W          W         W         =         =       W       W",
+    "commit": "W          Committed  =          =         =         W         W       =       W",
     "other commit": "W          Committed  Q          Q         Q         W         W       Q       W",
-    "close":        "W          W          Closed     Closed    =         W         W       W       W",
-    "reveal":       "W          W          W          Revealed  =         W         W       W       W",
-    "stop":         "Stopped    Stopped    =          =         =         =         =       =       =",
-    "tick":         "=          =          =          =         =         =         =       =       =",
-}  # fmt: skip
+    "close": "W          W          Closed     Closed    =         W         W       W       W",
+    "reveal": "W          W          W          Revealed  =         W         W       W       W",
+    "stop": "Stopped    Stopped    =          =         =         =         =       =       =",
+    "tick": "=          =          =          =         =         =         =       =       =",
+}
 REFUSALS = {"W": Code.WRONG_PHASE, "Q": Code.EQUIVOCATION}
-CASES = [(row, event, cell) for event, line in TABLE.items() for row, cell in zip(ROWS, line.split(), strict=True)]
+CASES = [
+    (row, event, cell)
+    for event, line in TABLE.items()
+    for row, cell in zip(ROWS, line.split(), strict=True)
+]
 
 
 def lease(phase: machine.Phase) -> Lease:
     return Lease(sealed(ASSIGNMENT), HASH, HASH, 0, HASH, 0, CLASS, phase)
 
 
-def step(phase: machine.Phase, event: machine.Event, at: int = NOW) -> tuple[Lease, tuple[Effect, ...]]:
+def step(
+    phase: machine.Phase, event: machine.Event, at: int = NOW
+) -> tuple[Lease, tuple[Effect, ...]]:
     return machine.step(lease(phase), event, UnixSeconds(at), DEVNET)
 
 
@@ -122,7 +137,11 @@ def test_deadlines_are_inclusive(phase: str, event: str, last: int, code: Code) 
 
 @pytest.mark.parametrize(
     ("phase", "last", "expected"),
-    [("Assigned", NOW + 5, machine.Lapsed(False)), ("Accepted", COMMIT_BY, machine.Lapsed(True)), ("Closed", NOW + 6, PHASES["Silent"])],
+    [
+        ("Assigned", NOW + 5, machine.Lapsed(False)),
+        ("Accepted", COMMIT_BY, machine.Lapsed(True)),
+        ("Closed", NOW + 6, PHASES["Silent"]),
+    ],
 )
 def test_ticks_end_what_is_overdue(phase: str, last: int, expected: machine.Phase) -> None:
     assert step(PHASES[phase], machine.Tick(), last)[0].phase == PHASES[phase]
@@ -135,7 +154,14 @@ def test_commit_by_comes_from_the_signed_accept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start_by", "kept"), [(0, False), (NOW, False), (NOW + 1, True), (NOW + DEVNET.decline_ahead_max, True), (NOW + 21, False)]
+    ("start_by", "kept"),
+    [
+        (0, False),
+        (NOW, False),
+        (NOW + 1, True),
+        (NOW + DEVNET.decline_ahead_max, True),
+        (NOW + 21, False),
+    ],
 )
 def test_a_decline_keeps_its_place_within_bounds(start_by: int, kept: bool) -> None:
     decline = Decline(HASH, DeclineReason.BUSY, UnixSeconds(start_by), UnixSeconds(NOW))
@@ -168,7 +194,10 @@ def test_commit_of_another_class_is_refused() -> None:
     assert caught.value.code is Code.WRONG_CLASS
 
 
-@pytest.mark.parametrize(("quoted", "time", "code"), [(10**6, NOW, Code.BAD_AMOUNT), (1, NOW - 100, Code.STALE), (1, NOW + 6, Code.STALE)])
+@pytest.mark.parametrize(
+    ("quoted", "time", "code"),
+    [(10**6, NOW, Code.BAD_AMOUNT), (1, NOW - 100, Code.STALE), (1, NOW + 6, Code.STALE)],
+)
 def test_accepts_out_of_bounds(quoted: int, time: int, code: Code) -> None:
     accept = Accept(HASH, Seconds(quoted), Seconds(1), Seconds(5), UnixSeconds(time))
     with pytest.raises(Refused) as caught:
@@ -179,9 +208,13 @@ def test_accepts_out_of_bounds(quoted: int, time: int, code: Code) -> None:
 @pytest.mark.parametrize("phase", ROWS)
 def test_a_run_slot_is_taken_until_the_commit(phase: str) -> None:
     assert lease(PHASES[phase]).occupies_slot == (phase in ("Assigned", "Accepted"))
-    assert lease(PHASES[phase]).is_terminal == (phase in ("Revealed", "Declined", "Lapsed", "Silent", "Stopped"))
+    assert lease(PHASES[phase]).is_terminal == (
+        phase in ("Revealed", "Declined", "Lapsed", "Silent", "Stopped")
+    )
 
 
 def test_a_set_that_is_signed_again_gives_its_members_their_time_again() -> None:
     moved, _ = step(PHASES["Closed"], machine.BatchClosed(UnixSeconds(NOW + 3)), NOW + 3)
-    assert moved.phase == machine.Closed(sealed(COMMIT), UnixSeconds(NOW + 3 + DEVNET.reveal_within))
+    assert moved.phase == machine.Closed(
+        sealed(COMMIT), UnixSeconds(NOW + 3 + DEVNET.reveal_within)
+    )

@@ -25,7 +25,11 @@ def bodies() -> list[Receipt]:
     for seed in (1, 2, 3, 29, 31):
         world = World(draw(seed))
         world.run()
-        found += [_body(world.coordinator, name) for name in world.coordinator.documents if name.startswith("receipt-doc-")]
+        found += [
+            _body(world.coordinator, name)
+            for name in world.coordinator.documents
+            if name.startswith("receipt-doc-")
+        ]
     return [*found, _of_stopped_job()]
 
 
@@ -37,7 +41,11 @@ class _Stopped(Market):
         if isinstance(event, ev.AcceptReceived):
             job_id = self.core.state.leases[event.accept.message.assignment_hash].job_id
             key = self.sessions[0]
-            super().send(ev.StopReceived(seal(DOMAIN, Stop(job_id, UnixSeconds(self.at)), key.sign), key.address))
+            super().send(
+                ev.StopReceived(
+                    seal(DOMAIN, Stop(job_id, UnixSeconds(self.at)), key.sign), key.address
+                )
+            )
         return reply
 
 
@@ -72,14 +80,22 @@ def test_every_changed_byte_is_noticed(bodies: list[Receipt], outcome: Outcome) 
         changed = bytearray(whole)
         changed[position] ^= 1
         report = receipt.verify(bytes(changed), recover, is_beacon_signature)
-        assert not report.valid, f"byte {position} of {len(whole)}: {bytes(whole[position - 20 : position + 20])!r}"
+        assert not report.valid, (
+            f"byte {position} of {len(whole)}: {bytes(whole[position - 20 : position + 20])!r}"
+        )
 
 
 def test_a_run_on_another_class_than_was_ordered_is_noticed(bodies: list[Receipt]) -> None:
     body = _of(bodies, Outcome.ACCEPTED)[0]
-    for named, is_good in ((ZERO_HASH, True), (body.ack.message.host_class, True), (Hash32(b"\1" * 32), False)):
+    for named, is_good in (
+        (ZERO_HASH, True),
+        (body.ack.message.host_class, True),
+        (Hash32(b"\1" * 32), False),
+    ):
         order = replace(body.order, message=replace(body.order.message, host_class=named))
-        report = receipt.verify(receipt.document(replace(body, order=order)), recover, is_beacon_signature)
+        report = receipt.verify(
+            receipt.document(replace(body, order=order)), recover, is_beacon_signature
+        )
         assert ("hostClass" not in {check.name for check in report.failures}) is is_good
 
 
@@ -122,9 +138,15 @@ def _with(tree: object, path: tuple[object, ...], value: object) -> object:
     if not path:
         return value
     if isinstance(tree, dict):
-        return {key: _with(item, path[1:], value) if key == path[0] else item for key, item in tree.items()}
+        return {
+            key: _with(item, path[1:], value) if key == path[0] else item
+            for key, item in tree.items()
+        }
     assert isinstance(tree, list)
-    return [_with(item, path[1:], value) if index == path[0] else item for index, item in enumerate(tree)]
+    return [
+        _with(item, path[1:], value) if index == path[0] else item
+        for index, item in enumerate(tree)
+    ]
 
 
 def _cid(tree: object) -> str:

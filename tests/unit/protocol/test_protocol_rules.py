@@ -39,13 +39,18 @@ def runs(*results: str, suspicion: int = 200_000) -> list[verdict.Execution]:
     """Executions by the letters of their results; "-" was not revealed."""
     return [
         verdict.Execution(
-            Hash32(bytes([i]) * 32), Address(bytes([i]) * 20), None if result == "-" else Hash32(result.encode() * 32), suspicion
+            Hash32(bytes([i]) * 32),
+            Address(bytes([i]) * 20),
+            None if result == "-" else Hash32(result.encode() * 32),
+            suspicion,
         )
         for i, result in enumerate(results)
     ]
 
 
-def decide(results: str, rule: Label = Label.QUORUM_2, cap: int = 7, exhausted: bool = False) -> verdict.Decision:
+def decide(
+    results: str, rule: Label = Label.QUORUM_2, cap: int = 7, exhausted: bool = False
+) -> verdict.Decision:
     return verdict.decide(rule, VerifyTier.STANDARD, runs(*results), cap, exhausted)
 
 
@@ -77,17 +82,28 @@ def test_cap_and_exhaustion_end_it() -> None:
     assert decide("ABC", cap=3) == Unresolved(is_clients_doing=True)
     assert decide("AB", exhausted=True) == Unresolved(is_clients_doing=False)
     assert decide("A", Label.UNVERIFIED) == Accepted((0,), ())
-    assert decide("ABCDEFGA"[:7], cap=100) == Unresolved(is_clients_doing=True), "at most seven whatever the order says"
+    assert decide("ABCDEFGA"[:7], cap=100) == Unresolved(is_clients_doing=True), (
+        "at most seven whatever the order says"
+    )
 
 
 def test_adaptive_counts_suspicion() -> None:
     rule, tier = Label.ADAPTIVE, VerifyTier.STANDARD
-    assert verdict.decide(rule, tier, runs("A"), 7, False) == Accepted((0,), ()), "not audited: provisional"
-    assert isinstance(verdict.decide(rule, tier, runs("A", "A"), 7, False), More), "two newcomers: .1 × .2 × .2 > 1e-3"
-    assert verdict.decide(rule, tier, runs("A", "A", suspicion=100_000), 7, False) == Accepted((0, 1), ())
+    assert verdict.decide(rule, tier, runs("A"), 7, False) == Accepted((0,), ()), (
+        "not audited: provisional"
+    )
+    assert isinstance(verdict.decide(rule, tier, runs("A", "A"), 7, False), More), (
+        "two newcomers: .1 × .2 × .2 > 1e-3"
+    )
+    assert verdict.decide(rule, tier, runs("A", "A", suspicion=100_000), 7, False) == Accepted(
+        (0, 1), ()
+    )
     known = runs("A", "A", "B", suspicion=1_000)
     assert verdict.decide(rule, tier, known, 7, False) == Accepted((0, 1), (2,))
-    close = [*runs("A", "A", suspicion=50_000), replace(runs("A", "A", "B")[2], suspicion_ppm=1_000)]
+    close = [
+        *runs("A", "A", suspicion=50_000),
+        replace(runs("A", "A", "B")[2], suspicion_ppm=1_000),
+    ]
     assert isinstance(verdict.decide(rule, tier, close, 7, False), More), "the rival is as credible"
 
 
@@ -106,9 +122,13 @@ def test_newcomers_do_not_outvote_the_trusted(newcomers: int, is_first: bool) ->
 
 def test_silence_is_a_fault_only_beside_others() -> None:
     every = runs("A", "B", "-", "A")
-    assert verdict.decide(Label.QUORUM_2, VerifyTier.STANDARD, every, 7, False) == Accepted((0, 3), (1, 2))
+    assert verdict.decide(Label.QUORUM_2, VerifyTier.STANDARD, every, 7, False) == Accepted(
+        (0, 3), (1, 2)
+    )
     every[2] = replace(every[2], is_alone=True)
-    assert verdict.decide(Label.QUORUM_2, VerifyTier.STANDARD, every, 7, False) == Accepted((0, 3), (1,))
+    assert verdict.decide(Label.QUORUM_2, VerifyTier.STANDARD, every, 7, False) == Accepted(
+        (0, 3), (1,)
+    )
 
 
 @given(st.lists(st.sampled_from("ABC-"), min_size=1, max_size=7), st.integers(1, 7), st.booleans())
@@ -117,7 +137,9 @@ def test_verdicts_are_sound(results: list[str], cap: int, exhausted: bool) -> No
     if isinstance(decision, Accepted):
         assert len({results[i] for i in decision.group}) == 1 and len(decision.group) >= 2
         assert sorted(decision.group + decision.faulted) == list(range(len(results)))
-        assert all(results[i] != results[decision.group[0]] for i in decision.faulted), "I3: nobody who agrees is faulted"
+        assert all(results[i] != results[decision.group[0]] for i in decision.faulted), (
+            "I3: nobody who agrees is faulted"
+        )
     if isinstance(decision, More):
         assert len(results) + decision.count <= max(cap, len(results) + 1)
 
@@ -127,8 +149,11 @@ def test_verdicts_are_sound(results: list[str], cap: int, exhausted: bool) -> No
 
 def order(**changes: object) -> Order:
     fields: dict[str, object] = {
-        "max_price_per_hour": Price(360_000), "budget": Amount(10**9), "audit_premium_bps": Bps(500), "max_fee_bps": Bps(500),
-    }  # fmt: skip
+        "max_price_per_hour": Price(360_000),
+        "budget": Amount(10**9),
+        "audit_premium_bps": Bps(500),
+        "max_fee_bps": Bps(500),
+    }
     made: Order = replace(message_of(Order), **{**fields, **changes})
     return made
 
@@ -138,41 +163,70 @@ def test_pay_rounds_down_and_is_bounded() -> None:
     assert pay_for(Milliseconds(35_999), Price(100_000), Amount(10**9)) == 999
     assert pay_for(Milliseconds(36_000), Price(100_000), Amount(999)) == 999
     assert share_bps(Amount(49), Bps(200)) == 0 and share_bps(Amount(50), Bps(200)) == 1
-    assigned: Assignment = replace(message_of(Assignment), price_per_hour=Price(3_600_000), max_duration=Seconds(10))
+    assigned: Assignment = replace(
+        message_of(Assignment), price_per_hour=Price(3_600_000), max_duration=Seconds(10)
+    )
     assert settlement.pay_of(order(), assigned, Milliseconds(9_000)) == 9_000
-    assert settlement.pay_of(order(), assigned, Milliseconds(99_000)) == 10_000, "no longer than the signed duration"
+    assert settlement.pay_of(order(), assigned, Milliseconds(99_000)) == 10_000, (
+        "no longer than the signed duration"
+    )
     assert usd(1_234_567) == "1.234567"
 
 
 def test_worst_charge_covers_the_rule() -> None:
     assert settlement.worst_charge(order(), Label.QUORUM_2, 10, Bps(200)) == 2 * 1_000 + 40
-    assert settlement.worst_charge(order(accept_unwitnessed=True), Label.ADAPTIVE, 10, Bps(200)) == 1_000 + 50 + 20
-    assert settlement.worst_charge(order(accept_unwitnessed=False), Label.ADAPTIVE, 10, Bps(200)) == 2 * 1_000 + 40
+    assert (
+        settlement.worst_charge(order(accept_unwitnessed=True), Label.ADAPTIVE, 10, Bps(200))
+        == 1_000 + 50 + 20
+    )
+    assert (
+        settlement.worst_charge(order(accept_unwitnessed=False), Label.ADAPTIVE, 10, Bps(200))
+        == 2 * 1_000 + 40
+    )
     assert settlement.worst_charge(order(), Label.UNVERIFIED, 10, Bps(200)) == 1_000 + 20
 
 
 @given(
-    st.lists(st.integers(0, 10**7), min_size=1, max_size=7), st.integers(0, 2_000), st.integers(0, 2_000), st.integers(1, 10**8),
+    st.lists(st.integers(0, 10**7), min_size=1, max_size=7),
+    st.integers(0, 2_000),
+    st.integers(0, 2_000),
+    st.integers(1, 10**8),
     st.sampled_from([Label.QUORUM_2, Label.ADAPTIVE, Label.UNVERIFIED]),
-)  # fmt: skip
-def test_every_unit_charged_goes_somewhere(pays: list[int], premium: int, fee: int, budget: int, rule: Label) -> None:
+)
+def test_every_unit_charged_goes_somewhere(
+    pays: list[int], premium: int, fee: int, budget: int, rule: Label
+) -> None:
     """I1 and I4: the sum is exact, the budget is never passed, nobody gets more than was earned."""
     wanted = order(budget=Amount(budget), audit_premium_bps=Bps(premium))
-    credits = [Credit(Hash32(bytes([i]) * 32), Amount(min(pay, budget))) for i, pay in enumerate(pays)]
+    credits = [
+        Credit(Hash32(bytes([i]) * 32), Amount(min(pay, budget))) for i, pay in enumerate(pays)
+    ]
     found = settlement.split(wanted, rule, Bps(fee), credits)
     assert found.charged == sum(item.amount for item in found.credits) + found.fee + found.fund
-    assert all(0 <= got.amount <= earned.amount for got, earned in zip(found.credits, credits, strict=True))
+    assert all(
+        0 <= got.amount <= earned.amount for got, earned in zip(found.credits, credits, strict=True)
+    )
     assert found.charged <= budget
-    due, total = share_bps(credits[0].amount, Bps(premium)) if rule is Label.ADAPTIVE else 0, sum(item.amount for item in credits)
+    due, total = (
+        share_bps(credits[0].amount, Bps(premium)) if rule is Label.ADAPTIVE else 0,
+        sum(item.amount for item in credits),
+    )
     if total + due + share_bps(Amount(total), Bps(fee)) <= budget:
-        assert [item.amount for item in found.credits] == [item.amount for item in credits], "nothing is cut that fits"
+        assert [item.amount for item in found.credits] == [item.amount for item in credits], (
+            "nothing is cut that fits"
+        )
 
 
 def test_what_was_reserved_to_the_last_unit_pays_all_that_was_earned() -> None:
     """Of a job that ran up to its limit a provider lost a unit to the rounding of its fee."""
     limit, wanted = 333, order(max_price_per_hour=Price(333 * 3600), accept_unwitnessed=True)
     worst = settlement.worst_charge(wanted, Label.ADAPTIVE, 1, Bps(200))
-    found = settlement.split(replace(wanted, budget=worst), Label.ADAPTIVE, Bps(200), [Credit(Hash32(bytes(32)), Amount(limit))])
+    found = settlement.split(
+        replace(wanted, budget=worst),
+        Label.ADAPTIVE,
+        Bps(200),
+        [Credit(Hash32(bytes(32)), Amount(limit))],
+    )
     assert (found.credits[0].amount, found.charged) == (limit, worst)
 
 
@@ -185,12 +239,19 @@ def test_rate_by_rule_tier_and_trust() -> None:
     assert audit.rate_ppm(Label.UNVERIFIED, VerifyTier.STANDARD, old, stakes) == 0
     assert audit.rate_ppm(Label.QUORUM_2, VerifyTier.STANDARD, old, stakes) == 1_000_000
     assert audit.rate_ppm(Label.ADAPTIVE, VerifyTier.CRITICAL, old, stakes) == 1_000_000
-    assert audit.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, Trust(passed=19), stakes) == 1_000_000
+    assert (
+        audit.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, Trust(passed=19), stakes) == 1_000_000
+    )
     # e = 100·20000/300 = 6666 ppm; 1 − ε/e = 1 − 1000/6666
-    assert audit.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, old, stakes) == 1_000_000 - 1000 * 1_000_000 // 6666
+    assert (
+        audit.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, old, stakes)
+        == 1_000_000 - 1000 * 1_000_000 // 6666
+    )
     trusted = Trust(passed=1000, lambda_ppm=Ppm(1_000))
     # error is small, so p_econ = 2g/((g+16g)·0.8) counts; much held pay lowers it to p_min
-    assert audit.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, trusted, stakes) == 2 * 10**6 * 10**6 // (17 * 800_000)
+    assert audit.rate_ppm(
+        Label.ADAPTIVE, VerifyTier.STANDARD, trusted, stakes
+    ) == 2 * 10**6 * 10**6 // (17 * 800_000)
     rich = Stakeout(Amount(1_000), Amount(10**8), Amount(10**9))
     assert audit.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, trusted, rich) == 50_000
     assert audit.rate_ppm(Label.ADAPTIVE, VerifyTier.LEAN, trusted, rich) == 20_000
@@ -198,7 +259,9 @@ def test_rate_by_rule_tier_and_trust() -> None:
 
 def test_holding_is_decided_in_one_place() -> None:
     assert audit.is_held(Label.ADAPTIVE, audited=False)
-    assert not audit.is_held(Label.ADAPTIVE, audited=True) and not audit.is_held(Label.QUORUM_2, audited=False)
+    assert not audit.is_held(Label.ADAPTIVE, audited=True) and not audit.is_held(
+        Label.QUORUM_2, audited=False
+    )
 
 
 def slot(index: int, owner: int, **changes: object) -> StakeSlot:
@@ -217,8 +280,13 @@ def test_draws_are_distinct_and_resumable(seed: bytes, owners: int, first: int) 
     assert all(item.slot.index in eligible for item in drawn)
     for position, item in enumerate(drawn):
         taken = [slots[0], *(other.slot for other in drawn[:position])]
-        assert next(audit.draw(Hash32(seed), len(slots), eligible, taken, first=item.attempt)) == item, "it goes on where it stopped"
-    assert all(item.attempt >= first for item in audit.draw(Hash32(seed), len(slots), eligible, [slots[0]], first))
+        assert (
+            next(audit.draw(Hash32(seed), len(slots), eligible, taken, first=item.attempt)) == item
+        ), "it goes on where it stopped"
+    assert all(
+        item.attempt >= first
+        for item in audit.draw(Hash32(seed), len(slots), eligible, [slots[0]], first)
+    )
 
 
 def test_one_party_is_drawn_once() -> None:
@@ -252,7 +320,10 @@ def test_trust_moves_slowly_up_and_falls_at_once() -> None:
     struck = after_audit(trust, False, UnixSeconds(7))
     assert struck.passed == 0 and struck.strikes == (7,) and struck.suspicion_ppm() == 200_000
     assert struck.error_ppm() == 50_000
-    assert struck.live_strikes(UnixSeconds(7 + 90 * 86_400 - 1)) == 1 and struck.live_strikes(UnixSeconds(7 + 90 * 86_400)) == 0
+    assert (
+        struck.live_strikes(UnixSeconds(7 + 90 * 86_400 - 1)) == 1
+        and struck.live_strikes(UnixSeconds(7 + 90 * 86_400)) == 0
+    )
 
 
 @given(st.lists(st.booleans(), max_size=60))
@@ -294,7 +365,9 @@ def test_tokens_are_read_back() -> None:
         (TOKEN[:-2], 31337, COORDINATOR, 1_000, Code.BAD_SIGNATURE),
     ],
 )
-def test_other_tokens_are_refused(header: str, chain: int, coordinator: Address, now: int, code: Code) -> None:
+def test_other_tokens_are_refused(
+    header: str, chain: int, coordinator: Address, now: int, code: Code
+) -> None:
     with pytest.raises(Refused) as caught:
         read_token(header, chain, coordinator, recover, UnixSeconds(now))
     assert caught.value.code is code

@@ -17,7 +17,9 @@ from quorate_protocol.units import Address
 from quorate_runtime.keys.crypto import KeySigner, recover
 from vectors import generate
 
-LOADED: dict[str, Any] = {name: json.loads((generate.FOLDER / f"{name}.json").read_text()) for name in generate.FILES}
+LOADED: dict[str, Any] = {
+    name: json.loads((generate.FOLDER / f"{name}.json").read_text()) for name in generate.FILES
+}
 
 
 def raw(text: str) -> bytes:
@@ -25,7 +27,12 @@ def raw(text: str) -> bytes:
 
 
 def hash_of(types: str, *values: object) -> bytes:
-    return keccak256(abi_encode(types.split(), [raw(v) if isinstance(v, str) and v.startswith("0x") else v for v in values]))
+    return keccak256(
+        abi_encode(
+            types.split(),
+            [raw(v) if isinstance(v, str) and v.startswith("0x") else v for v in values],
+        )
+    )
 
 
 @pytest.mark.parametrize("name", generate.FILES)
@@ -38,7 +45,9 @@ def _typed(type_string: str) -> dict[str, list[dict[str, str]]]:
     found = {}
     for part in type_string.split(")")[:-1]:
         name, members = part.split("(")
-        found[name] = [{"type": item.split(" ")[0], "name": item.split(" ")[1]} for item in members.split(",")]
+        found[name] = [
+            {"type": item.split(" ")[0], "name": item.split(" ")[1]} for item in members.split(",")
+        ]
     return found
 
 
@@ -47,28 +56,44 @@ def test_eth_account_signs_the_same_digest(vector: dict[str, Any]) -> None:
     domain = LOADED["eip712"]["domain"]
     types = _typed(vector["typeString"])
     types["EIP712Domain"] = [
-        {"name": "name", "type": "string"}, {"name": "version", "type": "string"}, {"name": "chainId", "type": "uint256"},
+        {"name": "name", "type": "string"},
+        {"name": "version", "type": "string"},
+        {"name": "chainId", "type": "uint256"},
         {"name": "verifyingContract", "type": "address"},
-    ]  # fmt: skip
+    ]
     message = _numbers(vector["body"], vector["type"], types)
     full = {
         "types": types,
         "primaryType": vector["type"],
-        "domain": {"name": "Quorate", "version": "1", "chainId": domain["chainId"], "verifyingContract": domain["verifyingContract"]},
+        "domain": {
+            "name": "Quorate",
+            "version": "1",
+            "chainId": domain["chainId"],
+            "verifyingContract": domain["verifyingContract"],
+        },
         "message": message,
     }
     signable = encode_typed_data(full_message=full)
-    assert keccak256(b"\x19" + signable.version + signable.header + signable.body) == raw(vector["digest"])
-    assert signable.body == raw(vector["structHash"]) and signable.header == raw(domain["separator"])
+    assert keccak256(b"\x19" + signable.version + signable.header + signable.body) == raw(
+        vector["digest"]
+    )
+    assert signable.body == raw(vector["structHash"]) and signable.header == raw(
+        domain["separator"]
+    )
 
 
-def _numbers(body: dict[str, Any], kind: str, types: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
+def _numbers(
+    body: dict[str, Any], kind: str, types: dict[str, list[dict[str, str]]]
+) -> dict[str, Any]:
     """The codec's decimal strings as integers."""
     found: dict[str, Any] = {}
     for member in types[kind]:
         value, base = body[member["name"]], member["type"].removesuffix("[]")
         items = value if isinstance(value, list) else [value]
-        plain = [_numbers(v, base, types) if base in types else int(v) if base.startswith("uint") else v for v in items]
+        plain = [
+            _numbers(v, base, types) if base in types else int(v) if base.startswith("uint") else v
+            for v in items
+        ]
         found[member["name"]] = plain if isinstance(value, list) else plain[0]
     return found
 
@@ -76,22 +101,32 @@ def _numbers(body: dict[str, Any], kind: str, types: dict[str, list[dict[str, st
 @pytest.mark.parametrize("vector", LOADED["eip712"]["messages"], ids=lambda item: item["type"])
 def test_messages_decode_and_sign_as_recorded(vector: dict[str, Any]) -> None:
     header = LOADED["eip712"]
-    domain = Domain(header["domain"]["chainId"], Address(raw(header["domain"]["verifyingContract"])))
+    domain = Domain(
+        header["domain"]["chainId"], Address(raw(header["domain"]["verifyingContract"]))
+    )
     message = canonical.from_json(MESSAGE_TYPES[vector["type"]], vector["body"])
     envelope = seal(domain, message, KeySigner(raw(header["secret"])).sign)
     assert envelope.sig.hex() == vector["sig"][2:]
     assert recover(digest(domain, message), envelope.sig).hex() == header["signer"][2:]
-    assert digest(Domain(1, domain.verifying_contract), message) != digest(domain, message), "another chain, another digest"
+    assert digest(Domain(1, domain.verifying_contract), message) != digest(domain, message), (
+        "another chain, another digest"
+    )
 
 
 def test_every_message_has_vectors() -> None:
     assert {vector["type"] for vector in LOADED["eip712"]["messages"]} == set(MESSAGE_TYPES)
 
 
-@pytest.mark.parametrize("item", LOADED["commitments"]["commitments"], ids=lambda item: str(item["index"]))
+@pytest.mark.parametrize(
+    "item", LOADED["commitments"]["commitments"], ids=lambda item: str(item["index"])
+)
 def test_commitments_by_eth_abi(item: dict[str, Any]) -> None:
-    assert hash_of("uint16 bytes32", item["exitStatus"], item["outputDigest"]) == raw(item["resultDigest"])
-    assert hash_of("bytes32 uint256 bytes32", item["jobId"], item["index"], item["blind"]) == raw(item["assignmentId"])
+    assert hash_of("uint16 bytes32", item["exitStatus"], item["outputDigest"]) == raw(
+        item["resultDigest"]
+    )
+    assert hash_of("bytes32 uint256 bytes32", item["jobId"], item["index"], item["blind"]) == raw(
+        item["assignmentId"]
+    )
     parts = (item["assignmentHash"], item["provider"], item["salt"], item["resultDigest"])
     assert hash_of("bytes32 address bytes32 bytes32", *parts) == raw(item["commitment"])
     assert keccak256(raw(item["secret"])) == raw(item["secretHash"])
@@ -102,7 +137,10 @@ def test_merkle_roots_and_lists_written_anew() -> None:
     for case in LOADED["commitments"]["merkleRoots"]:
         level = sorted(entries[: case["count"]])
         while len(level) > 1:
-            level = [keccak256(a + b) if b is not None else a for a, b in zip_longest(level[::2], level[1::2])]
+            level = [
+                keccak256(a + b) if b is not None else a
+                for a, b in zip_longest(level[::2], level[1::2])
+            ]
         assert (level[0] if level else bytes(32)) == raw(case["root"])
     for case in LOADED["commitments"]["listHashes"]:
         assert keccak256(b"".join(entries[: case["count"]])) == raw(case["hash"])
@@ -122,30 +160,52 @@ def test_logs_written_anew() -> None:
         folded = peaks[-1] if peaks else bytes(32)
         for peak in peaks[-2::-1]:
             folded = keccak256(peak + folded)
-        assert raw(case["root"]) == (hash_of("uint256 bytes32", count, folded) if count else bytes(32))
+        assert raw(case["root"]) == (
+            hash_of("uint256 bytes32", count, folded) if count else bytes(32)
+        )
 
 
 def test_ballots_by_eth_abi() -> None:
     for case in LOADED["commitments"]["ballots"]:
         padded = [*case["digests"], *["0x" + "00" * 32] * (3 - len(case["digests"]))]
         types = "uint256 address bytes32 bytes32 bytes32 bytes32"
-        assert hash_of(types, case["caseId"], case["juror"], case["salt"], *padded) == raw(case["ballot"])
+        assert hash_of(types, case["caseId"], case["juror"], case["salt"], *padded) == raw(
+            case["ballot"]
+        )
 
 
 @pytest.mark.parametrize("case", LOADED["draws"]["draws"], ids=lambda item: item["seed"][:10])
 def test_draws_by_eth_abi(case: dict[str, Any]) -> None:
     slots = LOADED["draws"]["slots"]
-    seed = hash_of("bytes32 bytes32 bytes32 uint256", case["randomness"], case["jobId"], case["secret"], case["batch"])
+    seed = hash_of(
+        "bytes32 bytes32 bytes32 uint256",
+        case["randomness"],
+        case["jobId"],
+        case["secret"],
+        case["batch"],
+    )
     assert seed == raw(case["seed"])
-    value = int.from_bytes(keccak256(abi_encode(["bytes32", "string"], [seed, "audit"])), "big") % 10**6
-    assert case["auditedAt"] == [ppm for ppm in (0, 1, 100_000, 500_000, 999_999, 1_000_000) if value < ppm]
+    value = (
+        int.from_bytes(keccak256(abi_encode(["bytes32", "string"], [seed, "audit"])), "big") % 10**6
+    )
+    assert case["auditedAt"] == [
+        ppm for ppm in (0, 1, 100_000, 500_000, 999_999, 1_000_000) if value < ppm
+    ]
     tries = [
-        int.from_bytes(keccak256(abi_encode(["bytes32", "string", "uint256"], [seed, "slot", i])), "big") % len(slots) for i in range(64)
+        int.from_bytes(
+            keccak256(abi_encode(["bytes32", "string", "uint256"], [seed, "slot", i])), "big"
+        )
+        % len(slots)
+        for i in range(64)
     ]
     assert case["tries"] == tries[:16]
     taken, drawn = [slots[0]], []
     for attempt, index in enumerate(tries):
-        same = any(slots[index][key] == other[key] for other in taken for key in ("owner", "payout", "network"))
+        same = any(
+            slots[index][key] == other[key]
+            for other in taken
+            for key in ("owner", "payout", "network")
+        )
         if index != 2 and not same:
             taken.append(slots[index])
             drawn.append({"attempt": attempt, "index": index})
@@ -156,7 +216,9 @@ def test_eligible_roots_by_eth_abi() -> None:
     types, entries = "uint256 address address address bytes32 uint256 uint256", []
     for slot in LOADED["draws"]["slots"]:
         fields = ("index", "owner", "operatorKey", "payout", "network", "activeFrom", "activeUntil")
-        entries.append(hash_of(types, *(slot[field] for field in fields)) if slot["index"] != 2 else bytes(32))
+        entries.append(
+            hash_of(types, *(slot[field] for field in fields)) if slot["index"] != 2 else bytes(32)
+        )
     for length, root in enumerate(LOADED["draws"]["eligibleRoots"]):
         left, peaks = entries[:length], []
         for size in (8, 4, 2, 1):
@@ -171,13 +233,21 @@ def test_eligible_roots_by_eth_abi() -> None:
         assert raw(root) == (hash_of("uint256 bytes32", length, folded) if length else bytes(32))
 
 
-@pytest.mark.parametrize("tree", LOADED["epochs"]["trees"], ids=lambda item: str(len(item["leaves"])))
+@pytest.mark.parametrize(
+    "tree", LOADED["epochs"]["trees"], ids=lambda item: str(len(item["leaves"]))
+)
 def test_epoch_trees_by_eth_abi(tree: dict[str, Any]) -> None:
     ordered = sorted(tree["leaves"], key=lambda leaf: int(leaf["index"]))
     level = []
     for leaf in ordered:
         parts = (leaf["index"], leaf["account"], leaf["final"], leaf["held"], leaf["receiptsRoot"])
-        level.append((hash_of("uint256 address uint256 uint256 bytes32", *parts), leaf["final"], leaf["held"]))
+        level.append(
+            (
+                hash_of("uint256 address uint256 uint256 bytes32", *parts),
+                leaf["final"],
+                leaf["held"],
+            )
+        )
     while len(level) & (len(level) - 1):
         level.append((bytes(32), 0, 0))
     while len(level) > 1:

@@ -54,9 +54,18 @@ def test_a_value_of_many_fields_is_never_seen_as_a_draft() -> None:
     before = Wide(1, "a")
     quicken(Wide)
     after = Wide(1, draft="a")
-    assert type(after) is Wide and after == before and repr(after) == repr(before) and after.many is not before.many
+    assert (
+        type(after) is Wide
+        and after == before
+        and repr(after) == repr(before)
+        and after.many is not before.many
+    )
     changed = with_changes(after, {"make": Amount(9)})
-    assert type(changed) is Wide and changed == dataclasses.replace(before, make=Amount(9)) and after.make == 3
+    assert (
+        type(changed) is Wide
+        and changed == dataclasses.replace(before, make=Amount(9))
+        and after.make == 3
+    )
     assert copy.copy(after) == after
     for value in (after, changed):
         with pytest.raises(dataclasses.FrozenInstanceError):
@@ -72,10 +81,14 @@ def test_values_are_the_same_and_stay_frozen() -> None:
     assert before == after and repr(before) == repr(after)
     assert Outer.__init__.__name__ == Inner.__init__.__name__ == "quick_init"
     assert after.many is not Outer(Inner(Amount(1)), Loose(2)).many
-    assert dataclasses.replace(after, many=[1]).many == [1] and hash(Inner(Amount(1))) == hash(before.inner)
+    assert dataclasses.replace(after, many=[1]).many == [1] and hash(Inner(Amount(1))) == hash(
+        before.inner
+    )
     with pytest.raises(dataclasses.FrozenInstanceError):
         after.many = []  # type: ignore[misc]
-    with pytest.raises(TypeError, match=r"Outer\.__init__\(\) missing 1 required positional argument: 'loose'"):
+    with pytest.raises(
+        TypeError, match=r"Outer\.__init__\(\) missing 1 required positional argument: 'loose'"
+    ):
         Outer(Inner(Amount(1)))  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="unexpected"):
         Outer(Inner(Amount(1)), Loose(2), more=1)  # type: ignore[call-arg]
@@ -84,7 +97,9 @@ def test_values_are_the_same_and_stay_frozen() -> None:
 def test_a_changed_copy_is_as_of_dataclasses() -> None:
     value = Outer(Inner(Amount(1)), Loose(2), [3])
     assert with_changes(value, {}) == value and with_changes(value, {}) is not value
-    assert with_changes(value, {"many": [], "loose": Loose(5)}) == dataclasses.replace(value, many=[], loose=Loose(5))
+    assert with_changes(value, {"many": [], "loose": Loose(5)}) == dataclasses.replace(
+        value, many=[], loose=Loose(5)
+    )
     assert value.many == [3]
     with pytest.raises(KeyError):
         with_changes(value, {"more": 1})
@@ -101,6 +116,14 @@ def test_what_checks_itself_and_what_is_not_frozen_are_left_alone() -> None:
 
 def test_messages_specs_and_envelopes_are_quick() -> None:
     quicken(frames.Frame)
-    in_frames = {"Assignment", "CommitReceipt", "CommitSet", "Verdict", "Accept", "Commit", "Heartbeat"}
+    in_frames = {
+        "Assignment",
+        "CommitReceipt",
+        "CommitSet",
+        "Verdict",
+        "Accept",
+        "Commit",
+        "Heartbeat",
+    }
     assert {vars(MESSAGE_TYPES[name])["__init__"].__name__ for name in in_frames} == {"quick_init"}
     assert Envelope.__init__.__name__ == JobSpec.__init__.__name__ == "quick_init"

@@ -25,7 +25,9 @@ def test_a_choosy_follower_hears_what_matters_to_it() -> None:
     with state.transaction():
         state.rows["a"], state.rows["b"] = 5, 15
         state.rows["b"] = 3
-    assert every == {"a", "b"} and some == {"b"}, "it changed and changed back: whoever looked in between must look again"
+    assert every == {"a", "b"} and some == {"b"}, (
+        "it changed and changed back: whoever looked in between must look again"
+    )
     some.clear()
     with state.transaction():
         del state.rows["a"]

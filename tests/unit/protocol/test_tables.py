@@ -29,12 +29,19 @@ class State(Tables):
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["set", "del", "pop", "commit", "rollback"]), st.integers(0, 6), st.integers(0, 99)), max_size=60
+    st.tuples(
+        st.sampled_from(["set", "del", "pop", "commit", "rollback"]),
+        st.integers(0, 6),
+        st.integers(0, 99),
+    ),
+    max_size=60,
 )
 
 
 @given(steps)
-def test_table_is_a_dict_whose_uncommitted_writes_can_be_dropped(script: list[tuple[str, int, int]]) -> None:
+def test_table_is_a_dict_whose_uncommitted_writes_can_be_dropped(
+    script: list[tuple[str, int, int]],
+) -> None:
     table: Table[int, int] = Table(int, int)
     now: dict[int, int] = {}
     committed: dict[int, int] = {}
@@ -90,7 +97,9 @@ def test_snapshot_restores_values_unions_and_order() -> None:
     state, other = State(), State()
     with state.transaction():
         for index in (9, 1, 5):
-            state.accounts[Hash32(bytes([index]) * 32)] = Open(Amount(2**100)) if index != 1 else Shut(None)
+            state.accounts[Hash32(bytes([index]) * 32)] = (
+                Open(Amount(2**100)) if index != 1 else Shut(None)
+            )
         state.names[10], state.names[2] = "ten", "two"
         state.counter.value = -3
     other.restore(state.snapshot())

@@ -20,7 +20,19 @@ ONE, OTHER = b"\x01" * 32, b"\x02" * 32
 PRICE = b'{"paths": 400000, "payoff_sum": 1312769604378, "price_micro": 5954474, "seed": 1}\n'
 
 
-@pytest.mark.parametrize("data", [PRICE, bytes(range(256)) * 100, b"\xff" * 5000, b"x", b"", b"plain text\n", b"[]", b'{"a": 100}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        PRICE,
+        bytes(range(256)) * 100,
+        b"\xff" * 5000,
+        b"x",
+        b"",
+        b"plain text\n",
+        b"[]",
+        b'{"a": 100}',
+    ],
+)
 def test_a_lie_differs_and_is_always_the_same(data: bytes) -> None:
     assert lie(data, ONE) != data
     assert lie(data, ONE) == lie(data, ONE)
@@ -40,7 +52,10 @@ def test_a_lie_about_a_price_looks_like_a_price() -> None:
 def test_a_lie_about_pixels_keeps_their_number() -> None:
     pixels = bytes(range(256)) * 75
     told = lie(pixels, ONE)
-    assert len(told) == len(pixels) and 0 < sum(a != b for a, b in zip(told, pixels, strict=True)) <= 2000
+    assert (
+        len(told) == len(pixels)
+        and 0 < sum(a != b for a, b in zip(told, pixels, strict=True)) <= 2000
+    )
 
 
 def test_tiles_become_the_rows_of_a_picture() -> None:
@@ -71,13 +86,19 @@ def test_tiles_and_prices_take_turns() -> None:
 def test_prices_are_combined_by_their_paths(tmp_path: Path) -> None:
     for name, micro, paths in (("a", 6_000_000, 100), ("b", 5_000_000, 300)):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "price.json").write_text(json.dumps({"price_micro": micro, "paths": paths}))
+        (tmp_path / name / "price.json").write_text(
+            json.dumps({"price_micro": micro, "paths": paths})
+        )
     assert combined_price([tmp_path / "a", tmp_path / "b"]) == "5.2500"
 
 
 def test_the_example_scene_is_cut_without_rest() -> None:
     scene = read_scene(examples_folder())
-    assert scene.tiles >= 12 and scene.tile_width * scene.columns == scene.width and scene.tile_height * scene.rows == scene.height
+    assert (
+        scene.tiles >= 12
+        and scene.tile_width * scene.columns == scene.width
+        and scene.tile_height * scene.rows == scene.height
+    )
 
 
 def test_every_provider_has_a_network_of_its_own(tmp_path: Path) -> None:
@@ -87,8 +108,12 @@ def test_every_provider_has_a_network_of_its_own(tmp_path: Path) -> None:
     assert config.slots_of(0) == 2 and config.slots_of(1) == 1
 
 
-@pytest.mark.parametrize(("providers", "liars", "clients"), [(0, 0, 1), (3, 4, 1), (3, 0, 0), (99, 0, 1)])
-def test_impossible_devnets_are_refused(tmp_path: Path, providers: int, liars: int, clients: int) -> None:
+@pytest.mark.parametrize(
+    ("providers", "liars", "clients"), [(0, 0, 1), (3, 4, 1), (3, 0, 0), (99, 0, 1)]
+)
+def test_impossible_devnets_are_refused(
+    tmp_path: Path, providers: int, liars: int, clients: int
+) -> None:
     with pytest.raises(ValueError, match="please|at most as many"):
         DevnetConfig(tmp_path, providers, liars, clients)
 
@@ -124,5 +149,8 @@ def test_a_devnet_asks_for_its_sandbox_by_name() -> None:
     assert ExecutorChoice.DOCKER.kind() is ExecutorKind.DOCKER_RUNC
     assert ExecutorChoice.DOCKER_RUNSC.kind() is ExecutorKind.DOCKER_RUNSC
     assert {choice.kind() for choice in ExecutorChoice if not choice.is_engine} == {
-        ExecutorKind.AUTO, ExecutorKind.BWRAP, ExecutorKind.PROCESS, ExecutorKind.NOOP,
-    }  # fmt: skip
+        ExecutorKind.AUTO,
+        ExecutorKind.BWRAP,
+        ExecutorKind.PROCESS,
+        ExecutorKind.NOOP,
+    }

@@ -18,7 +18,10 @@ from quorate.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[3]
 PLANS = ("design.md",)  # names what is to come, too
-DOCUMENTS = [ROOT / "README.md", *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name not in PLANS)]
+DOCUMENTS = [
+    ROOT / "README.md",
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name not in PLANS),
+]
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`quorate ([^`]+)`")
@@ -54,7 +57,9 @@ def parse(words: list[str]) -> None:
         context = command.make_context(name, words, parent=context)
         if not isinstance(command, TyperGroup):
             return
-        name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
+        name, command, words = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
 
 
 def look(words: list[str]) -> None:
@@ -66,13 +71,22 @@ def look(words: list[str]) -> None:
             return
         if word.startswith("-"):
             options = (item for item in command.params if item.param_type_name == "option")
-            option = next((item for item in options if word.partition("=")[0] in (*item.opts, *item.secondary_opts)), None)
+            option = next(
+                (
+                    item
+                    for item in options
+                    if word.partition("=")[0] in (*item.opts, *item.secondary_opts)
+                ),
+                None,
+            )
             if option is None:
                 raise UnknownError(word)
             if not option.is_flag and "=" not in word:
                 next(rest, None)
         elif isinstance(command, TyperGroup):
-            command = command.get_command(command.make_context("", [], resilient_parsing=True), word)
+            command = command.get_command(
+                command.make_context("", [], resilient_parsing=True), word
+            )
             if command is None:
                 raise UnknownError(word)
 
@@ -97,7 +111,16 @@ def test_the_documents_were_read() -> None:
     assert len({*lines()}) >= 20 and len({*spans()}) >= 20
 
 
-@pytest.mark.parametrize("line", ["deposit --amount 25", "frobnicate", "node init --cordinator x", "deposit", "run x --max-price"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "deposit --amount 25",
+        "frobnicate",
+        "node init --cordinator x",
+        "deposit",
+        "run x --max-price",
+    ],
+)
 def test_what_there_is_not_is_refused(line: str) -> None:
     with pytest.raises(Exception) as caught:
         parse(line.split())

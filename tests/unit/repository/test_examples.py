@@ -23,7 +23,9 @@ def render() -> dict[str, Any]:
     return runpy.run_path(str(EXAMPLES / "render" / "render.py"))
 
 
-def test_a_price_is_the_same_to_the_last_digit(pricing: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_price_is_the_same_to_the_last_digit(
+    pricing: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pricing["main"](7, str(tmp_path / "a.json"), 20_000)
     pricing["main"](7, str(tmp_path / "b.json"), 20_000)
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
@@ -41,7 +43,9 @@ def test_the_price_is_near_the_textbook(pricing: dict[str, Any]) -> None:
     scale, discount = 2**20, math.exp(-0.05)
     mean = total / scale / paths * discount
     deviation = math.sqrt(squares / scale / paths * discount**2 - mean**2) / math.sqrt(paths)
-    assert abs(mean - geometric_price()) < 0.25 + 4 * deviation, "the geometric average is a lower bound, close to the arithmetic one"
+    assert abs(mean - geometric_price()) < 0.25 + 4 * deviation, (
+        "the geometric average is a lower bound, close to the arithmetic one"
+    )
     assert mean > geometric_price() - 4 * deviation
 
 
@@ -72,5 +76,9 @@ def test_a_tile_is_a_pure_function_of_scene_and_number(render: dict[str, Any]) -
     small = {**scene, "width": 64, "height": 48, "samples": 4}
     tile = render["render_tile"](small, 5)
     assert tile.shape == (16, 16, 3) and tile.dtype == "uint8"
-    assert tile.tobytes() == render["render_tile"](small, 5).tobytes() != render["render_tile"](small, 6).tobytes()
+    assert (
+        tile.tobytes()
+        == render["render_tile"](small, 5).tobytes()
+        != render["render_tile"](small, 6).tobytes()
+    )
     assert tile.std() > 5, "there is something in it"

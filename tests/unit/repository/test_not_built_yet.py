@@ -32,7 +32,12 @@ PACKAGES = ("coordinator", "node", "sdk", "contracts")
 
 def sources(*left_out: str) -> str:
     """Every program's text but that of some files."""
-    found = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if path.name not in left_out)
+    found = (
+        path
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if path.name not in left_out
+    )
     return "\n".join(path.read_text(encoding="utf-8") for path in found)
 
 
@@ -42,29 +47,45 @@ def test_nobody_looks_at_a_key_binding() -> None:
 
 def entries(kind: str) -> set[str]:
     """Functions or events of all contracts, in lower case."""
-    trees = [json.loads((ABI / f"{name}.json").read_text())["abi"] for name in ("Stakes", "Escrow", "Epochs", "Court")]
+    trees = [
+        json.loads((ABI / f"{name}.json").read_text())["abi"]
+        for name in ("Stakes", "Escrow", "Epochs", "Court")
+    ]
     return {item["name"].lower() for tree in trees for item in tree if item["type"] == kind}
 
 
 def test_nobody_hears_of_a_coordinator_that_leaves_nor_takes_its_bond() -> None:
     assert "retire_coordinator" in entries("function")
-    assert not [name for name in entries("event") if "retire" in name], "so it goes on taking orders"
+    assert not [name for name in entries("event") if "retire" in name], (
+        "so it goes on taking orders"
+    )
     assert {name for name in entries("function") if "bond" in name} == {
-        "unbond_coordinator", "unbond_slot", "bond_of", "coordinator_bond", "unbond_after"
-    }, "nothing takes it"  # fmt: skip
+        "unbond_coordinator",
+        "unbond_slot",
+        "bond_of",
+        "coordinator_bond",
+        "unbond_after",
+    }, "nothing takes it"
 
 
 @pytest.mark.parametrize("wanted", ["commit", "canary", "delegate", "audit"])
 def test_there_is_no_way_to_ask_for_it(wanted: str) -> None:
     """A commit on chain, a canary, a delegate of a reveal, an audit of another's job."""
-    frames = {name.lower() for name in vars(frames_module) if name.endswith("Sent")} - {"commitsent", "commitsetsent"}
+    frames = {name.lower() for name in vars(frames_module) if name.endswith("Sent")} - {
+        "commitsent",
+        "commitsetsent",
+    }
     asked = entries("function") | {operation.path for operation in OPERATIONS} | frames
-    assert len(asked) > 60 and not [name for name in asked if wanted in name], "build it, then say so in docs/trust.md"
+    assert len(asked) > 60 and not [name for name in asked if wanted in name], (
+        "build it, then say so in docs/trust.md"
+    )
 
 
 def test_no_log_of_receipts_is_published() -> None:
     """One receipt can be had for each run; what follows from all of them, in their order, nobody outside can compute."""
-    assert [operation.path for operation in OPERATIONS if "receipt" in operation.path] == ["/v1/receipts/{job}"]
+    assert [operation.path for operation in OPERATIONS if "receipt" in operation.path] == [
+        "/v1/receipts/{job}"
+    ]
 
 
 def test_a_receipt_names_a_block_by_its_number() -> None:
@@ -87,22 +108,34 @@ def test_an_epoch_is_posted_by_time_whatever_it_carries() -> None:
     limits = replace(DEVNET, epoch_every=MAINNET.epoch_every)
     market.core.rules = replace(market.core.rules, limits=limits)
     with market.core.state.transaction():
-        market.core.state.books[ONLY] = replace(market.core.state.own, last_epoch_at=UnixSeconds(market.at))
+        market.core.state.books[ONLY] = replace(
+            market.core.state.own, last_epoch_at=UnixSeconds(market.at)
+        )
     for number in range(1, 6):
-        market.until_decided(market.order(0, number, max_price_per_hour=Price(200_000), budget=Amount(7_000_000)))
+        market.until_decided(
+            market.order(0, number, max_price_per_hour=Price(200_000), budget=Amount(7_000_000))
+        )
     for _ in range(60):
         market.beat()
     client = market.core.state.clients[market.clients[0].address]
-    assert client.vouched > client.posted and not any(isinstance(effect, PostEpoch) for effect in market.chain)
+    assert client.vouched > client.posted and not any(
+        isinstance(effect, PostEpoch) for effect in market.chain
+    )
 
 
 def test_a_receipt_is_given_as_a_file_and_outputs_have_one_place() -> None:
     with pytest.raises(UsageError, match="No such file"):
         verify(document_cid(b"a receipt"))
-    assert not [field.name for field in fields(JobSpec) if "output" in field.name], "so a job names none of its own"
+    assert not [field.name for field in fields(JobSpec) if "output" in field.name], (
+        "so a job names none of its own"
+    )
 
 
 def test_no_view_names_the_day_on_which_held_pay_is_final() -> None:
     for view in (EarningStatus, PlanView, ProviderView):
         named = {field.name for field in fields(view)}
-        assert not [name for name in named if any(word in name for word in ("until", "date", "final_at", "hold"))], view.__name__
+        assert not [
+            name
+            for name in named
+            if any(word in name for word in ("until", "date", "final_at", "hold"))
+        ], view.__name__

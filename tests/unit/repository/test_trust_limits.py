@@ -44,14 +44,19 @@ def test_two_owners_who_collude_pass_a_wrong_result() -> None:
         outcomes.append((found.outcome, bool(honest.commits.keys() & set(found.group))))
         if outcomes[-1] == (Outcome.ACCEPTED, False):
             break
-    assert outcomes[-1] == (Outcome.ACCEPTED, False), "the drawn second was the other colluder, and nothing told them apart"
+    assert outcomes[-1] == (Outcome.ACCEPTED, False), (
+        "the drawn second was the other colluder, and nothing told them apart"
+    )
 
 
 def test_a_program_with_as_many_answers_as_owners_is_paid_and_nobody_is_faulted() -> None:
     market = Market(*[Party(number, lies=True) for number in range(5)])
     found = verdict_of(market, market.order(0, 1))
     assert found.outcome is Outcome.UNRESOLVED and not found.faulted
-    assert sum(provider.final + provider.held > 0 for provider in market.core.state.providers.values()) >= 3
+    assert (
+        sum(provider.final + provider.held > 0 for provider in market.core.state.providers.values())
+        >= 3
+    )
 
 
 def test_too_few_owners_are_refused_unless_unverified_is_accepted_and_then_it_is_labelled() -> None:
@@ -89,23 +94,42 @@ async def test_the_owner_of_the_machine_reads_what_it_holds(tmp_path: Path) -> N
     secret = b"the client's own table, in plain text" * 10
     await store.put(secret, "lease")
     await store.close()
-    assert any(secret in path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())
+    assert any(
+        secret in path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()
+    )
 
 
 def test_the_banner_of_the_process_executor_says_so() -> None:
-    assert "NO PROTECTION" in BANNER and "Devnets only" in BANNER and "\033[1;41" in BANNER, "in red"
+    assert "NO PROTECTION" in BANNER and "Devnets only" in BANNER and "\033[1;41" in BANNER, (
+        "in red"
+    )
 
 
 @pytest.mark.parametrize(
     "contract, absent",
-    [("Court", "appeal"), ("Court", "equivocat"), ("Epochs", "settle_job"), ("Epochs", "challenge"), ("Epochs", "halt"), ("Court", "halt"),
-     ("Court", "demand"), ("Epochs", "demand"), ("Stakes", "relay"), ("Stakes", "registerfor"), ("Epochs", "relay")],
-)  # fmt: skip
+    [
+        ("Court", "appeal"),
+        ("Court", "equivocat"),
+        ("Epochs", "settle_job"),
+        ("Epochs", "challenge"),
+        ("Epochs", "halt"),
+        ("Court", "halt"),
+        ("Court", "demand"),
+        ("Epochs", "demand"),
+        ("Stakes", "relay"),
+        ("Stakes", "registerfor"),
+        ("Epochs", "relay"),
+    ],
+)
 def test_what_is_not_on_chain_yet(contract: str, absent: str) -> None:
     tree = json.loads((ABI / f"{contract}.json").read_text())
     names = [item["name"].lower() for item in tree["abi"] if item["type"] == "function"]
-    names = [name for name in names if name != "challenge_window"]  # how long one could come, if there were any
-    assert names and not [name for name in names if absent in name], "build it, then say so in docs/trust.md"
+    names = [
+        name for name in names if name != "challenge_window"
+    ]  # how long one could come, if there were any
+    assert names and not [name for name in names if absent in name], (
+        "build it, then say so in docs/trust.md"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +138,11 @@ def test_what_is_not_on_chain_yet(contract: str, absent: str) -> None:
         {"sealed": True},
         {"network": True},
         *({"kind": kind} for kind in JobKind if kind is not JobKind.TASK),
-        *({"compare": job_spec.Compare(comparator)} for comparator in Comparator if comparator is not Comparator.EXACT),
+        *(
+            {"compare": job_spec.Compare(comparator)}
+            for comparator in Comparator
+            if comparator is not Comparator.EXACT
+        ),
     ],
 )
 def test_what_no_job_can_ask_for_yet(change: dict[str, object]) -> None:
@@ -123,7 +151,9 @@ def test_what_no_job_can_ask_for_yet(change: dict[str, object]) -> None:
         job_spec.validate(replace(a_spec("plain"), **change))  # type: ignore[arg-type]
 
 
-def test_the_class_that_a_provider_offers_is_its_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_class_that_a_provider_offers_is_its_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gpu = Gpu("H100", "GPU-1", 80 << 30, "550")
     monkeypatch.setattr(host_class_probe, "detect_gpus", lambda: (gpu,))
     assert host_class_probe.detect_hardware(Path("/")).gpus == (gpu,), "detected"
@@ -147,7 +177,14 @@ def test_no_tier_by_attestation_can_be_ordered() -> None:
     for change in changes:
         market.order(0, 1, **change)
     good, asked = (event.submission for event in seen)
-    check = partial(orders.validate, domain=DOMAIN, recover=recover, coordinator=COORDINATOR.address, now=market.at, limits=DEVNET)
+    check = partial(
+        orders.validate,
+        domain=DOMAIN,
+        recover=recover,
+        coordinator=COORDINATOR.address,
+        now=market.at,
+        limits=DEVNET,
+    )
     check(good)
     with pytest.raises(Refused) as refused:
         check(asked)
@@ -156,4 +193,6 @@ def test_no_tier_by_attestation_can_be_ordered() -> None:
 
 def test_there_is_no_transport_but_web_sockets() -> None:
     names = {path.stem for path in Path(quorate_runtime.__file__).parent.glob("peers/*.py")}
-    assert "websocket_peers" in names and not [name for name in names if "p2p" in name or "libp2p" in name]
+    assert "websocket_peers" in names and not [
+        name for name in names if "p2p" in name or "libp2p" in name
+    ]

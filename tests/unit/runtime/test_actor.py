@@ -14,7 +14,16 @@ from quorate_runtime.clock import VirtualClock, run_virtual
 from quorate_runtime.journal.journal_port import JournalFailed
 from quorate_runtime.journal.memory_journal import MemoryDisk, MemoryJournal
 from quorate_runtime.process.metrics import Registry
-from support.journal.ledger_core import Closed, Effect, Event, Farewell, Ledger, Notify, Paid, ledger_codec
+from support.journal.ledger_core import (
+    Closed,
+    Effect,
+    Event,
+    Farewell,
+    Ledger,
+    Notify,
+    Paid,
+    ledger_codec,
+)
 
 EffectPerformer = Callable[[Effect], Awaitable[None]]
 
@@ -22,7 +31,13 @@ EffectPerformer = Callable[[Effect], Awaitable[None]]
 class Market:
     """One daemon over a disk that survives it."""
 
-    def __init__(self, clock: VirtualClock, disk: MemoryDisk, perform: EffectPerformer | None = None, **options: object) -> None:
+    def __init__(
+        self,
+        clock: VirtualClock,
+        disk: MemoryDisk,
+        perform: EffectPerformer | None = None,
+        **options: object,
+    ) -> None:
         self.done: list[Effect] = []
         self.clock, self.disk, self.core, self.registry = clock, disk, Ledger(), Registry()
         numbers = count(len(disk.events))
@@ -67,7 +82,9 @@ def test_submit_replies_journals_and_performs() -> None:
         assert await market.actor.submit(pay("ada", 2)) == 7
         await clock.sleep(1)
         assert market.done == [Notify("ada", Amount(5), 1), Notify("ada", Amount(7), 2)]
-        assert len(market.disk.events) == 2 and all(is_done for _, is_done in market.disk.outbox.values())
+        assert len(market.disk.events) == 2 and all(
+            is_done for _, is_done in market.disk.outbox.values()
+        )
         await market.stop()
 
     run_virtual(main)
@@ -98,7 +115,12 @@ def test_nothing_is_told_or_done_before_the_append_is_durable() -> None:
             if market.core.balances:  # stepped in memory ...
                 break
             await asyncio.sleep(0)
-        assert market.core.balances and not waiting.done() and not market.done and not market.disk.events  # ... and not yet on disk
+        assert (
+            market.core.balances
+            and not waiting.done()
+            and not market.done
+            and not market.disk.events
+        )  # ... and not yet on disk
         await waiting
         assert len(market.disk.events) == 1
         await market.stop()
@@ -149,7 +171,9 @@ def test_replay_gives_the_same_state(snapshot_every: int) -> None:
         await market.crash()
         again = await Market(VirtualClock(1.0), disk, snapshot_every=snapshot_every).up()
         assert again.core.snapshot() == expected
-        assert again.done == [] and len(performed) == 42  # two farewells had been said before; what was performed is not performed again
+        assert (
+            again.done == [] and len(performed) == 42
+        )  # two farewells had been said before; what was performed is not performed again
         # A clock that fell behind does not make events fall behind.
         await again.actor.submit(pay("late", 1))
         assert again.core.last_at.value >= int(clock.now()) - 3
@@ -168,7 +192,11 @@ def test_a_clock_far_behind_the_journal_is_told_of_once(caplog: pytest.LogCaptur
         again = await Market(behind, disk).up()
         for _ in range(3):
             await again.actor.submit(pay("ada", 1))
-        assert [record.getMessage() for record in caplog.records if "behind the journal" in record.getMessage()] == [
+        assert [
+            record.getMessage()
+            for record in caplog.records
+            if "behind the journal" in record.getMessage()
+        ] == [
             "the clock is 3600 s behind the journal: no deadline comes and nothing lapses here until it has caught up"
         ]
         assert again.core.last_at.value == int(clock.now())
@@ -236,7 +264,11 @@ def test_unavailable_is_retried_more_and_more_slowly_in_lane_order() -> None:
         assert done[1:] == [Notify("ada", Amount(1), 1), Notify("ada", Amount(3), 2)]
         times = [at for at, lane in attempts if lane == "ada"]
         gaps = [b - a for a, b in pairwise(times) if b - a > 0]
-        assert gaps == sorted(gaps) and gaps[0] == pytest.approx(0.1) and gaps[-1] == pytest.approx(30.0)
+        assert (
+            gaps == sorted(gaps)
+            and gaps[0] == pytest.approx(0.1)
+            and gaps[-1] == pytest.approx(30.0)
+        )
         await market.stop()
 
     run_virtual(main)
@@ -255,8 +287,12 @@ def test_a_refused_effect_is_told_to_the_core_and_not_repeated() -> None:
         await market.up()
         await market.actor.submit(pay("ada", 1))
         await clock.sleep(100)
-        assert not market.core.balances and all(is_done for _, is_done in market.disk.outbox.values())
-        assert 'quorate_effects_total{effect="Notify",result="refused"} 1' in market.registry.render()
+        assert not market.core.balances and all(
+            is_done for _, is_done in market.disk.outbox.values()
+        )
+        assert (
+            'quorate_effects_total{effect="Notify",result="refused"} 1' in market.registry.render()
+        )
         await market.stop()
 
     run_virtual(main)
@@ -335,7 +371,9 @@ def test_random_values_are_the_sources() -> None:
         market = await Market(clock, MemoryDisk()).up()
         await market.actor.submit(pay("ada", 1))
         assert market.core.last_random.value == sha256(b"0") == market.disk.events[0].random
-        assert isinstance(market.core.last_random.value, bytes) and Hash32(market.core.last_random.value)
+        assert isinstance(market.core.last_random.value, bytes) and Hash32(
+            market.core.last_random.value
+        )
         await market.stop()
 
     run_virtual(main)

@@ -20,7 +20,9 @@ from quorate_runtime.chain import ChainClient
 from quorate_runtime.process.health import chain_problem
 
 BEACON = BeaconInfo(public_key(keygen(b"a beacon that nobody asks")), DEVNET.beacon_period, 1)
-CONTRACTS = Contracts.of(deploy.plan(ZERO_ADDRESS, 0, 1, BlockNumber(0), DEVNET, BEACON, True).deployment)
+CONTRACTS = Contracts.of(
+    deploy.plan(ZERO_ADDRESS, 0, 1, BlockNumber(0), DEVNET, BEACON, True).deployment
+)
 CLIENT, COORDINATOR = Address(b"c" * 20), Address(b"k" * 20)
 IN_BLOCK = 5
 
@@ -53,14 +55,33 @@ class Chain:
         return int(query["fromBlock"], 16) <= IN_BLOCK <= int(query["toBlock"], 16)
 
     def _block(self, number: int) -> dict[str, str]:
-        form = {"number": hex(number), "hash": "0x" + word(number + 1), "parentHash": "0x" + word(number), "timestamp": hex(number)}
+        form = {
+            "number": hex(number),
+            "hash": "0x" + word(number + 1),
+            "parentHash": "0x" + word(number),
+            "timestamp": hex(number),
+        }
         return {**form, "baseFeePerGas": "0x1"}
 
     def _allocated(self) -> dict[str, Any]:
-        topic = next(key for key, kind in artifact("Escrow").events.items() if kind.name == Allocated.__name__)
+        topic = next(
+            key
+            for key, kind in artifact("Escrow").events.items()
+            if kind.name == Allocated.__name__
+        )
         topics = ["0x" + topic.hex(), "0x" + word(CLIENT), "0x" + word(COORDINATOR)]
-        place = {"blockNumber": hex(IN_BLOCK), "blockHash": "0x" + word(IN_BLOCK + 1), "transactionHash": "0x" + word(1), "logIndex": "0x0"}
-        return {"address": "0x" + CONTRACTS.escrow.address.hex(), "topics": topics, "data": "0x" + word(70), **place}
+        place = {
+            "blockNumber": hex(IN_BLOCK),
+            "blockHash": "0x" + word(IN_BLOCK + 1),
+            "transactionHash": "0x" + word(1),
+            "logIndex": "0x0",
+        }
+        return {
+            "address": "0x" + CONTRACTS.escrow.address.hex(),
+            "topics": topics,
+            "data": "0x" + word(70),
+            **place,
+        }
 
 
 class Stopped(Exception):
@@ -95,7 +116,9 @@ async def test_a_deposit_counts_once_nothing_can_take_its_block_back() -> None:
     assert await notes(young, depth=4) == [] and not young.asked_at
     old = Chain(head=IN_BLOCK + 3)
     assert await notes(old, depth=4) == [ev.AllocationChanged(CLIENT, 70, 70, 0, 0)]  # type: ignore[arg-type]
-    assert old.asked_at == [hex(IN_BLOCK)], "and what it is now is asked of a block as old, not of the newest"
+    assert old.asked_at == [hex(IN_BLOCK)], (
+        "and what it is now is asked of a block as old, not of the newest"
+    )
 
 
 async def test_after_a_long_absence_the_present_is_asked_for() -> None:

@@ -17,7 +17,9 @@ def test_a_day_passes_in_no_time_and_in_order() -> None:
             await clock.sleep(after)
             seen.append((name, clock.now() - start))
 
-        await asyncio.gather(wake("day", 86_400), wake("late", 10.5), wake("soon", 0.25), wake("late too", 10.5))
+        await asyncio.gather(
+            wake("day", 86_400), wake("late", 10.5), wake("soon", 0.25), wake("late too", 10.5)
+        )
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(30):
                 await clock.sleep(31)

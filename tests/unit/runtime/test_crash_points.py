@@ -19,14 +19,24 @@ def written() -> dict[str, set[Kind]]:
     found: dict[str, set[Kind]] = {}
     for path in (path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "crash_point":
-                assert isinstance(node.args[0], ast.Constant), f"{path}:{node.lineno}: the name of a crash point is a literal"
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "crash_point"
+            ):
+                assert isinstance(node.args[0], ast.Constant), (
+                    f"{path}:{node.lineno}: the name of a crash point is a literal"
+                )
                 found.setdefault(str(node.args[0].value), set()).add(_kind(node))
     return found
 
 
 def _kind(node: ast.Call) -> Kind:
-    return {"entry.event": Kind.EVENT, "effect": Kind.EFFECT}[ast.unparse(node.args[1])] if len(node.args) > 1 else Kind.NONE
+    return (
+        {"entry.event": Kind.EVENT, "effect": Kind.EFFECT}[ast.unparse(node.args[1])]
+        if len(node.args) > 1
+        else Kind.NONE
+    )
 
 
 def test_table_and_source_agree() -> None:
@@ -44,7 +54,9 @@ def test_every_program_has_points_and_every_type_of_its_core_has_two() -> None:
     assert len(points_of(Program.COORDINATOR)) > 40 and len(points_of(Program.PROVIDER)) > 100
 
 
-def test_a_program_that_runs_is_armed_by_a_file_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_runs_is_armed_by_a_file_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     killed: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(number))
     file = tmp_path / "provider-0"

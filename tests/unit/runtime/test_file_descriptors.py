@@ -18,7 +18,9 @@ from quorate_runtime.process import file_descriptors
         ((1 << 16, 1 << 20), 1 << 16, 8_192),
     ],
 )
-def test_they_are_raised_as_far_as_they_may(limits: tuple[int, int], raised: int, fitting: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_raised_as_far_as_they_may(
+    limits: tuple[int, int], raised: int, fitting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = list(limits)
 
     def put(_: int, asked: tuple[int, int]) -> None:
@@ -29,7 +31,9 @@ def test_they_are_raised_as_far_as_they_may(limits: tuple[int, int], raised: int
     assert file_descriptors.connections_max(8_192) == fitting and now[0] == raised
 
 
-def test_where_they_cannot_be_raised_fewer_are_let_in(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_they_cannot_be_raised_fewer_are_let_in(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def refuse(_: int, asked: tuple[int, int]) -> None:
         raise OSError("not permitted")
 

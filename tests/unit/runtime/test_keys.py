@@ -21,7 +21,10 @@ def keystore(tmp_path: Path) -> Keystore:
 
 
 def test_keys_come_back(keystore: Keystore) -> None:
-    operator, payout = keystore.create_account("operator"), keystore.create_account("payout", SECRET)
+    operator, payout = (
+        keystore.create_account("operator"),
+        keystore.create_account("payout", SECRET),
+    )
     peer, box = keystore.create_peer(), keystore.create_box()
     again = Keystore.at(keystore.folder, "correct horse", DEVNET)
     assert again.account("operator").address == operator.address != payout.address
@@ -40,7 +43,9 @@ def test_eth_account_reads_our_files_and_we_read_its(keystore: Keystore, tmp_pat
         path = keystore.folder / f"theirs{kdf}.json"
         path.touch(0o600)
         path.write_text(json.dumps(theirs))
-        assert keystore.account(f"theirs{kdf}").address == bytes.fromhex(Account.from_key(SECRET).address[2:])
+        assert keystore.account(f"theirs{kdf}").address == bytes.fromhex(
+            Account.from_key(SECRET).address[2:]
+        )
 
 
 def test_the_standards_own_vector_opens() -> None:
@@ -72,13 +77,21 @@ def test_a_wrong_passphrase_and_a_changed_file_are_told(keystore: Keystore) -> N
         Keystore.at(keystore.folder, "wrong", DEVNET).peer()
     path = keystore.folder / "peer.json"
     text = path.read_text()
-    for broken in ("{}", "no json", text.replace("scrypt", "rot13"), text.replace('"n": 2', '"n": 1073741824'), "x" * 20_000):
+    for broken in (
+        "{}",
+        "no json",
+        text.replace("scrypt", "rot13"),
+        text.replace('"n": 2', '"n": 1073741824'),
+        "x" * 20_000,
+    ):
         path.write_text(broken)
         with pytest.raises(KeystoreError):
             keystore.peer()
 
 
-def test_files_that_others_can_read_are_refused_with_the_remedy(keystore: Keystore, tmp_path: Path) -> None:
+def test_files_that_others_can_read_are_refused_with_the_remedy(
+    keystore: Keystore, tmp_path: Path
+) -> None:
     keystore.create_account("operator")
     path = keystore.folder / "operator.json"
     assert path.stat().st_mode & 0o777 == 0o600 and keystore.folder.stat().st_mode & 0o777 == 0o700

@@ -42,7 +42,11 @@ def test_human_lines_are_one_line_and_short(stream: io.StringIO) -> None:
     setup(is_json=False, stream=stream)
     with about(lease="ab" * 32):
         log.warning("said %s", "a\nforged line")
-    assert stream.getvalue().count("\n") == 1 and "lease=ababababab" in stream.getvalue() and "ab" * 6 not in stream.getvalue()
+    assert (
+        stream.getvalue().count("\n") == 1
+        and "lease=ababababab" in stream.getvalue()
+        and "ab" * 6 not in stream.getvalue()
+    )
     try:
         raise ValueError("token=abc123")
     except ValueError:

@@ -61,7 +61,9 @@ def test_repeats_reorders_and_is_the_same_each_time() -> None:
 
         async with MemoryHub(clock, weather) as hub:
             ada, _ = hub.join(ADA, echo), hub.join(BOB, note)
-            await asyncio.gather(*(ada.request(BOB, frame, TEN) for frame in (b"a", b"twice", b"b", b"c")))
+            await asyncio.gather(
+                *(ada.request(BOB, frame, TEN) for frame in (b"a", b"twice", b"b", b"c"))
+            )
             await clock.sleep(5)
         return seen
 

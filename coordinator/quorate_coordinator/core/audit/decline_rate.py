@@ -25,7 +25,11 @@ def accepted(context: StepContext, lease: Lease) -> None:
 def declined(context: StepContext, lease: Lease, reason: DeclineReason) -> None:
     """It declined one outright: of the last draws more than a fifth, and its offer goes until it offers anew."""
     job, provider = context.state.jobs[lease.job_id], context.state.providers[lease.provider]
-    if _is_drawn(job, lease) and reason not in _NOT_ITS_DOING and _was_promised(provider, job, lease):
+    if (
+        _is_drawn(job, lease)
+        and reason not in _NOT_ITS_DOING
+        and _was_promised(provider, job, lease)
+    ):
         _count(context, lease, has_declined=True)
 
 
@@ -40,7 +44,9 @@ def _count(context: StepContext, lease: Lease, has_declined: bool) -> None:
 
 def _is_drawn(job: Job, lease: Lease) -> bool:
     phase = job.phase
-    return isinstance(phase, Running) and any(place.lease == lease.hash and place.attempt >= 0 for place in phase.places)
+    return isinstance(phase, Running) and any(
+        place.lease == lease.hash and place.attempt >= 0 for place in phase.places
+    )
 
 
 def _was_promised(provider: Provider, job: Job, lease: Lease) -> bool:

@@ -30,10 +30,16 @@ def judge(context: StepContext, job: Job, passed: list[Lease], faulted: list[Lea
             _outvoted_kill(context, job, lease.provider)  # unpaid, and never part of a case
             continue
         _record(context, job, lease.provider, has_passed=False)
-        fault = Fault(lease.hash, job.id, job.submission.order.message.client, context.at, checked=checked)
+        fault = Fault(
+            lease.hash, job.id, job.submission.order.message.client, context.at, checked=checked
+        )
         known = context.state.faults.get(lease.provider) or ()
         context.state.faults[lease.provider] = (*known, fault)[-FAULTS_KEPT:]
-        context.note(job, "faulted", f"execution {lease.index}: 0x{lease.provider.hex()} is outside the accepted group, a strike for 90 days")
+        context.note(
+            job,
+            "faulted",
+            f"execution {lease.index}: 0x{lease.provider.hex()} is outside the accepted group, a strike for 90 days",
+        )
         held_pay.reexamine(context, lease.provider, job)
         open_case_if_due(context, lease.provider)
 
@@ -51,7 +57,11 @@ def _outvoted_kill(context: StepContext, job: Job, owner: Address) -> None:
     context.state.trust[owner] = replace(known, kills=() if is_strike else kills)
     if is_strike:
         _record(context, job, owner, has_passed=False)
-        context.note(job, "faulted", f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike for 90 days")
+        context.note(
+            job,
+            "faulted",
+            f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike for 90 days",
+        )
 
 
 def _count(context: StepContext, owner: Address) -> int:
@@ -63,17 +73,22 @@ def _count(context: StepContext, owner: Address) -> int:
 def _record(context: StepContext, job: Job, owner: Address, has_passed: bool) -> None:
     after = trusts.after_audit(trust_of(context, job, owner), has_passed, context.at)
     known = context.state.trust.get(owner) or Trusts()
-    context.state.trust[owner] = replace(known, by_class={**known.by_class, trust_class_of(job): after})
+    context.state.trust[owner] = replace(
+        known, by_class={**known.by_class, trust_class_of(job): after}
+    )
 
 
 def open_case_if_due(context: StepContext, accused: Address) -> None:
     """Two faults on exact jobs of different clients, or three in all, that a court would hear: freeze and open a case."""
     if context.state.providers[accused].is_frozen or any(
-        case.accused == accused and case.is_convicted is None for case in context.state.cases.values()
+        case.accused == accused and case.is_convicted is None
+        for case in context.state.cases.values()
     ):
         return
     due = [fault for fault in recent(context, accused) if not fault.is_case_used]
-    chosen = _choose_in_one_class(context, [fault for fault in due if _can_be_heard(context, fault)])
+    chosen = _choose_in_one_class(
+        context, [fault for fault in due if _can_be_heard(context, fault)]
+    )
     if not chosen:
         if _is_due(context, due):
             bar(context, accused)
@@ -86,48 +101,77 @@ def open_case_if_due(context: StepContext, accused: Address) -> None:
     jobs = tuple(fault.job_id for fault in chosen)
     context.state.cases[key] = Case(key, accused, jobs, executions)
     named = {fault.lease for fault in chosen}
-    used = tuple(replace(fault, is_case_used=fault.is_case_used or fault.lease in named) for fault in context.state.faults[accused])
+    used = tuple(
+        replace(fault, is_case_used=fault.is_case_used or fault.lease in named)
+        for fault in context.state.faults[accused]
+    )
     context.state.faults[accused] = used
     context.state.providers[accused] = replace(context.state.providers[accused], is_frozen=True)
     context.emit(OpenCase(key, accused, host_class, executions))
     held_pay.reexamine_all(context, accused)
     for job_id in jobs:
-        context.note(context.state.jobs[job_id], "case", f"a case is opened against 0x{accused.hex()}")
+        context.note(
+            context.state.jobs[job_id], "case", f"a case is opened against 0x{accused.hex()}"
+        )
 
 
 def recent(context: StepContext, owner: Address) -> list[Fault]:
     """Its faults within its last 300 checked executions: an honest machine that errs once in a thousand is no case."""
     checked = (context.state.trust.get(owner) or Trusts()).checked
-    return [fault for fault in context.state.faults.get(owner) or () if checked - fault.checked < FAULT_WINDOW_EXECUTIONS]
+    return [
+        fault
+        for fault in context.state.faults.get(owner) or ()
+        if checked - fault.checked < FAULT_WINDOW_EXECUTIONS
+    ]
 
 
 def bar(context: StepContext, owner: Address) -> None:
     """No jury is to be had for what would be a case: it gets nothing for 90 days, and what is held of it is executed again."""
     until = UnixSeconds(context.at + trusts.STRIKE_SECONDS)
-    context.state.providers[owner] = replace(context.state.providers[owner], is_frozen=True, barred_until=until)
-    context.state.faults[owner] = tuple(replace(fault, is_case_used=True) for fault in context.state.faults.get(owner) or ())
+    context.state.providers[owner] = replace(
+        context.state.providers[owner], is_frozen=True, barred_until=until
+    )
+    context.state.faults[owner] = tuple(
+        replace(fault, is_case_used=True) for fault in context.state.faults.get(owner) or ()
+    )
     held_pay.reexamine_all(context, owner)
 
 
 def _is_due(context: StepContext, faults: list[Fault]) -> bool:
     """Two on exact jobs of different clients, or three in all: as many as make a case, could a court hear them."""
     found = [context.state.jobs.get(fault.job_id) for fault in faults if not fault.is_for_three]
-    clients = {job.submission.order.message.client for job in found if job and job.submission.order.message.comparator is Comparator.EXACT}
+    clients = {
+        job.submission.order.message.client
+        for job in found
+        if job and job.submission.order.message.comparator is Comparator.EXACT
+    }
     return len(clients) > 1 or len(faults) >= FAULTS_FOR_CASE
 
 
 def _can_be_heard(context: StepContext, fault: Fault) -> bool:
     job = context.state.jobs.get(fault.job_id)
-    return job is not None and context.at < _heard_until(context, job, fault)  # what is archived is too old
+    return job is not None and context.at < _heard_until(
+        context, job, fault
+    )  # what is archived is too old
 
 
 def _heard_until(context: StepContext, job: Job, fault: Fault) -> UnixSeconds:
     """From when on no case can name this fault; 0 when none ever could."""
     lease, order = context.state.leases[fault.lease], job.submission.order.message
-    if fault.is_case_used or order.comparator is not Comparator.EXACT or not order.caseable or not isinstance(lease.phase, Revealed):
+    if (
+        fault.is_case_used
+        or order.comparator is not Comparator.EXACT
+        or not order.caseable
+        or not isinstance(lease.phase, Revealed)
+    ):
         return UnixSeconds(0)
     assignment = lease.assignment.message
-    return UnixSeconds(assignment.accept_by + assignment.max_duration + context.rules.limits.case_evidence_age - CASE_SECONDS)
+    return UnixSeconds(
+        assignment.accept_by
+        + assignment.max_duration
+        + context.rules.limits.case_evidence_age
+        - CASE_SECONDS
+    )
 
 
 def heard_until(context: StepContext, job: Job) -> UnixSeconds:
@@ -142,12 +186,23 @@ def heard_until(context: StepContext, job: Job) -> UnixSeconds:
 
 def in_court(context: StepContext) -> frozenset[Hash32]:
     """Jobs that an undecided case of ours names."""
-    return frozenset(job_id for case in context.state.cases.values() if case.is_convicted is None for job_id in case.jobs)
+    return frozenset(
+        job_id
+        for case in context.state.cases.values()
+        if case.is_convicted is None
+        for job_id in case.jobs
+    )
 
 
 def give_back(context: StepContext, case: Case, is_for_three: bool) -> None:
     """The court did not hear a case: what it named may be named again, alone or with what comes; `is_for_three`: in no two."""
-    _mark(context, case, lambda fault: replace(fault, is_case_used=False, is_for_three=fault.is_for_three or is_for_three))
+    _mark(
+        context,
+        case,
+        lambda fault: replace(
+            fault, is_case_used=False, is_for_three=fault.is_for_three or is_for_three
+        ),
+    )
 
 
 def use_up(context: StepContext, case: Case) -> None:
@@ -159,7 +214,9 @@ def _mark(context: StepContext, case: Case, change: Callable[[Fault], Fault]) ->
     named = {context.digest(item.assignment.message) for item in case.executions}
     known = context.state.faults.get(case.accused) or ()
     if any(fault.lease in named for fault in known):
-        context.state.faults[case.accused] = tuple(change(fault) if fault.lease in named else fault for fault in known)
+        context.state.faults[case.accused] = tuple(
+            change(fault) if fault.lease in named else fault for fault in known
+        )
 
 
 def shown_here(context: StepContext, assignments: tuple[Hash32, ...]) -> tuple[Evidence, ...]:
@@ -211,4 +268,12 @@ def _evidence(context: StepContext, fault: Fault) -> Evidence:
 
 def _shown(job: Job, lease: Lease, phase: Revealed) -> Evidence:
     submission = job.submission
-    return Evidence(submission.order, submission.session, lease.index, lease.blind, lease.assignment, phase.commit, phase.reveal)
+    return Evidence(
+        submission.order,
+        submission.session,
+        lease.index,
+        lease.blind,
+        lease.assignment,
+        phase.commit,
+        phase.reveal,
+    )

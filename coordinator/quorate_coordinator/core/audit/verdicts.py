@@ -10,7 +10,15 @@ from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.orders import trust_of
 from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.state import AwaitingRound, Batch, Decided, Job, Matching, Revealing, Running
+from quorate_coordinator.core.state import (
+    AwaitingRound,
+    Batch,
+    Decided,
+    Job,
+    Matching,
+    Revealing,
+    Running,
+)
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec.quick import replace
 from quorate_protocol.crypto.eip712 import struct_hash
@@ -35,7 +43,9 @@ def close_if_complete(context: StepContext, job: Job) -> None:
     if len(phase.places) < phase.wanted:
         return
     members = [context.state.leases[place.lease] for place in phase.places if place.lease]
-    if len(members) < len(phase.places) or not all(isinstance(lease.phase, leases.Committed) for lease in members):
+    if len(members) < len(phase.places) or not all(
+        isinstance(lease.phase, leases.Committed) for lease in members
+    ):
         return
     if not members:
         _nobody_drawn(context, job, phase)
@@ -53,7 +63,10 @@ def _nobody_drawn(context: StepContext, job: Job, phase: Running) -> None:
 
 
 def _sign_set(context: StepContext, job: Job, phase: Running, members: list[Lease]) -> None:
-    entries = tuple(CommitEntry(lease.hash, lease.provider, context.digest(_commit_of(lease).message)) for lease in members)
+    entries = tuple(
+        CommitEntry(lease.hash, lease.provider, context.digest(_commit_of(lease).message))
+        for lease in members
+    )
     message = CommitSet(
         job_id=job.id,
         batch=Small(phase.batch),
@@ -67,13 +80,22 @@ def _sign_set(context: StepContext, job: Job, phase: Running, members: list[Leas
         closed_at=draw.known_moment(context),
     )
     slots = tuple(place.slot for place in phase.places)
-    job = _open_batch(context, job, Batch(phase.batch, tuple(lease.hash for lease in members), slots, context.seal(message)), members)
-    context.note(job, "closed", f"batch {phase.batch}: {len(members)} commitments are in, results open now")
+    job = _open_batch(
+        context,
+        job,
+        Batch(phase.batch, tuple(lease.hash for lease in members), slots, context.seal(message)),
+        members,
+    )
+    context.note(
+        job, "closed", f"batch {phase.batch}: {len(members)} commitments are in, results open now"
+    )
 
 
 def _commit_of(lease: Lease) -> Envelope[Commit]:
     phase = lease.phase
-    assert isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent), f"{type(phase).__name__} has no commit"
+    assert isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent), (
+        f"{type(phase).__name__} has no commit"
+    )
     return phase.commit
 
 
@@ -83,7 +105,10 @@ def on_reveal(context: StepContext, event: RevealReceived) -> None:
     if lease is None:
         raise Refused(Code.UNKNOWN, f"assignment 0x{event.reveal.assignment_hash.hex()}")
     if not event.has_opened:
-        raise Refused(Code.DOES_NOT_OPEN, "reveal: the stored ciphertext does not open to outputDigest under this salt")
+        raise Refused(
+            Code.DOES_NOT_OPEN,
+            "reveal: the stored ciphertext does not open to outputDigest under this salt",
+        )
     moved, _ = assignment.move(context, lease, leases.RevealReceived(event.reveal))
     if moved is lease:
         return
@@ -105,7 +130,14 @@ def decide_if_open(context: StepContext, job: Job) -> None:
         if job.stop is not None:
             assignment.end(context, job, "stopped by its client, and what it gave was not revealed")
             return
-        context.put(job, phase=Matching(context.at), batches=(), beacons=(), witness=None, refused_by=(*job.refused_by, members[0].provider))
+        context.put(
+            job,
+            phase=Matching(context.at),
+            batches=(),
+            beacons=(),
+            witness=None,
+            refused_by=(*job.refused_by, members[0].provider),
+        )
         return
     if _was_cut_short(job):
         _pay_elapsed(context, job, members)
@@ -141,11 +173,19 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> None:
     """Applies the verdict rule to all executions so far."""
     order = job.submission.order.message
     members = committed_leases(context, job)
-    executions = [_execution(context, job, lease, len(batch.members)) for batch in job.batches for lease in members_of(context, batch)]
+    executions = [
+        _execution(context, job, lease, len(batch.members))
+        for batch in job.batches
+        for lease in members_of(context, batch)
+    ]
     if job.held_verdict is not None and len(members) == 1:
-        _unresolved(context, job, members, is_clients_doing=False)  # drawn to be executed again, and nobody could
+        _unresolved(
+            context, job, members, is_clients_doing=False
+        )  # drawn to be executed again, and nobody could
         return
-    decision = verdicts.decide(job.ack.message.rule, order.verify_tier, executions, order.max_executions, is_exhausted)
+    decision = verdicts.decide(
+        job.ack.message.rule, order.verify_tier, executions, order.max_executions, is_exhausted
+    )
     match decision:
         case verdicts.More(count):
             _escalate(context, job, count)
@@ -157,7 +197,9 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> None:
 
 def _execution(context: StepContext, job: Job, lease: Lease, size: int) -> verdicts.Execution:
     suspicion = trust_of(context, job, lease.provider).suspicion_ppm()
-    return verdicts.Execution(lease.hash, lease.provider, _result_of(lease), suspicion, faults.is_killed(lease), size == 1)
+    return verdicts.Execution(
+        lease.hash, lease.provider, _result_of(lease), suspicion, faults.is_killed(lease), size == 1
+    )
 
 
 def _result_of(lease: Lease) -> Hash32 | None:
@@ -169,21 +211,36 @@ def _escalate(context: StepContext, job: Job, count: int) -> None:
     number = len(job.batches)
     later = context.rules.timing.later_round(job.batches[-1].commit_set.message.closed_at)
     context.put(job, phase=AwaitingRound(number, count, later, ()))
-    context.note(job, "escalated", f"not enough agree: {count} further execution{'' if count == 1 else 's'} after beacon round {later}")
+    context.note(
+        job,
+        "escalated",
+        f"not enough agree: {count} further execution{'' if count == 1 else 's'} after beacon round {later}",
+    )
 
 
 def _accept(context: StepContext, job: Job, group: list[Lease], faulted: list[Lease]) -> None:
     rule = job.ack.message.rule
     audited = len(committed_leases(context, job)) > 1
     verdict = _sign_verdict(context, job, Outcome.ACCEPTED, group, faulted)
-    context.note(job, "verdict", f"accepted ({rule.name.lower().replace('_', '-')}): {len(group)} agree, {len(faulted)} faulted")
+    context.note(
+        job,
+        "verdict",
+        f"accepted ({rule.name.lower().replace('_', '-')}): {len(group)} agree, {len(faulted)} faulted",
+    )
     if job.held_verdict is not None:
         held_pay.confirmed_or_caught(context, job, verdict, group, faulted)
         faults.judge(context, context.state.jobs[job.id], group, faulted)
-        _tell(context, receipts.publish(context, context.state.jobs[job.id]), verdict, committed_leases(context, job))
+        _tell(
+            context,
+            receipts.publish(context, context.state.jobs[job.id]),
+            verdict,
+            committed_leases(context, job),
+        )
         return
     is_provisional = is_held(rule, audited)
-    hold_until = UnixSeconds(context.at + context.rules.limits.max_hold) if is_provisional else context.at
+    hold_until = (
+        UnixSeconds(context.at + context.rules.limits.max_hold) if is_provisional else context.at
+    )
     job = context.put(job, phase=Decided(verdict, not is_provisional, hold_until))
     primary = context.state.leases[job.batches[0].members[0]]
     if rule is Label.ADAPTIVE and primary in group:
@@ -197,18 +254,33 @@ def _accept(context: StepContext, job: Job, group: list[Lease], faulted: list[Le
     ledger.pay_from_fund(context, context.state.jobs[job.id], group[len(billed) :])
     if rule is not Label.UNVERIFIED:
         faults.judge(context, context.state.jobs[job.id], group if audited else [], faulted)
-    _tell(context, receipts.publish(context, context.state.jobs[job.id]), verdict, committed_leases(context, job))
+    _tell(
+        context,
+        receipts.publish(context, context.state.jobs[job.id]),
+        verdict,
+        committed_leases(context, job),
+    )
 
 
-def _unresolved(context: StepContext, job: Job, members: list[Lease], is_clients_doing: bool) -> None:
+def _unresolved(
+    context: StepContext, job: Job, members: list[Lease], is_clients_doing: bool
+) -> None:
     verdict = _sign_verdict(context, job, Outcome.UNRESOLVED, [], [])
     if job.held_verdict is not None:
         held_pay.gone(context, job, verdict)
-        context.note(job, "verdict", "unresolved: it could not be executed again, and the held pay goes back to the client")
+        context.note(
+            job,
+            "verdict",
+            "unresolved: it could not be executed again, and the held pay goes back to the client",
+        )
         _tell(context, receipts.publish(context, context.state.jobs[job.id]), verdict, members)
         return
     job = context.put(job, phase=Decided(verdict, True, context.at))
-    cause = "the program gives different results" if is_clients_doing else "too few agree and nobody else can be asked"
+    cause = (
+        "the program gives different results"
+        if is_clients_doing
+        else "too few agree and nobody else can be asked"
+    )
     context.note(job, "verdict", f"unresolved: {cause}")
     ran = [lease for lease in members if isinstance(lease.phase, leases.Revealed)]
     ledger.settle(context, job, ran if is_clients_doing else [])
@@ -217,10 +289,16 @@ def _unresolved(context: StepContext, job: Job, members: list[Lease], is_clients
     _tell(context, receipts.publish(context, context.state.jobs[job.id]), verdict, members)
 
 
-def _sign_verdict(context: StepContext, job: Job, outcome: Outcome, group: list[Lease], faulted: list[Lease]) -> Envelope[Verdict]:
+def _sign_verdict(
+    context: StepContext, job: Job, outcome: Outcome, group: list[Lease], faulted: list[Lease]
+) -> Envelope[Verdict]:
     seq = Sequence(context.state.own.verdict_seq + 1)
     context.books(verdict_seq=seq)
-    revealed = [lease.phase.reveal for lease in committed_leases(context, job) if isinstance(lease.phase, leases.Revealed)]
+    revealed = [
+        lease.phase.reveal
+        for lease in committed_leases(context, job)
+        if isinstance(lease.phase, leases.Revealed)
+    ]
     message = Verdict(
         job_id=job.id,
         seq=seq,
@@ -238,7 +316,14 @@ def _sign_verdict(context: StepContext, job: Job, outcome: Outcome, group: list[
 def _tell(context: StepContext, job: Job, verdict: Envelope[Verdict], members: list[Lease]) -> None:
     for lease in members:
         frame = frames.VerdictSent(lease.hash, verdict)
-        context.emit(Send(f"verdict-{lease.hash.hex()}-{verdict.message.seq}", lease.provider, frame, UnixSeconds(context.at + RESEND_SECONDS)))
+        context.emit(
+            Send(
+                f"verdict-{lease.hash.hex()}-{verdict.message.seq}",
+                lease.provider,
+                frame,
+                UnixSeconds(context.at + RESEND_SECONDS),
+            )
+        )
 
 
 def _open_batch(context: StepContext, job: Job, batch: Batch, members: list[Lease]) -> Job:
@@ -247,7 +332,9 @@ def _open_batch(context: StepContext, job: Job, batch: Batch, members: list[Leas
         assignment.move(context, lease, leases.BatchClosed(context.at))
         frame = frames.CommitSetSent(lease.hash, batch.commit_set)
         expires = UnixSeconds(context.at + context.rules.limits.reveal_within)
-        context.emit(Send(f"close-{lease.hash.hex()}-{batch.closings}", lease.provider, frame, expires))
+        context.emit(
+            Send(f"close-{lease.hash.hex()}-{batch.closings}", lease.provider, frame, expires)
+        )
     others = tuple(item for item in job.batches if item.number != batch.number)
     return context.put(job, phase=Revealing(batch), batches=(*others, batch))
 
@@ -256,15 +343,27 @@ def reclose(context: StepContext, job: Job) -> None:
     """A set that was not delivered (a restart, a short absence) is signed again with a new closedAt and nothing else changed."""
     assert isinstance(job.phase, Revealing)
     old = job.phase.batch
-    missing = [lease for lease in (context.state.leases[digest] for digest in old.members) if isinstance(lease.phase, leases.Closed)]
+    missing = [
+        lease
+        for lease in (context.state.leases[digest] for digest in old.members)
+        if isinstance(lease.phase, leases.Closed)
+    ]
     if not missing or old.closings >= CLOSINGS_MAX:
         return
     renewed = replace(old.commit_set.message, closed_at=draw.known_moment(context))
-    _open_batch(context, job, replace(old, commit_set=context.seal(renewed), closings=old.closings + 1), missing)
+    _open_batch(
+        context,
+        job,
+        replace(old, commit_set=context.seal(renewed), closings=old.closings + 1),
+        missing,
+    )
 
 
 def reclose_if_slow(context: StepContext, job: Job) -> None:
     """Providers refuse a set older than one beacon period, so silence for longer means that it did not reach them."""
     assert isinstance(job.phase, Revealing)
-    if draw.known_moment(context) > job.phase.batch.commit_set.message.closed_at + context.rules.limits.beacon_period + 1:
+    if (
+        draw.known_moment(context)
+        > job.phase.batch.commit_set.message.closed_at + context.rules.limits.beacon_period + 1
+    ):
         reclose(context, job)

@@ -34,7 +34,9 @@ def at_exit(context: StepContext, job: Job) -> None:
 
 def window_passed(context: StepContext, job: Job) -> None:
     """Its provider has served W further jobs, each as likely to be audited: the verdict stands and is final."""
-    assert isinstance(job.phase, Decided) and not job.phase.is_final, "only a provisional job is held"
+    assert isinstance(job.phase, Decided) and not job.phase.is_final, (
+        "only a provisional job is held"
+    )
     del context.state.held[job.id]
     context.note(job, "confirmed", "its provider has served enough further jobs")
     _finish(context, context.put(job, phase=replace(job.phase, is_final=True)))
@@ -47,14 +49,18 @@ def reexamine(context: StepContext, owner: Address, faulty: Job) -> None:
     held = held_by(context, owner)
     client, beacon = faulty.submission.order.message.client, faulty.beacons[-1].randomness
     same = [job for job in held if job.submission.order.message.client == client]
-    others = sorted((job for job in held if job not in same), key=lambda job: hash_tuple(beacon, "held", job.id))
+    others = sorted(
+        (job for job in held if job not in same), key=lambda job: hash_tuple(beacon, "held", job.id)
+    )
     for job in (*same, *others[:OTHERS_MAX]):
         _look_again(context, job, wanted=1, since=_closed_at(faulty))
 
 
 def reexamine_all(context: StepContext, owner: Address) -> None:
     """Everything that is held of it is executed again: it is taken to court, or barred, for faults of which the newest was just found."""
-    faulty = [context.state.jobs.get(fault.job_id) for fault in context.state.faults.get(owner) or ()]
+    faulty = [
+        context.state.jobs.get(fault.job_id) for fault in context.state.faults.get(owner) or ()
+    ]
     since = max((_closed_at(job) for job in faulty if job is not None), default=0)
     for job in held_by(context, owner):
         _look_again(context, job, wanted=1, since=since)
@@ -62,7 +68,11 @@ def reexamine_all(context: StepContext, owner: Address) -> None:
 
 def held_by(context: StepContext, owner: Address) -> list[Job]:
     """Jobs whose pay is held for one provider."""
-    return [context.state.jobs[job_id] for job_id, hold in context.state.held.items() if hold.owner == owner]
+    return [
+        context.state.jobs[job_id]
+        for job_id, hold in context.state.held.items()
+        if hold.owner == owner
+    ]
 
 
 def _closed_at(job: Job) -> int:
@@ -71,14 +81,25 @@ def _closed_at(job: Job) -> int:
 
 def _look_again(context: StepContext, job: Job, wanted: int, since: int) -> None:
     """The round follows from a moment that others know, within what the job's own receipt can show: nobody may choose it (I9)."""
-    assert isinstance(job.phase, Decided) and not job.phase.is_final, "only a provisional job is looked at again"
+    assert isinstance(job.phase, Decided) and not job.phase.is_final, (
+        "only a provisional job is looked at again"
+    )
     timing, closed_at = context.rules.timing, _closed_at(job)
-    later = max(timing.later_round(closed_at), min(timing.later_round(since), timing.later_round(closed_at + timing.max_hold)))
+    later = max(
+        timing.later_round(closed_at),
+        min(timing.later_round(since), timing.later_round(closed_at + timing.max_hold)),
+    )
     del context.state.held[job.id]
     context.set_live(job, True)
     phase = AwaitingRound(len(job.batches), wanted, later, ())
     context.put(job, phase=phase, held_verdict=job.phase.verdict)
-    context.note(job, "re-examined", "its provider was faulted elsewhere" if wanted else "the hold is over: the beacon decides on an audit")
+    context.note(
+        job,
+        "re-examined",
+        "its provider was faulted elsewhere"
+        if wanted
+        else "the hold is over: the beacon decides on an audit",
+    )
 
 
 def not_drawn(context: StepContext, job: Job) -> None:
@@ -87,7 +108,13 @@ def not_drawn(context: StepContext, job: Job) -> None:
     _finish(context, context.put(job, phase=Decided(job.held_verdict, True, context.at)))
 
 
-def confirmed_or_caught(context: StepContext, job: Job, verdict: Envelope[Verdict], group: Sequence[Lease], faulted: Sequence[Lease]) -> None:
+def confirmed_or_caught(
+    context: StepContext,
+    job: Job,
+    verdict: Envelope[Verdict],
+    group: Sequence[Lease],
+    faulted: Sequence[Lease],
+) -> None:
     """The re-execution agreed (the fund pays it), or it found a lie: the held pay is forfeited and pays for it."""
     job = context.put(job, phase=Decided(verdict, True, context.at))
     primary = _primary(context, job)
@@ -103,7 +130,9 @@ def gone(context: StepContext, job: Job, verdict: Envelope[Verdict]) -> None:
     job = context.put(job, phase=Decided(verdict, True, context.at))
     held = _take_back(context, job, _primary(context, job))
     client = context.state.clients[job.submission.order.message.client]
-    context.state.clients[client.account] = replace(client, refund_held=Amount(client.refund_held + held))
+    context.state.clients[client.account] = replace(
+        client, refund_held=Amount(client.refund_held + held)
+    )
     split = job.split
     context.put(context.state.jobs[job.id], split=replace(split, credits=(), refund=held))
     _finish(context, context.state.jobs[job.id])
@@ -120,15 +149,23 @@ def _finish(context: StepContext, job: Job) -> None:
 
 def _take_back(context: StepContext, job: Job, primary: Lease) -> Amount:
     """Takes the primary's held credit away; the amount. A log of credits only grows, so a later entry says that there is none."""
-    amount = Amount(sum(credit.amount for credit in job.split.credits if credit.assignment_hash == primary.hash))
+    amount = Amount(
+        sum(credit.amount for credit in job.split.credits if credit.assignment_hash == primary.hash)
+    )
     provider = context.state.providers[primary.provider]
-    credits = provider.credits.append(credit_entry(primary.assignment.message.assignment_id, Amount(0)))
-    context.state.providers[provider.owner] = replace(provider, held=Amount(provider.held - amount), credits=credits)
+    credits = provider.credits.append(
+        credit_entry(primary.assignment.message.assignment_id, Amount(0))
+    )
+    context.state.providers[provider.owner] = replace(
+        provider, held=Amount(provider.held - amount), credits=credits
+    )
     context.state.unstated[provider.owner] = True
     return amount
 
 
-def _forfeit(context: StepContext, job: Job, primary: Lease, helpers: Sequence[Lease]) -> list[Lease]:
+def _forfeit(
+    context: StepContext, job: Job, primary: Lease, helpers: Sequence[Lease]
+) -> list[Lease]:
     """Pays the helpers from the liar's pay, in order, what is left goes to the fund; returns whom it did not reach."""
     left = _take_back(context, job, primary)
     credits: list[Credit] = []
@@ -143,5 +180,8 @@ def _forfeit(context: StepContext, job: Job, primary: Lease, helpers: Sequence[L
         ledger.credit(context, lease, pay)
     own = context.state.own
     context.books(fund_held=Amount(own.fund_held + left))
-    context.put(context.state.jobs[job.id], split=replace(job.split, credits=tuple(credits), fund=Amount(job.split.fund + left)))
+    context.put(
+        context.state.jobs[job.id],
+        split=replace(job.split, credits=tuple(credits), fund=Amount(job.split.fund + left)),
+    )
     return unpaid

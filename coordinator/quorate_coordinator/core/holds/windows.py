@@ -22,7 +22,9 @@ def advance(context: StepContext, job: Job, primary: Lease) -> None:
     median = _median(context, job.ack.message.host_class)
     # Shares are counted over stretches of one length, whatever tiers the clients choose: an order of another would end the stretch.
     length = window_jobs(VerifyTier.STANDARD, context.rules.limits)
-    further = after_job(window, order.client, primary.assignment.message.price_per_hour, median, length)
+    further = after_job(
+        window, order.client, primary.assignment.message.price_per_hour, median, length
+    )
     context.state.windows[primary.provider] = Windows({**known.by_class, trust_class: further})
 
 
@@ -38,7 +40,9 @@ def _median(context: StepContext, host_class: Hash32) -> Price:
     """Stored, not only remembered: what it was at some moment decides, in a replay too."""
     known = context.state.medians.get(host_class)
     if known is None or context.at >= known.until:
-        known = context.state.medians[host_class] = Median(offers.median_price(context, host_class), UnixSeconds(context.at + MEDIAN_SECONDS))
+        known = context.state.medians[host_class] = Median(
+            offers.median_price(context, host_class), UnixSeconds(context.at + MEDIAN_SECONDS)
+        )
     return known.price
 
 
@@ -55,11 +59,16 @@ class Passing:
         for job_id in sorted(self._changed):
             found = self._state.held.get(job_id)
             if found is not None:
-                heappush(self._heaps.setdefault((found.owner, found.trust_class), []), (found.ends_at, job_id))
+                heappush(
+                    self._heaps.setdefault((found.owner, found.trust_class), []),
+                    (found.ends_at, job_id),
+                )
                 self._moved.add(found.owner)
         self._changed.clear()
         for owner in sorted(self._moved):
-            for trust_class, window in (self._state.windows.get(owner) or Windows()).by_class.items():
+            for trust_class, window in (
+                self._state.windows.get(owner) or Windows()
+            ).by_class.items():
                 for job_id in self._pop(owner, trust_class, window.progress_ppm):
                     if not most:
                         self._changed.add(job_id)

@@ -26,15 +26,28 @@ KIND_BIT = 8  # and up: job kinds
 SPREAD_BITS = 24
 SPREAD_MASK = (1 << SPREAD_BITS) - 1
 PRICE_LIMIT = (1 << 40) - 1
-CHUNK_FIRST, CHUNK_MAX = 256, 65_536  # rows looked at in one go; the first is enough where most rows fit
+CHUNK_FIRST, CHUNK_MAX = (
+    256,
+    65_536,
+)  # rows looked at in one go; the first is enough where most rows fit
 TAIL_MIN, TAIL_MAX = 512, 8192
-REST_MIN, REST_ROWS = 16, 16  # a tail is merged early once it has rested for so many searches: at least, and one for so many rows
+REST_MIN, REST_ROWS = (
+    16,
+    16,
+)  # a tail is merged early once it has rested for so many searches: at least, and one for so many rows
 FAILED_MAX = 1024
 MODELS_MAX = 1024
 _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
-    ("key", np.uint64), ("bits", np.uint64), ("until", np.int64), ("memory", np.int64), ("cores", np.int32),
-    ("vram", np.int64), ("gpus", np.int16), ("model", np.int32), ("local", np.int32),
-)  # fmt: skip
+    ("key", np.uint64),
+    ("bits", np.uint64),
+    ("until", np.int64),
+    ("memory", np.int64),
+    ("cores", np.int32),
+    ("vram", np.int64),
+    ("gpus", np.int16),
+    ("model", np.int32),
+    ("local", np.int32),
+)
 
 
 class Row(NamedTuple):
@@ -84,11 +97,17 @@ class Bucket:
         self._present = 0  # owners that have a row
         self._columns: dict[str, NDArray[np.generic]] = {}
         self._failed: dict[Needs, int] = {}  # -> highest price at which nobody was found
-        self._hopeful: dict[Needs, int] = {}  # -> lowest price at which somebody may be there; taken by `hopeful`
+        self._hopeful: dict[
+            Needs, int
+        ] = {}  # -> lowest price at which somebody may be there; taken by `hopeful`
         self._seen_at = 0  # newest moment of a search
-        self.has_staked = False  # whether anybody has a stake in this class: then only those get work
+        self.has_staked = (
+            False  # whether anybody has a stake in this class: then only those get work
+        )
         self.version = 0  # changes when the set of living rows may have
-        self._firsts: dict[tuple[Needs, int], Positions] = {}  # answers of `first` at `_firsts_at`, while no row changes
+        self._firsts: dict[
+            tuple[Needs, int], Positions
+        ] = {}  # answers of `first` at `_firsts_at`, while no row changes
         self._firsts_at = 0
         self._allot({name: np.zeros(0, kind) for name, kind in _COLUMNS}, 0)
 
@@ -127,7 +146,12 @@ class Bucket:
             self._used += 1
             self._searches = 0
             self._places[local], self._key[at], self._local_column[at] = at, row.key, local
-        self._bits[at], self._until[at], self._memory[at], self._cores[at] = row.bits, row.until, row.memory, row.cores
+        self._bits[at], self._until[at], self._memory[at], self._cores[at] = (
+            row.bits,
+            row.until,
+            row.memory,
+            row.cores,
+        )
         self._vram[at], self._gpus[at], self._model[at] = row.vram, row.gpus, row.model
         if row.mixed:
             self._mixed[local] = row.mixed
@@ -145,9 +169,16 @@ class Bucket:
 
     def _row_at(self, at: int, bits: int) -> Row:
         return Row(
-            int(self._key[at]), bits, int(self._until[at]), int(self._memory[at]), int(self._cores[at]), int(self._vram[at]),
-            int(self._gpus[at]), int(self._model[at]), self._mixed.get(int(self._local_column[at]), ()) if bits & MIXED else (),
-        )  # fmt: skip
+            int(self._key[at]),
+            bits,
+            int(self._until[at]),
+            int(self._memory[at]),
+            int(self._cores[at]),
+            int(self._vram[at]),
+            int(self._gpus[at]),
+            int(self._model[at]),
+            self._mixed.get(int(self._local_column[at]), ()) if bits & MIXED else (),
+        )
 
     def remove(self, owner: Address) -> None:
         """Takes an owner's row away."""
@@ -164,10 +195,19 @@ class Bucket:
         was_alive = at >= 0 and int(self._until[at]) > self._seen_at
         if not was_alive or row.until < int(self._until[at]):
             self.version += 1
-        is_same = at >= 0 and was_alive and row[:2] == (int(self._key[at]), int(self._bits[at])) and self._is_same_machine(row, at)
+        is_same = (
+            at >= 0
+            and was_alive
+            and row[:2] == (int(self._key[at]), int(self._bits[at]))
+            and self._is_same_machine(row, at)
+        )
         if self._failed and not is_same:
             price = row.key >> SPREAD_BITS
-            for needs in [needs for needs, limit in self._failed.items() if price <= limit and self._row_meets(row, needs)]:
+            for needs in [
+                needs
+                for needs, limit in self._failed.items()
+                if price <= limit and self._row_meets(row, needs)
+            ]:
                 self._failed[needs] = price - 1
                 self._hopeful[needs] = min(price, self._hopeful.get(needs, price))
 
@@ -177,14 +217,27 @@ class Bucket:
         return is_same and row.until == until > self._seen_at and self._is_same_machine(row, at)
 
     def _is_same_machine(self, row: Row, at: int) -> bool:
-        return row.memory == self._memory[at] and row.cores == self._cores[at] and not row.gpus and not self._gpus[at]
+        return (
+            row.memory == self._memory[at]
+            and row.cores == self._cores[at]
+            and not row.gpus
+            and not self._gpus[at]
+        )
 
     def _row_meets(self, row: Row, needs: Needs) -> bool:
-        if row.bits & needs.bits != needs.bits or row.memory < needs.memory or row.cores < needs.cores:
+        if (
+            row.bits & needs.bits != needs.bits
+            or row.memory < needs.memory
+            or row.cores < needs.cores
+        ):
             return False
         if row.mixed:
             return _count_fitting(row.mixed, needs) >= needs.gpus
-        return row.gpus >= needs.gpus and row.vram >= needs.vram and (not needs.model or row.model == self._models.get(needs.model))
+        return (
+            row.gpus >= needs.gpus
+            and row.vram >= needs.vram
+            and (not needs.model or row.model == self._models.get(needs.model))
+        )
 
     def _local(self, owner: Address) -> int:
         local = self._locals.get(owner)
@@ -229,7 +282,15 @@ class Bucket:
 
     # ---- searches
 
-    def cheapest(self, needs: Needs, price_max: int, at: int, start: int, limit: int, without: Sequence[Address] = ()) -> Positions:
+    def cheapest(
+        self,
+        needs: Needs,
+        price_max: int,
+        at: int,
+        start: int,
+        limit: int,
+        without: Sequence[Address] = (),
+    ) -> Positions:
         """Positions of the first `limit` rows that fit, by price, those of one price from `start` on around the ring."""
         self._seen_at = max(self._seen_at, at)
         self._merge_if_rested()
@@ -271,7 +332,9 @@ class Bucket:
 
     def row_of(self, position: int) -> tuple[Address, int]:
         """(owner, price) of one row."""
-        return self.owners[int(self._local_column[position])], int(self._key[position]) >> SPREAD_BITS
+        return self.owners[int(self._local_column[position])], int(
+            self._key[position]
+        ) >> SPREAD_BITS
 
     def prices_at(self, positions: Positions) -> NDArray[np.int64]:
         """At what price."""
@@ -306,10 +369,14 @@ class Bucket:
         """There are more than wanted: of the last price, those that come first from `start` on."""
         keys, last = self._sorted_key, int(found[-1])
         ring = int(keys[last]) >> SPREAD_BITS << SPREAD_BITS
-        is_alone = (last == 0 or int(keys[last - 1]) < ring) and (last + 1 == keys.size or int(keys[last + 1]) > ring | SPREAD_MASK)
+        is_alone = (last == 0 or int(keys[last - 1]) < ring) and (
+            last + 1 == keys.size or int(keys[last + 1]) > ring | SPREAD_MASK
+        )
         if is_alone:
             return found
-        low, middle, high = keys.searchsorted(np.array([ring, ring | start, ring + (1 << SPREAD_BITS)], np.uint64)).tolist()
+        low, middle, high = keys.searchsorted(
+            np.array([ring, ring | start, ring + (1 << SPREAD_BITS)], np.uint64)
+        ).tolist()
         below = found[self._key[found] < np.uint64(ring)]
         missing = found.size - below.size
         first = self._scan(search, middle, high, missing)[:missing]
@@ -360,7 +427,9 @@ class Bucket:
 
     def _search(self, needs: Needs, at: int, without: Sequence[Address] = ()) -> "_Search":
         named = self._models.get(needs.model, -1)
-        return _Search(needs, at, [self._locals[owner] for owner in without if owner in self._locals], named)
+        return _Search(
+            needs, at, [self._locals[owner] for owner in without if owner in self._locals], named
+        )
 
     # ---- layout
 
@@ -378,7 +447,10 @@ class Bucket:
     def _name_columns(self) -> None:
         columns = self._columns
         self._key, self._bits = columns["key"].view(np.uint64), columns["bits"].view(np.uint64)
-        self._until, self._memory = columns["until"].view(np.int64), columns["memory"].view(np.int64)
+        self._until, self._memory = (
+            columns["until"].view(np.int64),
+            columns["memory"].view(np.int64),
+        )
         self._vram, self._cores = columns["vram"].view(np.int64), columns["cores"].view(np.int32)
         self._gpus, self._model = columns["gpus"].view(np.int16), columns["model"].view(np.int32)
         self._local_column = columns["local"].view(np.int32)
@@ -400,7 +472,9 @@ class Bucket:
         kept = self._bits[: self._sorted] != 0
         tail = np.flatnonzero(self._bits[self._sorted : self._used]) + self._sorted
         tail = tail[self._key[tail].argsort()]
-        targets = self._key[: self._sorted][kept].searchsorted(self._key[tail]) + np.arange(tail.size)
+        targets = self._key[: self._sorted][kept].searchsorted(self._key[tail]) + np.arange(
+            tail.size
+        )
         rows = int(np.count_nonzero(kept)) + tail.size
         is_old = np.ones(rows, bool)
         is_old[targets] = False
@@ -414,7 +488,11 @@ class Bucket:
         self._places[self._local_column[:rows]] = np.arange(rows)
 
 
-_UNSPREAD, _SPREAD, _SPREAD_BITS = np.uint64((1 << 64) - 1 - SPREAD_MASK), np.uint64(SPREAD_MASK), np.uint64(SPREAD_BITS)
+_UNSPREAD, _SPREAD, _SPREAD_BITS = (
+    np.uint64((1 << 64) - 1 - SPREAD_MASK),
+    np.uint64(SPREAD_MASK),
+    np.uint64(SPREAD_BITS),
+)
 _NOBODY: Positions = np.zeros(0, np.int64)
 
 

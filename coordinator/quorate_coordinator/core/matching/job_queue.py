@@ -16,7 +16,15 @@ from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.audit.verdicts import CLOSINGS_MAX
 from quorate_coordinator.core.matching.columns import Needs
 from quorate_coordinator.core.matching.needs import needs_of
-from quorate_coordinator.core.state import AwaitingRound, Decided, Job, Matching, Revealing, Running, State
+from quorate_coordinator.core.state import (
+    AwaitingRound,
+    Decided,
+    Job,
+    Matching,
+    Revealing,
+    Running,
+    State,
+)
 from quorate_protocol.limits import Limits
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, UnixSeconds
 
@@ -110,7 +118,9 @@ class JobQueue:
         self._holds: Ranking[Hash32, tuple[UnixSeconds, Hash32]] = Ranking()
         self._rounds: dict[Round, set[Hash32]] = {}
         self._occupying: dict[Hash32, Address] = {}  # lease -> client
-        self._kept: dict[Hash32, tuple[Address, ...]] = {}  # job -> providers that it has a place with and no slot yet
+        self._kept: dict[
+            Hash32, tuple[Address, ...]
+        ] = {}  # job -> providers that it has a place with and no slot yet
         self._keeping: dict[Address, set[Hash32]] = {}
 
     def refresh(self) -> None:
@@ -164,7 +174,9 @@ class JobQueue:
         return account.running if account else 0, job.created_at, job.id
 
     def _oldest_first(self, found: "set[Hash32] | tuple[()] | list[Hash32]") -> list[Job]:
-        return sorted((self._state.jobs[job_id] for job_id in found), key=lambda job: (job.created_at, job.id))
+        return sorted(
+            (self._state.jobs[job_id] for job_id in found), key=lambda job: (job.created_at, job.id)
+        )
 
     # ---- who is next
 
@@ -255,7 +267,10 @@ class JobQueue:
         job = self._state.jobs.get(job_id)
         is_live = job is not None and job_id in self._state.live
         is_held = job is not None and job_id in self._state.held and isinstance(job.phase, Decided)
-        self._holds.set(job_id, (job.phase.hold_until, job_id) if is_held and isinstance(job.phase, Decided) else None)  # type: ignore[union-attr]
+        self._holds.set(
+            job_id,
+            (job.phase.hold_until, job_id) if is_held and isinstance(job.phase, Decided) else None,
+        )  # type: ignore[union-attr]
         due = deadline_of(self._state, job, self._limits) if is_live and job is not None else None
         self._due.set(job_id, None if due is None else (due, job_id))
         self._derive_kept(job_id, _waiting_for(job) if is_live and job is not None else ())
@@ -303,7 +318,13 @@ class JobQueue:
     def _enter_lane(self, job: Job) -> None:
         order = job.submission.order.message
         alone = job.id if job.refused_by else ZERO_HASH
-        key = (order.client, job.ack.message.host_class, needs_of(job.submission.spec), order.max_price_per_hour, alone)
+        key = (
+            order.client,
+            job.ack.message.host_class,
+            needs_of(job.submission.spec),
+            order.max_price_per_hour,
+            alone,
+        )
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -360,7 +381,9 @@ def _drained(changed: set[Hash32]) -> tuple[Hash32, ...]:
 def _waiting_for(job: Job) -> tuple[Address, ...]:
     if not isinstance(job.phase, Running):
         return ()
-    return tuple(dict.fromkeys(place.slot.owner for place in job.phase.places if place.lease is None))
+    return tuple(
+        dict.fromkeys(place.slot.owner for place in job.phase.places if place.lease is None)
+    )
 
 
 def _stand_of(job: Job) -> _Stand:

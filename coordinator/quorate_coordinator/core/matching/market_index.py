@@ -45,7 +45,9 @@ class _Kept:
 
 
 NOBODY_STAKED = _Staked(None, 0, 0, frozenset())
-IDLE_MAX = 64  # classes that nobody offers any more; one provider may name sixteen others with every offer
+IDLE_MAX = (
+    64  # classes that nobody offers any more; one provider may name sixteen others with every offer
+)
 IDLE_LOOKS = 32
 CLASS_SETS_MAX = 4096
 LISTS_MAX = 32
@@ -67,11 +69,15 @@ def free_slots(state: "State", provider: "Provider", host_class: Hash32) -> int:
     slot = slot_offer(provider.offer, host_class) if provider.offer else None
     if slot is None:
         return 0
-    return max(0, slot.count - _held_in(state, state.occupied.get(provider.owner) or (), host_class))
+    return max(
+        0, slot.count - _held_in(state, state.occupied.get(provider.owner) or (), host_class)
+    )
 
 
 def _held_in(state: "State", held: tuple[Hash32, ...], host_class: Hash32) -> int:
-    return sum(1 for lease in held if state.leases[lease].assignment.message.host_class == host_class)
+    return sum(
+        1 for lease in held if state.leases[lease].assignment.message.host_class == host_class
+    )
 
 
 def _is_free(state: "State", owner: Address, count: int, host_class: Hash32) -> bool:
@@ -82,7 +88,11 @@ def _is_free(state: "State", owner: Address, count: int, host_class: Hash32) -> 
 
 def _is_of_the_market(before: "Provider", after: "Provider") -> bool:
     """Whether a change of a provider may change its rows: most are of its money."""
-    is_same = before.offer is after.offer and before.alive_until == after.alive_until and before.is_frozen == after.is_frozen
+    is_same = (
+        before.offer is after.offer
+        and before.alive_until == after.alive_until
+        and before.is_frozen == after.is_frozen
+    )
     return not is_same or before.index != after.index or before.owner != after.owner
 
 
@@ -153,7 +163,9 @@ class MarketIndex:
                     self._left.append(host_class)
             if len(self._class_sets) >= CLASS_SETS_MAX:
                 self._class_sets.clear()
-            self._classes[owner] = self._class_sets.setdefault(now, now)  # one tuple for all that offer the same
+            self._classes[owner] = self._class_sets.setdefault(
+                now, now
+            )  # one tuple for all that offer the same
             self._forget_idle()
 
     def _forget_idle(self) -> None:
@@ -176,9 +188,18 @@ class MarketIndex:
         if provider is None or provider.offer is None:
             return
         for slot, host_class in zip(provider.offer.slots, self._classes[owner], strict=True):
-            self.buckets[host_class].set_free(owner, _is_free(self._state, owner, slot.count, host_class))
+            self.buckets[host_class].set_free(
+                owner, _is_free(self._state, owner, slot.count, host_class)
+            )
 
-    def _row(self, bucket: Bucket, provider: "Provider", offer: Offer, slot: SlotOffer, host_class: Hash32) -> Row:
+    def _row(
+        self,
+        bucket: Bucket,
+        provider: "Provider",
+        offer: Offer,
+        slot: SlotOffer,
+        host_class: Hash32,
+    ) -> Row:
         owner, price, hardware = provider.owner, price_of(slot), offer.hardware
         bits = _kind_bits(offer.kinds)
         if price > 0:
@@ -193,13 +214,26 @@ class MarketIndex:
         if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
             bits |= columns.STRUCK
         until = 0 if provider.is_frozen else min(provider.alive_until, offer.expires)
-        memory, cores = max(0, min(hardware.memory_bytes, MEMORY_LIMIT)), max(0, min(hardware.cores, COUNT_LIMIT))
+        memory, cores = (
+            max(0, min(hardware.memory_bytes, MEMORY_LIMIT)),
+            max(0, min(hardware.cores, COUNT_LIMIT)),
+        )
         key = columns.key_of(price, provider.index)
         if not hardware.gpus:
             return Row(key, bits, until, memory, cores)
         model, vram, mixed = _gpus_of(bucket, hardware)
         bits |= columns.MIXED if mixed else 0
-        return Row(key, bits, until, memory, cores, vram, min(len(hardware.gpus), COUNT_LIMIT), model, mixed)
+        return Row(
+            key,
+            bits,
+            until,
+            memory,
+            cores,
+            vram,
+            min(len(hardware.gpus), COUNT_LIMIT),
+            model,
+            mixed,
+        )
 
     # ---- what the chain and the record say of a class
 
@@ -211,7 +245,9 @@ class MarketIndex:
             return known.owners
         slots = hosts.slots if hosts is not None else ()
         owners = frozenset(slot.owner for slot in slots if slot.is_active(block))
-        turns = [edge for slot in slots for edge in (slot.active_from, slot.active_until) if edge > block]
+        turns = [
+            edge for slot in slots for edge in (slot.active_from, slot.active_until) if edge > block
+        ]
         self._staked[host_class] = _Staked(hosts, block, min(turns, default=1 << 62), owners)
         before = known.owners if known is not None else frozenset()
         bucket = self.buckets.get(host_class)
@@ -230,11 +266,18 @@ class MarketIndex:
         staked = self._staked[host_class]
         kept = self._kept.get(host_class)
         version = bucket.version if bucket is not None else 0
-        if kept is not None and kept.staked is staked and kept.version == version and kept.first <= at < kept.until:
+        if (
+            kept is not None
+            and kept.staked is staked
+            and kept.version == version
+            and kept.first <= at < kept.until
+        ):
             return kept.eligible
         living, until = bucket.living(at) if bucket is not None else (set[Address](), 1 << 62)
         every = staked.hosts.slots if staked.hosts is not None else ()
-        slots = tuple(slot for slot in every if slot.owner in living and slot.is_active(self._state.own.block))
+        slots = tuple(
+            slot for slot in every if slot.owner in living and slot.is_active(self._state.own.block)
+        )
         eligible = kept.eligible if kept is not None else EligibleList((), 0)
         if (slots, len(every)) != (eligible.slots, eligible.length):
             eligible = self._keep_list(EligibleList(slots, len(every), eligible))
@@ -264,8 +307,15 @@ class MarketIndex:
             self._trust_roots.clear()
         root = self._trust_roots.get(trust_class)
         if root is None:
-            found = ((owner, trusts.by_class.get(trust_class)) for owner, trusts in self._state.trust.items())
-            root = merkle_root(frozenset(trust.leaf(owner, trust_class) for owner, trust in found if trust is not None))
+            found = (
+                (owner, trusts.by_class.get(trust_class))
+                for owner, trusts in self._state.trust.items()
+            )
+            root = merkle_root(
+                frozenset(
+                    trust.leaf(owner, trust_class) for owner, trust in found if trust is not None
+                )
+            )
             self._trust_roots[trust_class] = root
         return root
 
@@ -289,7 +339,9 @@ def _gpus_of(bucket: Bucket, hardware: Hardware) -> tuple[int, int, tuple[tuple[
     """(model's number, VRAM, ()) of GPUs that are all alike, else (0, the largest VRAM, (model, VRAM) of each)."""
     first = hardware.gpus[0]
     if len(hardware.gpus) > 1:
-        gpus = tuple((gpu.model.lower(), max(0, min(gpu.vram_bytes, MEMORY_LIMIT))) for gpu in hardware.gpus)
+        gpus = tuple(
+            (gpu.model.lower(), max(0, min(gpu.vram_bytes, MEMORY_LIMIT))) for gpu in hardware.gpus
+        )
         if len(set(gpus)) > 1:
             return 0, max(size for _, size in gpus), gpus
     name, vram = first.model.lower(), max(0, min(first.vram_bytes, MEMORY_LIMIT))

@@ -17,7 +17,9 @@ def _needs(kind: JobKind, resources: Resources) -> Needs:
     bits = PRESENT | FREE | PRICED | 1 << KIND_BIT + kind
     gpu = resources.gpu
     if gpu is not None:
-        return Needs(bits, resources.memory_bytes, 0, gpu.count, gpu.vram_bytes_min, gpu.model.lower())
+        return Needs(
+            bits, resources.memory_bytes, 0, gpu.count, gpu.vram_bytes_min, gpu.model.lower()
+        )
     return Needs(bits, resources.memory_bytes, -(-resources.cpu_millis // 1000))
 
 

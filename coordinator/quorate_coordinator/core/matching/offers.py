@@ -50,7 +50,9 @@ def on_offer(context: StepContext, event: OfferReceived) -> None:
         if offer == known:
             return
         raise Refused(Code.STALE, f"offer: seq {offer.seq} is not above {known.seq}")
-    context.state.providers[provider.owner] = replace(provider, offer=offer, alive_until=_alive(context))
+    context.state.providers[provider.owner] = replace(
+        provider, offer=offer, alive_until=_alive(context)
+    )
 
 
 def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> None:
@@ -60,15 +62,22 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> None:
     if abs(context.at - beat.time) > 60:
         raise Refused(Code.STALE, "heartbeat: its time is more than 60 s off; set the clock")
     if beat.seq <= provider.heartbeat_seq:
-        raise Refused(Code.STALE, f"heartbeat: seq {beat.seq} is not above {provider.heartbeat_seq}")
-    context.state.providers[provider.owner] = replace(_unbarred(context, provider), heartbeat_seq=beat.seq, alive_until=_alive(context))
+        raise Refused(
+            Code.STALE, f"heartbeat: seq {beat.seq} is not above {provider.heartbeat_seq}"
+        )
+    context.state.providers[provider.owner] = replace(
+        _unbarred(context, provider), heartbeat_seq=beat.seq, alive_until=_alive(context)
+    )
 
 
 def _unbarred(context: StepContext, provider: Provider) -> Provider:
     """A bar ends with its time, unless a case has been opened meanwhile."""
     if not provider.barred_until or context.at < provider.barred_until:
         return provider
-    is_accused = any(case.accused == provider.owner and case.is_convicted is None for case in context.state.cases.values())
+    is_accused = any(
+        case.accused == provider.owner and case.is_convicted is None
+        for case in context.state.cases.values()
+    )
     return replace(provider, is_frozen=is_accused, barred_until=UnixSeconds(0))
 
 
@@ -82,7 +91,10 @@ def registered(context: StepContext, owner: Address, key: Address) -> Provider:
     if provider is None:
         raise Refused(Code.NOT_REGISTERED, f"provider 0x{owner.hex()}: register in Stakes first")
     if key != provider.operator_key:
-        raise Refused(Code.WRONG_SIGNER, f"signed by 0x{key.hex()}, not by the operator key of 0x{owner.hex()}")
+        raise Refused(
+            Code.WRONG_SIGNER,
+            f"signed by 0x{key.hex()}, not by the operator key of 0x{owner.hex()}",
+        )
     return provider
 
 
@@ -122,7 +134,14 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
     if bucket.has_staked:
         needs = staked(needs)
     chance = int.from_bytes(hash_tuple(context.random, job.id)[:8], "big")
-    found = bucket.cheapest(needs, order.max_price_per_hour, context.at, chance & columns.SPREAD_MASK, CANDIDATES_MAX, job.refused_by)
+    found = bucket.cheapest(
+        needs,
+        order.max_price_per_hour,
+        context.at,
+        chance & columns.SPREAD_MASK,
+        CANDIDATES_MAX,
+        job.refused_by,
+    )
     if not found.size:
         return []
     scores = bucket.prices_at(found) * _weights(context, job, bucket, found, chance)
@@ -136,7 +155,9 @@ def _candidate(context: StepContext, bucket: Bucket, position: int) -> Candidate
     return Candidate(context.state.providers[owner], Price(price))
 
 
-def _distinct(context: StepContext, bucket: Bucket, ranked: list[int], wanted: int) -> list[Candidate]:
+def _distinct(
+    context: StepContext, bucket: Bucket, ranked: list[int], wanted: int
+) -> list[Candidate]:
     chosen: list[Candidate] = []
     networks: set[Hash32] = set()
     for position in ranked:
@@ -149,7 +170,9 @@ def _distinct(context: StepContext, bucket: Bucket, ranked: list[int], wanted: i
     return chosen
 
 
-def _weights(context: StepContext, job: Job, bucket: Bucket, found: Positions, chance: int) -> Positions:
+def _weights(
+    context: StepContext, job: Job, bucket: Bucket, found: Positions, chance: int
+) -> Positions:
     """What each one's price is multiplied by, in ppm."""
     mixed = bucket.numbers_at(found)
     mixed += np.uint64(chance)
@@ -163,7 +186,9 @@ def _weights(context: StepContext, job: Job, bucket: Bucket, found: Positions, c
     remarkable = (bucket.bits_at(found) & _REMARKABLE).nonzero()[0]
     if remarkable.size:
         wanted = frozenset(_digests_of(job.submission.spec))
-        for index, owner in zip(remarkable.tolist(), bucket.owners_at(found[remarkable]), strict=True):
+        for index, owner in zip(
+            remarkable.tolist(), bucket.owners_at(found[remarkable]), strict=True
+        ):
             weights[index] += _record_of(context, owner, wanted)
     return weights
 
@@ -176,7 +201,11 @@ _REMARKABLE = np.uint64(columns.STRUCK | columns.CACHING)
 
 def _record_of(context: StepContext, owner: Address, wanted: frozenset[Hash32]) -> int:
     trusts, offer = context.state.trust.get(owner), context.state.providers[owner].offer
-    strikes = sum(trust.live_strikes(context.at) for trust in trusts.by_class.values()) if trusts is not None else 0
+    strikes = (
+        sum(trust.live_strikes(context.at) for trust in trusts.by_class.values())
+        if trusts is not None
+        else 0
+    )
     has_cached = offer is not None and not wanted.isdisjoint(offer.cached)
     return STRIKE_PPM * min(strikes, 10) - CACHED_PPM * has_cached
 
@@ -197,19 +226,33 @@ def fits(offer: Offer, spec: job_rules.JobSpec) -> bool:
         return False
     if resources.gpu is not None:
         big = [gpu for gpu in offer.hardware.gpus if gpu.vram_bytes >= resources.gpu.vram_bytes_min]
-        named = [gpu for gpu in big if not resources.gpu.model or gpu.model.lower() == resources.gpu.model.lower()]
+        named = [
+            gpu
+            for gpu in big
+            if not resources.gpu.model or gpu.model.lower() == resources.gpu.model.lower()
+        ]
         return len(named) >= resources.gpu.count
     return resources.cpu_millis <= offer.hardware.cores * 1000
 
 
-def class_for(context: StepContext, wanted: Hash32, spec: job_rules.JobSpec, price_max: Price, is_thin_too: bool = False) -> Hash32 | None:
+def class_for(
+    context: StepContext,
+    wanted: Hash32,
+    spec: job_rules.JobSpec,
+    price_max: Price,
+    is_thin_too: bool = False,
+) -> Hash32 | None:
     """Of the host classes in which a live offer fits, busy or not, the one with most owners. Who names none gets no thin one: whoever owns
     most of a class decides what is right there, and may have made it up.
     """
     market, is_gpu = context.state.market, spec.resources.gpu is not None
     market.refresh()
     named = [wanted] if wanted != ZERO_HASH else list(market.buckets)
-    known = [host_class for host_class in named if host_class in market.buckets and market.hosts[host_class].is_gpu == is_gpu]
+    known = [
+        host_class
+        for host_class in named
+        if host_class in market.buckets and market.hosts[host_class].is_gpu == is_gpu
+    ]
     needs = busy_or_not(needs_of(spec))
     for host_class in sorted(known, key=lambda item: (-len(owners_of(context, item)), item)):
         if wanted == ZERO_HASH and not is_thin_too and not _is_of_many(context, host_class):
@@ -223,11 +266,17 @@ def class_for(context: StepContext, wanted: Hash32, spec: job_rules.JobSpec, pri
 def _is_of_many(context: StepContext, host_class: Hash32) -> bool:
     """Whether enough owners have been there for long enough (PROTOCOL §2, Job class)."""
     limits, since = context.rules.limits, context.state.hosts.get(host_class, HostList()).since
-    old = (owner for owner in owners_of(context, host_class) if max(0, context.at - since.get(owner, context.at)) >= limits.class_owner_age)
+    old = (
+        owner
+        for owner in owners_of(context, host_class)
+        if max(0, context.at - since.get(owner, context.at)) >= limits.class_owner_age
+    )
     return sum(1 for _ in islice(old, limits.class_owners_min_any)) >= limits.class_owners_min_any
 
 
-def offers_for(context: StepContext, host_class: Hash32, spec: job_rules.JobSpec, price_max: Price) -> tuple[int, Price | None]:
+def offers_for(
+    context: StepContext, host_class: Hash32, spec: job_rules.JobSpec, price_max: Price
+) -> tuple[int, Price | None]:
     """(live offers of a class that fit, busy or not; the lowest price among them)."""
     bucket = context.state.market.bucket(host_class)
     if bucket is None:
@@ -239,11 +288,16 @@ def offers_for(context: StepContext, host_class: Hash32, spec: job_rules.JobSpec
 
 def median_price(context: StepContext, host_class: Hash32) -> Price:
     """Of a class's live offers, busy or not; 0 when there are none."""
-    bucket, needs = context.state.market.bucket(host_class), Needs(columns.PRESENT | columns.PRICED, 0, 0)
+    bucket, needs = (
+        context.state.market.bucket(host_class),
+        Needs(columns.PRESENT | columns.PRICED, 0, 0),
+    )
     count = bucket.count(needs, columns.PRICE_LIMIT, context.at) if bucket is not None else 0
     if bucket is None or not count:
         return Price(0)
-    lower_half = bucket.prices_at(bucket.cheapest(needs, columns.PRICE_LIMIT, context.at, 0, (count + 1) // 2))
+    lower_half = bucket.prices_at(
+        bucket.cheapest(needs, columns.PRICE_LIMIT, context.at, 0, (count + 1) // 2)
+    )
     return Price(int(lower_half.max()))
 
 
@@ -253,7 +307,9 @@ _ANYBODY = Needs(columns.PRESENT, 0, 0)
 def host_of(context: StepContext, host_class: Hash32) -> HostClass:
     """The class as its cheapest live offer describes it."""
     bucket = context.state.market.bucket(host_class)
-    found = bucket.owners_at(bucket.first(_ANYBODY, columns.PRICE_LIMIT, context.at)) if bucket else []
+    found = (
+        bucket.owners_at(bucket.first(_ANYBODY, columns.PRICE_LIMIT, context.at)) if bucket else []
+    )
     for owner in found:
         offer = context.state.providers[owner].offer
         slot = slot_offer(offer, host_class) if offer is not None else None

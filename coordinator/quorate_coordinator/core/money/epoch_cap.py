@@ -19,7 +19,9 @@ from quorate_protocol.units import Amount
 FUND = 0  # index of the audit fund's leaf
 
 
-def backed(context: StepContext, leaves: tuple[Leaf, ...], vouchers: Sequence[PaidVoucher]) -> tuple[Leaf, ...]:
+def backed(
+    context: StepContext, leaves: tuple[Leaf, ...], vouchers: Sequence[PaidVoucher]
+) -> tuple[Leaf, ...]:
     """The leaves as far as there is money, once these vouchers are on the chain too. Linear in accounts."""
     covered = {item.voucher.message.client: item.voucher.message.cumulative for item in vouchers}
     now, margin = chain_time(context), context.rules.limits.voucher_margin
@@ -35,13 +37,20 @@ def backed(context: StepContext, leaves: tuple[Leaf, ...], vouchers: Sequence[Pa
     leaves = tuple(_moved(leaf, finals.get(leaf.index, 0)) for leaf in leaves)
     owed = sum(leaf.final + leaf.held for leaf in leaves)
     helds = _cuts({leaf.index: leaf.held for leaf in leaves}, owed - allocated, first)
-    return tuple(replace(leaf, held=Amount(leaf.held - helds[leaf.index])) if helds.get(leaf.index) else leaf for leaf in leaves)
+    return tuple(
+        replace(leaf, held=Amount(leaf.held - helds[leaf.index])) if helds.get(leaf.index) else leaf
+        for leaf in leaves
+    )
 
 
 def _shown(context: StepContext) -> dict[int, int]:
     """Final credits by index in the newest epoch on the chain: none of them ever falls."""
     posted = [record for record in context.state.epochs.values() if record.is_posted]
-    return {leaf.index: leaf.final for leaf in max(posted, key=lambda record: record.number).leaves} if posted else {}
+    return (
+        {leaf.index: leaf.final for leaf in max(posted, key=lambda record: record.number).leaves}
+        if posted
+        else {}
+    )
 
 
 def _cuts(parts: dict[int, int], missing: int, first: Sequence[int | None]) -> dict[int, int]:
@@ -65,4 +74,8 @@ def _cuts(parts: dict[int, int], missing: int, first: Sequence[int | None]) -> d
 
 
 def _moved(leaf: Leaf, amount: int) -> Leaf:
-    return replace(leaf, final=Amount(leaf.final - amount), held=Amount(leaf.held + amount)) if amount else leaf
+    return (
+        replace(leaf, final=Amount(leaf.final - amount), held=Amount(leaf.held + amount))
+        if amount
+        else leaf
+    )

@@ -20,7 +20,11 @@ def build_if_due(context: StepContext) -> None:
     sooner when the one before had no room for all vouchers. Never empty.
     """
     own = context.state.own
-    if not own.is_dirty or context.at < own.last_epoch_at + context.rules.limits.epoch_every or _in_flight(context):
+    if (
+        not own.is_dirty
+        or context.at < own.last_epoch_at + context.rules.limits.epoch_every
+        or _in_flight(context)
+    ):
         return
     leaves = leaves_of(context)
     waiting = _vouchers(context)
@@ -32,8 +36,14 @@ def build_if_due(context: StepContext) -> None:
     root = trees.build(leaves)
     record = EpochRecord(number, leaves, root.hash, vouchers, context.at)
     context.state.epochs[number] = record
-    pause = context.rules.limits.epoch_every - context.rules.limits.epoch_every // FULL_EPOCHS if is_full else 0
-    context.books(epoch=number, last_epoch_at=UnixSeconds(max(0, context.at - pause)), is_dirty=is_full)
+    pause = (
+        context.rules.limits.epoch_every - context.rules.limits.epoch_every // FULL_EPOCHS
+        if is_full
+        else 0
+    )
+    context.books(
+        epoch=number, last_epoch_at=UnixSeconds(max(0, context.at - pause)), is_dirty=is_full
+    )
     context.emit(PostEpoch(purpose_of(record), number, root, vouchers))
     for old in [item for item in context.state.epochs if item <= number - EPOCHS_KEPT]:
         del context.state.epochs[old]
@@ -55,15 +65,21 @@ def leaves_of(context: StepContext) -> tuple[trees.Leaf, ...]:
     for provider in context.state.providers.values():
         if provider.final or provider.held:
             root = provider.credits.root()
-            leaves.append(trees.Leaf(provider.index, provider.owner, provider.final, provider.held, root))
+            leaves.append(
+                trees.Leaf(provider.index, provider.owner, provider.final, provider.held, root)
+            )
     for client in context.state.clients.values():
         place = context.state.indices.get(client.account)
         if place is not None and (client.refund or client.refund_held):
-            leaves.append(trees.Leaf(place, client.account, client.refund, client.refund_held, ZERO_HASH))
+            leaves.append(
+                trees.Leaf(place, client.account, client.refund, client.refund_held, ZERO_HASH)
+            )
     own = context.state.own
     index = context.state.indices.get(context.rules.coordinator)
     if index is not None and (own.fee or own.fee_held):
-        leaves.append(trees.Leaf(index, context.rules.coordinator, own.fee, own.fee_held, ZERO_HASH))
+        leaves.append(
+            trees.Leaf(index, context.rules.coordinator, own.fee, own.fee_held, ZERO_HASH)
+        )
     if own.fund or own.fund_held:
         leaves.append(trees.Leaf(0, Address(bytes(20)), own.fund, own.fund_held, ZERO_HASH))
     return tuple(sorted(_told_apart(leaves), key=lambda leaf: leaf.index))
@@ -78,7 +94,9 @@ def _told_apart(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
     for leaf in leaves:
         one = owed.get(leaf.account)
         if one is not None:  # the provider's, with its root: it came first
-            leaf = replace(one, final=Amount(one.final + leaf.final), held=Amount(one.held + leaf.held))
+            leaf = replace(
+                one, final=Amount(one.final + leaf.final), held=Amount(one.held + leaf.held)
+            )
         owed[leaf.account] = leaf
     apart: dict[int, trees.Leaf] = {}
     for leaf in owed.values():
@@ -95,10 +113,18 @@ def _vouchers(context: StepContext) -> tuple[PaidVoucher, ...]:
     now = chain_time(context)
     for client in context.state.clients.values():
         voucher, session = client.voucher, client.voucher_session
-        if voucher is None or session is None or not client.posted < voucher.message.cumulative <= client.escrowed:
+        if (
+            voucher is None
+            or session is None
+            or not client.posted < voucher.message.cumulative <= client.escrowed
+        ):
             continue
         if now < session.message.expires:
-            until = client.release_at if client.release_at and voucher.message.cumulative > client.allocation else session.message.expires
+            until = (
+                client.release_at
+                if client.release_at and voucher.message.cumulative > client.allocation
+                else session.message.expires
+            )
             found.append((until, PaidVoucher(voucher, session)))
     found.sort(key=lambda item: item[0])
     return tuple(item for _, item in found)
@@ -109,7 +135,9 @@ def on_posted(context: StepContext, number: int, root: Hash32) -> None:
     refused: its number is taken, or every later posting would be refused, and all credits go into the next one.
     """
     record = context.state.epochs.get(number)
-    if (record is None or record.root != root) and number >= context.state.own.epoch + (record is None):
+    if (record is None or record.root != root) and number >= context.state.own.epoch + (
+        record is None
+    ):
         if record is not None:
             del context.state.epochs[number]
         context.books(epoch=number, is_dirty=True)

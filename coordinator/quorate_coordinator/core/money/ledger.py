@@ -31,7 +31,11 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
     assert isinstance(phase, Closed | Revealed | Silent)
     closed = next(batch.commit_set.message for batch in job.batches if lease.hash in batch.members)
     by = settlement.committed_by(closed, lease.hash, context.rules.timing)
-    return settlement.pay_of(job.submission.order.message, assignment, settlement.believed(phase.commit.message.usage_ms, assignment, by))
+    return settlement.pay_of(
+        job.submission.order.message,
+        assignment,
+        settlement.believed(phase.commit.message.usage_ms, assignment, by),
+    )
 
 
 def settle(context: StepContext, job: Job, paid: list[Lease]) -> None:
@@ -39,14 +43,22 @@ def settle(context: StepContext, job: Job, paid: list[Lease]) -> None:
     ack, order = job.ack.message, job.submission.order.message
     credits = [Credit(lease.hash, pay_of(context, job, lease)) for lease in paid]
     bounded = replace(order, budget=_room(context, job))
-    split = settlement.split(bounded, ack.rule, ack.fee_bps, credits, not is_audit_billed(job)) if credits else settlement.NOTHING
+    split = (
+        settlement.split(bounded, ack.rule, ack.fee_bps, credits, not is_audit_billed(job))
+        if credits
+        else settlement.NOTHING
+    )
     release_reservation(context, job)
     context.set_live(job, False)
     client = context.state.clients[order.client]
     charged = Amount(client.charged + split.charged)
-    context.state.clients[order.client] = replace(client, charged=charged, open_charges=(*client.open_charges, job.id))
+    context.state.clients[order.client] = replace(
+        client, charged=charged, open_charges=(*client.open_charges, job.id)
+    )
     own = context.state.own
-    context.books(fee_held=Amount(own.fee_held + split.fee), fund_held=Amount(own.fund_held + split.fund))
+    context.books(
+        fee_held=Amount(own.fee_held + split.fee), fund_held=Amount(own.fund_held + split.fund)
+    )
     context.put(context.state.jobs[job.id], split=split, charged_up_to=charged)
     for item in split.credits:
         credit(context, context.state.leases[item.assignment_hash], item.amount)
@@ -58,14 +70,18 @@ def settle(context: StepContext, job: Job, paid: list[Lease]) -> None:
 def is_audit_billed(job: Job) -> bool:
     """Whether the client pays the first audit itself, in place of a premium."""
     order, executions = job.submission.order.message, len(job.batches[0].members)
-    return settlement.is_audit_billed(order, job.ack.message.rule, job.witness is not None, executions)
+    return settlement.is_audit_billed(
+        order, job.ack.message.rule, job.witness is not None, executions
+    )
 
 
 def credit(context: StepContext, lease: Lease, amount: Amount) -> None:
     """Credits an execution, held."""
     provider = context.state.providers[lease.provider]
     credits = provider.credits.append(credit_entry(lease.assignment.message.assignment_id, amount))
-    context.state.providers[provider.owner] = replace(provider, held=Amount(provider.held + amount), credits=credits)
+    context.state.providers[provider.owner] = replace(
+        provider, held=Amount(provider.held + amount), credits=credits
+    )
     context.state.unstated[provider.owner] = True
 
 
@@ -76,7 +92,9 @@ def _room(context: StepContext, job: Job) -> Amount:
     """
     order, session = job.submission.order.message, job.submission.session.message
     client = context.state.clients[order.client]
-    free = max(0, min(client.allocation, settlement.signable(session)) - client.charged - client.reserved)
+    free = max(
+        0, min(client.allocation, settlement.signable(session)) - client.charged - client.reserved
+    )
     return Amount(min(order.budget, job.reserved + free))
 
 
@@ -85,7 +103,9 @@ def release_reservation(context: StepContext, job: Job) -> None:
     if not job.reserved:
         return
     client = context.state.clients[job.submission.order.message.client]
-    context.state.clients[client.account] = replace(client, reserved=Amount(client.reserved - job.reserved))
+    context.state.clients[client.account] = replace(
+        client, reserved=Amount(client.reserved - job.reserved)
+    )
     context.put(context.state.jobs[job.id], reserved=Amount(0))
 
 
@@ -97,8 +117,12 @@ def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
         if amount:
             context.books(fund=Amount(own.fund - amount))
             provider = context.state.providers[lease.provider]
-            credits = provider.credits.append(credit_entry(lease.assignment.message.assignment_id, amount))
-            context.state.providers[provider.owner] = replace(provider, final=Amount(provider.final + amount), credits=credits)
+            credits = provider.credits.append(
+                credit_entry(lease.assignment.message.assignment_id, amount)
+            )
+            context.state.providers[provider.owner] = replace(
+                provider, final=Amount(provider.final + amount), credits=credits
+            )
             context.books(is_dirty=True)
             context.state.unstated[provider.owner] = True
 
@@ -121,7 +145,14 @@ def _state(context: StepContext, provider: Provider) -> None:
     epoch, root = Sequence(context.state.own.epoch + 1), provider.credits.root()
     statement = Statement(provider.owner, provider.final, provider.held, epoch, seq, root)
     frame = frames.StatementSent(context.seal(statement))
-    context.emit(Send(f"statement-{provider.owner.hex()}-{seq}", provider.owner, frame, UnixSeconds(context.at + 3600)))
+    context.emit(
+        Send(
+            f"statement-{provider.owner.hex()}-{seq}",
+            provider.owner,
+            frame,
+            UnixSeconds(context.at + 3600),
+        )
+    )
 
 
 def on_voucher(context: StepContext, event: VoucherReceived) -> None:
@@ -130,14 +161,23 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
     client = context.state.clients.get(message.client)
     if client is None:
         raise Refused(Code.UNKNOWN, f"client 0x{message.client.hex()}")
-    session = next((item for item in reversed(client.sessions) if item.message.session_key == event.key), None)
+    session = next(
+        (item for item in reversed(client.sessions) if item.message.session_key == event.key), None
+    )
     if session is None or message.coordinator != context.rules.coordinator:
-        raise Refused(Code.WRONG_SIGNER, "voucher: not signed by a session key known here, or for another coordinator")
+        raise Refused(
+            Code.WRONG_SIGNER,
+            "voucher: not signed by a session key known here, or for another coordinator",
+        )
     if message.cumulative > settlement.signable(session.message):
-        raise Refused(Code.OVER_ALLOCATION, f"voucher: above the session's upTo {settlement.signable(session.message)}")
+        raise Refused(
+            Code.OVER_ALLOCATION,
+            f"voucher: above the session's upTo {settlement.signable(session.message)}",
+        )
     if message.cumulative > client.charged:
         raise Refused(
-            Code.BAD_AMOUNT, f"voucher: {message.cumulative} is more than the {client.charged} charged; sign no more than you owe"
+            Code.BAD_AMOUNT,
+            f"voucher: {message.cumulative} is more than the {client.charged} charged; sign no more than you owe",
         )
     is_repeated = client.voucher == event.voucher
     if is_repeated and message.cumulative <= client.vouched:
@@ -147,7 +187,9 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
     if message.cumulative <= signed and not is_repeated:
         raise Refused(Code.STALE, f"voucher: {signed} is vouched for already")
     _check_honoured(context, client, session.message, message.cumulative)
-    client = replace(client, vouched=message.cumulative, voucher=event.voucher, voucher_session=session)
+    client = replace(
+        client, vouched=message.cumulative, voucher=event.voucher, voucher_session=session
+    )
     context.state.clients[client.account] = client
     context.books(is_dirty=True)
     _cover(context, client.account)
@@ -161,7 +203,9 @@ def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -
         context.books(is_dirty=context.state.own.is_dirty or client.posted < client.vouched)
 
 
-def _check_honoured(context: StepContext, client: Client, session: Session, cumulative: Amount) -> None:
+def _check_honoured(
+    context: StepContext, client: Client, session: Session, cumulative: Amount
+) -> None:
     """Whether the chain will still take a voucher when its epoch lands. It refuses an epoch whole for one voucher that it does not
     honour: everybody's credit would wait. The later of our clock and the chain's decides, so that an error only refuses too early.
     """
@@ -169,10 +213,14 @@ def _check_honoured(context: StepContext, client: Client, session: Session, cumu
     now = chain_time(context)
     if now >= session.expires - margin:
         raise Refused(
-            Code.EXPIRED, f"voucher: its session ends within {margin} s, too soon for an epoch; send a new session, then this again"
+            Code.EXPIRED,
+            f"voucher: its session ends within {margin} s, too soon for an epoch; send a new session, then this again",
         )
     if cumulative > client.escrowed:
-        raise Refused(Code.OVER_ALLOCATION, f"voucher: the chain holds {client.escrowed} for this coordinator after the release")
+        raise Refused(
+            Code.OVER_ALLOCATION,
+            f"voucher: the chain holds {client.escrowed} for this coordinator after the release",
+        )
     if cumulative > client.reach(now, margin):
         raise Refused(
             Code.OVER_ALLOCATION,
@@ -205,12 +253,22 @@ def reconsider(context: StepContext, account: Address) -> None:
 
 def _uncover(context: StepContext, client: Client, worth: Amount) -> None:
     """Linear in jobs: it takes a release that overtook an epoch. What is final already stays so (`backing`)."""
-    mine = [job for job in context.state.jobs.values() if job.submission.order.message.client == client.account]
-    again = [job for job in mine if job.is_covered and not job.is_released and job.charged_up_to > worth]
+    mine = [
+        job
+        for job in context.state.jobs.values()
+        if job.submission.order.message.client == client.account
+    ]
+    again = [
+        job for job in mine if job.is_covered and not job.is_released and job.charged_up_to > worth
+    ]
     again.sort(key=lambda job: job.charged_up_to)
     for job in again:
         context.put(job, is_covered=False)
-        context.note(job, "uncovered", "its client's release was finished before the voucher was on the chain")
+        context.note(
+            job,
+            "uncovered",
+            "its client's release was finished before the voucher was on the chain",
+        )
     charges = (*(job.id for job in again), *client.open_charges)
     context.state.clients[client.account] = replace(client, vouched=worth, open_charges=charges)
 
@@ -225,24 +283,38 @@ def _cover(context: StepContext, account: Address) -> None:
             break
         release(context, context.put(job, is_covered=True))
         covered += 1
-    context.state.clients[account] = replace(context.state.clients[account], open_charges=client.open_charges[covered:])
+    context.state.clients[account] = replace(
+        context.state.clients[account], open_charges=client.open_charges[covered:]
+    )
 
 
 def release(context: StepContext, job: Job) -> None:
     """Turns a job's held credits final once it is final and covered; once."""
-    if job.is_released or not job.is_covered or not isinstance(job.phase, Decided) or not job.phase.is_final:
+    if (
+        job.is_released
+        or not job.is_covered
+        or not isinstance(job.phase, Decided)
+        or not job.phase.is_final
+    ):
         return
     context.put(job, is_released=True)
     context.state.finished[job.id] = context.at
     for item in job.split.credits:
         provider = context.state.providers[context.state.leases[item.assignment_hash].provider]
-        moved = replace(provider, held=Amount(provider.held - item.amount), final=Amount(provider.final + item.amount))
+        moved = replace(
+            provider,
+            held=Amount(provider.held - item.amount),
+            final=Amount(provider.final + item.amount),
+        )
         assert moved.held >= 0, "I1: more released than held"
         context.state.providers[provider.owner] = moved
         context.state.unstated[provider.owner] = True
     own, split = context.state.own, job.split
     client = context.state.clients[job.submission.order.message.client]
-    refund, waiting = Amount(client.refund + split.refund), Amount(client.refund_held - split.refund)
+    refund, waiting = (
+        Amount(client.refund + split.refund),
+        Amount(client.refund_held - split.refund),
+    )
     context.state.clients[client.account] = replace(client, refund=refund, refund_held=waiting)
     context.books(
         fee=Amount(own.fee + split.fee),
@@ -261,14 +333,18 @@ def check(context: StepContext) -> None:
     credited = sum(provider.final + provider.held for provider in state.providers.values())
     kept = own.fee + own.fee_held + own.fund + own.fund_held
     refunds = sum(client.refund + client.refund_held for client in state.clients.values())
-    assert charged == credited + kept + refunds, f"I1: charged {charged}, credited {credited}, kept {kept}, refunds {refunds}"
+    assert charged == credited + kept + refunds, (
+        f"I1: charged {charged}, credited {credited}, kept {kept}, refunds {refunds}"
+    )
     reserved: Counter[Address] = Counter()
     for job in state.jobs.values():
         reserved[job.submission.order.message.client] += job.reserved
     under_way = Counter(state.jobs[job_id].submission.order.message.client for job_id in state.live)
     for client in state.clients.values():
         account = client.account
-        assert client.reserved == reserved[account] and client.vouched <= min(client.charged, client.escrowed), (
-            "I4: a client signed for more than it owes, or than the chain holds"
+        assert client.reserved == reserved[account] and client.vouched <= min(
+            client.charged, client.escrowed
+        ), "I4: a client signed for more than it owes, or than the chain holds"
+        assert client.under_way == under_way[account], (
+            "a client has as many jobs under way as are live"
         )
-        assert client.under_way == under_way[account], "a client has as many jobs under way as are live"

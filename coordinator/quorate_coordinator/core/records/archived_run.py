@@ -48,10 +48,17 @@ quicken(ArchivedRun)
 def archived(state: State, job: Job) -> ArchivedRun:
     """A job that is over, as the state has it."""
     kept = tuple(
-        ArchivedLease(lease.hash, lease.provider, committed_output(lease)) for lease in (state.leases[digest] for digest in job.leases)
+        ArchivedLease(lease.hash, lease.provider, committed_output(lease))
+        for lease in (state.leases[digest] for digest in job.leases)
     )
     session_key = job.submission.session.message.session_key
-    return ArchivedRun(queries.run_view(state, job, True), job.ack, session_key, kept, state.events.get(job.id) or ())
+    return ArchivedRun(
+        queries.run_view(state, job, True),
+        job.ack,
+        session_key,
+        kept,
+        state.events.get(job.id) or (),
+    )
 
 
 def committed_output(lease: Lease) -> Hash32 | None:

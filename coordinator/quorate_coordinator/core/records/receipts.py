@@ -13,7 +13,13 @@ from quorate_coordinator.core.state import Batch, Decided, Job, State
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.cids import RAW, cid_text, document_cid
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.receipt import BeaconEvidence, ExecutionEvidence, Party, Receipt, TakenFromChain
+from quorate_protocol.messages.receipt import (
+    BeaconEvidence,
+    ExecutionEvidence,
+    Party,
+    Receipt,
+    TakenFromChain,
+)
 from quorate_protocol.messages.signed import Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import audit
@@ -41,7 +47,10 @@ def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> by
         return None
     if isinstance(effect, StoreSpec):
         return job.submission.spec.encode()
-    for verdict in (job.phase.verdict if isinstance(job.phase, Decided) else None, job.held_verdict):
+    for verdict in (
+        job.phase.verdict if isinstance(job.phase, Decided) else None,
+        job.held_verdict,
+    ):
         if verdict is not None and verdict.message.seq == effect.verdict_seq:
             waiting = state.receipts.take(effect.cid)
             data = waiting or build(state, rules, job, verdict).encode()
@@ -53,10 +62,13 @@ def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> by
 def build(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> Receipt:
     """The receipt of one verdict on a job; the same bytes for as long as the state has the job."""
     batches = job.batches[: verdict.message.batches]
-    executions = tuple(_execution(state, state.leases[digest]) for batch in batches for digest in batch.members)
+    executions = tuple(
+        _execution(state, state.leases[digest]) for batch in batches for digest in batch.members
+    )
     slots = (slot for batch in batches for slot in batch.slots)
     parties = tuple(
-        Party(slot.owner, item.operator_key, slot.payout, slot.network) for slot, item in zip(slots, executions, strict=True)
+        Party(slot.owner, item.operator_key, slot.payout, slot.network)
+        for slot, item in zip(slots, executions, strict=True)
     )
     rounds = {batch.commit_set.message.beacon_round for batch in batches}
     eligible = state.eligible(job)
@@ -71,7 +83,11 @@ def build(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> R
         order=job.submission.order,
         ack=job.ack,
         batches=tuple(batch.commit_set for batch in batches),
-        beacons=tuple(BeaconEvidence(item.round, item.signature) for item in job.beacons if item.round in rounds),
+        beacons=tuple(
+            BeaconEvidence(item.round, item.signature)
+            for item in job.beacons
+            if item.round in rounds
+        ),
         executions=executions,
         witness=job.witness,
         stop=job.stop,
@@ -99,7 +115,9 @@ def _execution(state: State, lease: Lease) -> ExecutionEvidence:
     return ExecutionEvidence(lease.index, lease.assignment, accept, phase.commit, reveal, key)
 
 
-def job_documents(state: State, rules: Rules, job_id: Hash32) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def job_documents(
+    state: State, rules: Rules, job_id: Hash32
+) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """(CID, what writes it) of spec and receipt of a job that is over: both are stored before it leaves the state."""
     job = state.jobs.get(job_id)
     if job is None:

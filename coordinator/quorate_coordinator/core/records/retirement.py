@@ -85,7 +85,9 @@ def on_archived(context: StepContext, event: RunsArchived) -> None:
 
 def is_over(job: Job) -> bool:
     """Whether nothing can change about a job: neither its result nor its money."""
-    return isinstance(job.phase, Ended) or (isinstance(job.phase, Decided) and job.phase.is_final and job.is_released)
+    return isinstance(job.phase, Ended) or (
+        isinstance(job.phase, Decided) and job.phase.is_final and job.is_released
+    )
 
 
 def _needed_until(context: StepContext, job: Job, named: frozenset[Hash32]) -> UnixSeconds:

@@ -16,25 +16,46 @@ from pathlib import Path
 
 from quorate_content.image_archive import ImageInfo
 from quorate_node.executors import cgroups, mounts
-from quorate_node.executors.bwrap.command import USER, Sources, bwrap_command, check_task, working_folder
+from quorate_node.executors.bwrap.command import (
+    USER,
+    Sources,
+    bwrap_command,
+    check_task,
+    working_folder,
+)
 from quorate_node.executors.bwrap.rootfs import RootfsCache, Tree
 from quorate_node.executors.bwrap.seccomp_bpf import ARCHITECTURES, filter_for
 from quorate_node.executors.cgroups import Counters, LeaseGroups, LeaseLimits
 from quorate_node.executors.outputs import OutputCaps, delete_tree, open_up
-from quorate_node.executors.supervisor.supervised_leases import DetachedExecutor, kill_supervised, lease_state, spawn_supervisor
+from quorate_node.executors.supervisor.supervised_leases import (
+    DetachedExecutor,
+    kill_supervised,
+    lease_state,
+    spawn_supervisor,
+)
 from quorate_node.images.archive_cache import ArchiveInfos
 from quorate_node.images.image_volumes import covers
 from quorate_protocol.ports import Clock, Exit, Mount, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 STAGE = "/tmp"  # covered in a mount namespace that ends with the program: the one folder that every machine has
-_MASKED = ("/proc/asound", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/latency_stats", "/proc/sched_debug", "/proc/timer_list")
+_MASKED = (
+    "/proc/asound",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/key-users",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/timer_list",
+)
 _READABLE_BY_ALL = 0o004
 _BESIDE = 1  # processes in the group that are not the job's: bubblewrap outside. Its first process inside counts, as an engine's init
 _TRIAL_SECONDS = 20
 _PLAN_BYTES_MAX = 4 << 20
 _WATCHED = f"processes and memory by watching (kernels from {'.'.join(map(str, cgroups.COUNTING_KERNEL))} on count processes themselves)"
-_UNCOUNTED = frozenset({"shmget", "semget", "msgget"})  # memory that belongs to no process: only control groups count it
+_UNCOUNTED = frozenset(
+    {"shmget", "semget", "msgget"}
+)  # memory that belongs to no process: only control groups count it
 _NO_GROUPS = "no control groups can be made here, run as root where /sys/fs/cgroup can be written"
 _INSTALL = "install it: apt-get install bubblewrap"
 
@@ -60,7 +81,9 @@ class BwrapExecutor(DetachedExecutor):
 
     sandbox = Sandbox.BWRAP
 
-    def __init__(self, home: Path, images: Path, clock: Clock, outputs: OutputKind | None = None) -> None:
+    def __init__(
+        self, home: Path, images: Path, clock: Clock, outputs: OutputKind | None = None
+    ) -> None:
         super().__init__(home, clock)
         self._outputs = outputs or choose_kind()
         self._infos = ArchiveInfos()
@@ -72,7 +95,11 @@ class BwrapExecutor(DetachedExecutor):
         """How limits are kept, for the owner to read; known after `check`."""
         if self._has_groups:
             return f"limits by control groups, outputs in a {self._outputs.value}"
-        counted = "processes by the kernel, memory by watching" if cgroups.counts_by_namespace(platform.release()) else _WATCHED
+        counted = (
+            "processes by the kernel, memory by watching"
+            if cgroups.counts_by_namespace(platform.release())
+            else _WATCHED
+        )
         return f"limits of {counted}, no processor shares: {_NO_GROUPS}; outputs in a {self._outputs.value}"
 
     async def check(self) -> None:
@@ -88,7 +115,10 @@ class BwrapExecutor(DetachedExecutor):
 
     def _begin(self, task: Task) -> None:
         if not isinstance(task.image, Path):
-            raise Refused(Code.UNSUPPORTED, "image: registry images need a container engine; name the image by CID")
+            raise Refused(
+                Code.UNSUPPORTED,
+                "image: registry images need a container engine; name the image by CID",
+            )
         info = self._infos.of(task.image)
         check_task(task, info)
         folder = self._folder(task.lease_id)
@@ -110,7 +140,12 @@ class BwrapExecutor(DetachedExecutor):
     def _make_outputs(self, task: Task, folder: Path) -> None:
         match self._outputs:
             case OutputKind.LOOP:
-                mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", task.output_bytes, task.output_inodes)
+                mounts.mount_sized(
+                    folder / "outputs.ext4",
+                    folder / "outputs",
+                    task.output_bytes,
+                    task.output_inodes,
+                )
             case OutputKind.MEMORY:
                 mounts.mount_memory(folder / "outputs", task.output_bytes, task.output_inodes)
             case OutputKind.FOLDER:
@@ -118,21 +153,37 @@ class BwrapExecutor(DetachedExecutor):
                 if _is_root():
                     os.chown(folder / "outputs", USER, USER)
 
-    def _plan_of(self, task: Task, info: ImageInfo, image: "Unpacked", folder: Path) -> Mapping[str, object]:
-        sources = [str(image.root), str(folder / "outputs"), *(str(_source(mount)) for mount in task.mounts)]
+    def _plan_of(
+        self, task: Task, info: ImageInfo, image: "Unpacked", folder: Path
+    ) -> Mapping[str, object]:
+        sources = [
+            str(image.root),
+            str(folder / "outputs"),
+            *(str(_source(mount)) for mount in task.mounts),
+        ]
         seen = [f"{STAGE}/{index}" for index in range(len(sources))] if _is_root() else sources
         masks = [path for path in _MASKED if os.path.isfile(path)]
         groups = self._groups(task)
-        (folder / "seccomp").write_bytes(filter_for(platform.machine(), frozenset() if groups else _UNCOUNTED))
+        (folder / "seccomp").write_bytes(
+            filter_for(platform.machine(), frozenset() if groups else _UNCOUNTED)
+        )
         is_watched = self._outputs is OutputKind.FOLDER
         return {
-            "argv": bwrap_command(_program(), task, info, Sources(seen[0], seen[1], tuple(seen[2:]), image.covered), masks),
+            "argv": bwrap_command(
+                _program(),
+                task,
+                info,
+                Sources(seen[0], seen[1], tuple(seen[2:]), image.covered),
+                masks,
+            ),
             "env": {},
             "cwd": "/",
             "root": image.root.name,
             "max_duration": task.max_duration,
             "memory_bytes": task.memory_bytes,
-            "file_bytes": max(task.output_bytes, task.scratch_bytes, task.shm_bytes) if is_watched else -1,
+            "file_bytes": max(task.output_bytes, task.scratch_bytes, task.shm_bytes)
+            if is_watched
+            else -1,
             "output_bytes": task.output_bytes,
             "output_inodes": task.output_inodes,
             "sandbox": {
@@ -140,35 +191,60 @@ class BwrapExecutor(DetachedExecutor):
                 "groups": [str(group) for group in groups.folders] if groups else [],
                 "kills": str(groups.kills) if groups else "",
                 "processes": task.pids,
-                "processes_counted": task.pids if groups is None and cgroups.counts_by_namespace(platform.release()) else -1,
+                "processes_counted": task.pids
+                if groups is None and cgroups.counts_by_namespace(platform.release())
+                else -1,
                 "stage": STAGE if _is_root() else "",
                 "sources": sources,
                 "user": USER,
-                "in_memory": [str(image.root), ["/scratch", "/tmp", *(["/dev/shm"] if task.shm_bytes else []), *image.covered]],
+                "in_memory": [
+                    str(image.root),
+                    ["/scratch", "/tmp", *(["/dev/shm"] if task.shm_bytes else []), *image.covered],
+                ],
                 "watched": str(folder / "outputs") if is_watched else "",
             },
         }
 
     def _groups(self, task: Task) -> LeaseGroups | None:
-        memory = task.memory_bytes + (task.output_bytes if self._outputs is OutputKind.MEMORY else 0)
-        return cgroups.make_lease_groups(task.lease_id, LeaseLimits(memory, task.pids + _BESIDE, task.cpu_millis))
+        memory = task.memory_bytes + (
+            task.output_bytes if self._outputs is OutputKind.MEMORY else 0
+        )
+        return cgroups.make_lease_groups(
+            task.lease_id, LeaseLimits(memory, task.pids + _BESIDE, task.cpu_millis)
+        )
 
     def _exit(self, lease_id: str) -> Exit:
         """The groups outlive the program, and count what it used exactly."""
         ended = super()._exit(lease_id)
         counted = cgroups.lease_counters(lease_id)
-        counters = counted if counted.cpu_ms else Counters(ended.usage.cpu_ms, ended.usage.peak_memory_bytes)
-        return Exit(ended.status, Usage(ended.usage.wall_ms, counters.cpu_ms, counters.peak_memory_bytes))
+        counters = (
+            counted
+            if counted.cpu_ms
+            else Counters(ended.usage.cpu_ms, ended.usage.peak_memory_bytes)
+        )
+        return Exit(
+            ended.status, Usage(ended.usage.wall_ms, counters.cpu_ms, counters.peak_memory_bytes)
+        )
 
     def _collect(self, folder: Path, destination: Path, caps: OutputCaps) -> None:
         if lease_state(folder) is not TaskState.EXITED:
             raise Unavailable(f"lease {folder.name} has not ended")
         if (folder / "outputs.ext4").exists():
-            mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", 0, 0)  # a restart of the machine unmounted it
-        elif not any((folder / "outputs").iterdir()) and self._outputs is OutputKind.MEMORY and not mounts.is_mounted(folder / "outputs"):
-            raise Unavailable(f"the outputs of lease {folder.name} are gone with a restart of the machine", 60.0)
+            mounts.mount_sized(
+                folder / "outputs.ext4", folder / "outputs", 0, 0
+            )  # a restart of the machine unmounted it
+        elif (
+            not any((folder / "outputs").iterdir())
+            and self._outputs is OutputKind.MEMORY
+            and not mounts.is_mounted(folder / "outputs")
+        ):
+            raise Unavailable(
+                f"the outputs of lease {folder.name} are gone with a restart of the machine", 60.0
+            )
         if self._outputs is OutputKind.FOLDER:
-            open_up(folder / "outputs")  # root reads what a program closed to its own user, and results must not differ
+            open_up(
+                folder / "outputs"
+            )  # root reads what a program closed to its own user, and results must not differ
         super()._collect(folder, destination, caps)
 
     def _roots_in_use(self) -> frozenset[str]:
@@ -180,19 +256,40 @@ class BwrapExecutor(DetachedExecutor):
 def check_bwrap() -> None:
     """Makes one sandbox with bubblewrap. Unavailable says what is missing and what to do. Blocking."""
     if platform.machine() not in ARCHITECTURES:
-        raise Unavailable(f"bubblewrap sandboxes need {' or '.join(ARCHITECTURES)}, not {platform.machine()}", 3600.0)
-    words = ["--unshare-user", "--unshare-pid", "--unshare-net", "--uid", str(USER), "--gid", str(USER)]
+        raise Unavailable(
+            f"bubblewrap sandboxes need {' or '.join(ARCHITECTURES)}, not {platform.machine()}",
+            3600.0,
+        )
+    words = [
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-net",
+        "--uid",
+        str(USER),
+        "--gid",
+        str(USER),
+    ]
     words += ["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/true"]
     try:
         done = subprocess.run(
-            [_program(), *words], capture_output=True, stdin=subprocess.DEVNULL, cwd="/", timeout=_TRIAL_SECONDS, check=False,
-            user=USER if _is_root() else None, group=USER if _is_root() else None, extra_groups=[] if _is_root() else None,
-        )  # fmt: skip
+            [_program(), *words],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+            timeout=_TRIAL_SECONDS,
+            check=False,
+            user=USER if _is_root() else None,
+            group=USER if _is_root() else None,
+            extra_groups=[] if _is_root() else None,
+        )
     except subprocess.TimeoutExpired as error:
         raise Unavailable("bubblewrap does not answer", 60.0) from error
     if done.returncode != 0:
         remedy = "allow user namespaces (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0)"
-        raise Unavailable(f"bubblewrap makes no sandbox here ({done.stderr.decode(errors='replace').strip()}); {remedy}", 3600.0)
+        raise Unavailable(
+            f"bubblewrap makes no sandbox here ({done.stderr.decode(errors='replace').strip()}); {remedy}",
+            3600.0,
+        )
 
 
 def choose_kind() -> OutputKind:
@@ -215,8 +312,12 @@ def end_lease(folder: Path) -> None:
 def _check_folder(root: Path, working_dir: str) -> None:
     """Everything else is mounted over or read-only, so it must be in the image."""
     place = working_folder(working_dir)
-    if not place.startswith(("/scratch", "/tmp", "/inputs", "/outputs")) and not Tree(root).has_folder(place):
-        raise Refused(Code.UNSUPPORTED, f"working_dir: the image has no folder {working_dir[:200]!r}")
+    if not place.startswith(("/scratch", "/tmp", "/inputs", "/outputs")) and not Tree(
+        root
+    ).has_folder(place):
+        raise Refused(
+            Code.UNSUPPORTED, f"working_dir: the image has no folder {working_dir[:200]!r}"
+        )
 
 
 def _covered(root: Path, task: Task, info: ImageInfo) -> tuple[str, ...]:
@@ -228,7 +329,9 @@ def _covered(root: Path, task: Task, info: ImageInfo) -> tuple[str, ...]:
     inputs = [mount.target for mount in task.mounts]
     found = covers(info.volumes, inputs)
     fresh = [path for path in found if path.startswith("/tmp/")]
-    return covers([*fresh, *Tree(root).make_folders([path for path in found if path not in fresh])], inputs)
+    return covers(
+        [*fresh, *Tree(root).make_folders([path for path in found if path not in fresh])], inputs
+    )
 
 
 def _source(mount: Mount) -> Path:
@@ -236,7 +339,10 @@ def _source(mount: Mount) -> Path:
     if not source.exists():
         raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
     if not source.stat().st_mode & _READABLE_BY_ALL:
-        raise Refused(Code.UNSUPPORTED, f"mounts: {mount.target} must be readable by all (mode 0644) for the sandbox's user")
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"mounts: {mount.target} must be readable by all (mode 0644) for the sandbox's user",
+        )
     return source
 
 

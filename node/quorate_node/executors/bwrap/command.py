@@ -26,7 +26,9 @@ class Sources:
     root: str
     outputs: str
     inputs: tuple[str, ...]
-    covered: tuple[str, ...] = ()  # folders inside the root that get a memory file system: the image's volumes
+    covered: tuple[
+        str, ...
+    ] = ()  # folders inside the root that get a memory file system: the image's volumes
 
 
 def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
@@ -34,7 +36,10 @@ def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
     check_targets([mount.target for mount in task.mounts])
     for mount in task.mounts:
         if not mount.target.startswith("/inputs/"):
-            raise Refused(Code.UNSUPPORTED, f"mounts: {mount.target[:200]!r}: in this sandbox inputs stand below /inputs only")
+            raise Refused(
+                Code.UNSUPPORTED,
+                f"mounts: {mount.target[:200]!r}: in this sandbox inputs stand below /inputs only",
+            )
     if task.gpus:
         raise Refused(Code.UNSUPPORTED, "gpus: they need a container engine")
     argv = task.argv or (*image.entrypoint, *image.command)
@@ -44,11 +49,32 @@ def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
     return argv
 
 
-def bwrap_command(program: str, task: Task, image: ImageInfo, sources: Sources, masks: Sequence[str]) -> list[str]:
+def bwrap_command(
+    program: str, task: Task, image: ImageInfo, sources: Sources, masks: Sequence[str]
+) -> list[str]:
     """`program` is bubblewrap's path, `masks` are files of /proc that this kernel has and nobody should read."""
     argv = check_task(task, image)
-    words = [program, "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
-    words += ["--die-with-parent", "--uid", str(USER), "--gid", str(USER), "--cap-drop", "ALL", "--hostname", "job", "--clearenv"]
+    words = [
+        program,
+        "--unshare-user",
+        "--unshare-ipc",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    ]
+    words += [
+        "--die-with-parent",
+        "--uid",
+        str(USER),
+        "--gid",
+        str(USER),
+        "--cap-drop",
+        "ALL",
+        "--hostname",
+        "job",
+        "--clearenv",
+    ]
     for name, value in environment(task, image).items():
         words += ["--setenv", name, value]
     words += ["--ro-bind", sources.root, "/", "--proc", "/proc", "--dev", "/dev"]
@@ -58,7 +84,12 @@ def bwrap_command(program: str, task: Task, image: ImageInfo, sources: Sources, 
     words += ["--remount-ro", "/proc"]
     if task.shm_bytes:
         words += _sized("/dev/shm", task.shm_bytes)
-    words += ["--remount-ro", "/dev", *_sized("/scratch", task.scratch_bytes), *_sized("/tmp", task.scratch_bytes)]
+    words += [
+        "--remount-ro",
+        "/dev",
+        *_sized("/scratch", task.scratch_bytes),
+        *_sized("/tmp", task.scratch_bytes),
+    ]
     for target in sources.covered:
         words += _sized(target, task.scratch_bytes)
     words += ["--perms", "0755", "--tmpfs", "/inputs"]

@@ -38,13 +38,26 @@ _USER = 65534
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _SPARE_BYTES = 512 << 20
 _SPARE_INODES = 1 << 16
-_WORLD_FAILS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM})
+_WORLD_FAILS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EIO,
+        errno.EROFS,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.EACCES,
+        errno.EPERM,
+    }
+)
 
 
 class RootfsCache:
     """Unpacked images below `home`, one folder per config digest, `bytes_max` of them. Blocking; one unpacking at a time."""
 
-    def __init__(self, home: Path, in_use: Callable[[], frozenset[str]], bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self, home: Path, in_use: Callable[[], frozenset[str]], bytes_max: int = BYTES_MAX
+    ) -> None:
         self._home = home
         self._in_use = in_use  # names of folders that leases still need
         self._bytes_max = bytes_max
@@ -79,17 +92,27 @@ class RootfsCache:
     def _make_room(self, size: int) -> None:
         """For one more: the longest unused go first."""
         if size > self._bytes_max:
-            raise Refused(Code.OVERSIZE, f"image: it has {size} bytes unpacked, all images together have room for {self._bytes_max}")
+            raise Refused(
+                Code.OVERSIZE,
+                f"image: it has {size} bytes unpacked, all images together have room for {self._bytes_max}",
+            )
         while len(self._roots()) >= IMAGES_MAX and self._drop_oldest():
             pass
         while (held := _disk_bytes(self._roots())) + size > self._bytes_max:
             if not self._drop_oldest():
-                raise Unavailable(f"no room for an image of {size} bytes: the images in use have {held} of {self._bytes_max}", 30.0)
+                raise Unavailable(
+                    f"no room for an image of {size} bytes: the images in use have {held} of {self._bytes_max}",
+                    30.0,
+                )
 
     def _drop_oldest(self) -> bool:
         """Removes the image that no lease needs and nobody used for longest; False when there is none."""
         kept, used = self._in_use(), {root: root.stat().st_mtime for root in self._roots()}
-        idle = [root for root in used if root.name not in kept and time.time() - used[root] > START_SECONDS]
+        idle = [
+            root
+            for root in used
+            if root.name not in kept and time.time() - used[root] > START_SECONDS
+        ]
         if idle:
             delete_tree(min(idle, key=used.__getitem__))
         return bool(idle)
@@ -100,7 +123,11 @@ class RootfsCache:
 
 def _disk_bytes(roots: Sequence[Path]) -> int:
     """What these trees take on the disk. Not kept anywhere: looking costs less than the unpacking that follows."""
-    done = subprocess.run(["du", "-sxB1", "--", *map(str, roots)], check=False, capture_output=True) if roots else None
+    done = (
+        subprocess.run(["du", "-sxB1", "--", *map(str, roots)], check=False, capture_output=True)
+        if roots
+        else None
+    )
     return sum(int(line.split(b"\t")[0]) for line in done.stdout.splitlines()) if done else 0
 
 
@@ -138,24 +165,34 @@ def _verified_bytes(layer: Layer) -> int:
     while chunk := source.read(_COPY_BYTES):
         size += len(chunk)
         if size > layer.limits.unpacked_bytes:
-            raise Refused(Code.OVERSIZE, f"{layer.member.name}: unpacks to more than {layer.limits.unpacked_bytes} bytes")
+            raise Refused(
+                Code.OVERSIZE,
+                f"{layer.member.name}: unpacks to more than {layer.limits.unpacked_bytes} bytes",
+            )
         digest.update(chunk)
     if layer.diff_id != f"sha256:{digest.hexdigest()}":
-        raise Refused(Code.MALFORMED, f"image: {layer.member.name} is not the layer {layer.diff_id[:80]} that the config names")
+        raise Refused(
+            Code.MALFORMED,
+            f"image: {layer.member.name} is not the layer {layer.diff_id[:80]} that the config names",
+        )
     return size
 
 
 def _check_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed + needed // 2 + _SPARE_BYTES:
-        raise Unavailable(f"no room to unpack an image of {needed} bytes: {free} bytes are free in {folder}", 60.0)
+        raise Unavailable(
+            f"no room to unpack an image of {needed} bytes: {free} bytes are free in {folder}", 60.0
+        )
 
 
 def _check_inodes(folder: Path, needed: int) -> None:
     """An image of empty files has few bytes; file systems that make inodes as they are needed count none."""
     found = os.statvfs(folder)
     if found.f_files and found.f_favail < needed + _SPARE_INODES:
-        raise Unavailable(f"no room to unpack {needed} files: {found.f_favail} inodes are free in {folder}", 60.0)
+        raise Unavailable(
+            f"no room to unpack {needed} files: {found.f_favail} inodes are free in {folder}", 60.0
+        )
 
 
 class Tree:
@@ -200,7 +237,9 @@ class Tree:
         elif entry.isfifo():
             os.mkfifo(path, entry.mode & 0o777)
         else:
-            raise Refused(Code.UNSUPPORTED, f"image: {entry.name[:200]!r} is neither file, directory nor link")
+            raise Refused(
+                Code.UNSUPPORTED, f"image: {entry.name[:200]!r} is neither file, directory nor link"
+            )
 
     def make_folders(self, paths: Sequence[str]) -> list[str]:
         """Makes those that are missing, for something will be mounted there; where each really is, as seen inside, without a link.
@@ -208,7 +247,10 @@ class Tree:
         Refused(MALFORMED) for names that cannot be made, Unavailable when there is no room.
         """
         try:
-            return [posixpath.normpath("/" + posixpath.relpath(self._folder(path), self._root)) for path in paths]
+            return [
+                posixpath.normpath("/" + posixpath.relpath(self._folder(path), self._root))
+                for path in paths
+            ]
         except OSError as error:
             raise _failure(error) from error
 
@@ -227,7 +269,10 @@ class Tree:
             if not os.path.lexists(path):
                 _make_directory(path, 0o755)
             elif not stat.S_ISDIR(os.lstat(path).st_mode):
-                raise Refused(Code.UNSUPPORTED, f"image: /{name} must be a directory, for something is mounted there")
+                raise Refused(
+                    Code.UNSUPPORTED,
+                    f"image: /{name} must be a directory, for something is mounted there",
+                )
         for name, text in _FILES.items():
             path = posixpath.join(self._folder(posixpath.dirname(name)), posixpath.basename(name))
             _remove(path)
@@ -245,7 +290,10 @@ class Tree:
         folder, base = posixpath.split(_clean(entry.linkname))
         first = posixpath.join(self._folder(folder), base)
         if base in ("", ".") or not os.path.lexists(first) or stat.S_ISDIR(os.lstat(first).st_mode):
-            raise Refused(Code.MALFORMED, f"image: {entry.name[:200]!r} links to {entry.linkname[:200]!r}, which is no file of the image")
+            raise Refused(
+                Code.MALFORMED,
+                f"image: {entry.name[:200]!r} links to {entry.linkname[:200]!r}, which is no file of the image",
+            )
         os.link(first, path, follow_symlinks=False)
 
     def _folder(self, name: str, makes: bool = True) -> str:
@@ -270,7 +318,10 @@ class Tree:
                 real = [] if target.startswith("/") else real
                 pending += _parts(target)
             else:
-                raise Refused(Code.MALFORMED, f"image: {name[:200]!r} leads through something that is no directory")
+                raise Refused(
+                    Code.MALFORMED,
+                    f"image: {name[:200]!r} leads through something that is no directory",
+                )
         return posixpath.join(self._root, *real)
 
 
@@ -304,7 +355,9 @@ def _make_directory(path: str, mode: int) -> None:
 def _write_file(path: str, content: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
     source = content.extractfile(entry)
     assert source is not None, "regular members have content"
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(
+        path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
     with open(descriptor, "wb") as file:
         shutil.copyfileobj(source, file, _COPY_BYTES)
         os.fchmod(descriptor, entry.mode & 0o777)

@@ -59,10 +59,15 @@ def filter_for(machine: str, without: frozenset[str] = frozenset()) -> bytes:
     """The program for `platform.machine()`, with calls that are refused beyond the profile. KeyError for an unknown architecture."""
     known = json.loads(_NUMBERS.read_text())[machine]
     numbers = {name: number for name, number in known.items() if name not in without}
-    return b"".join(item.encode() for item in assemble(json.loads(_PROFILE.read_text()), numbers, ARCHITECTURES[machine]))
+    return b"".join(
+        item.encode()
+        for item in assemble(json.loads(_PROFILE.read_text()), numbers, ARCHITECTURES[machine])
+    )
 
 
-def assemble(profile: Mapping[str, object], numbers: Mapping[str, int], architecture: int) -> list[Instruction]:
+def assemble(
+    profile: Mapping[str, object], numbers: Mapping[str, int], architecture: int
+) -> list[Instruction]:
     """Foreign architectures are killed (their numbers mean other calls); then calls with tests, then ranges of plain allowed ones."""
     refusal = ERRNO | _integer(profile["defaultErrnoRet"])
     rules = rules_of(profile, numbers)
@@ -134,14 +139,22 @@ def _tested_call(number: int, rules: Sequence[Rule], refusal: int) -> list[Instr
 def _rule(rule: Rule) -> list[Instruction]:
     """Each test leaves the rule when it fails. An argument is two 32-bit words, the low one first on both architectures."""
     words = [
-        (OFFSET_ARGUMENTS + 8 * test.index + 4 * half, (test.mask >> 32 * half) & _WORD, (test.value >> 32 * half) & _WORD)
+        (
+            OFFSET_ARGUMENTS + 8 * test.index + 4 * half,
+            (test.mask >> 32 * half) & _WORD,
+            (test.value >> 32 * half) & _WORD,
+        )
         for test in rule.tests
         for half in (0, 1)
     ]
     body: list[Instruction] = []
     for place, (offset, mask, value) in enumerate(words):
         remaining = 3 * (len(words) - place - 1) + 1
-        body += [Instruction(LOAD, 0, 0, offset), Instruction(AND, 0, 0, mask), Instruction(JUMP_EQUAL, 0, remaining, value)]
+        body += [
+            Instruction(LOAD, 0, 0, offset),
+            Instruction(AND, 0, 0, mask),
+            Instruction(JUMP_EQUAL, 0, remaining, value),
+        ]
     return [*body, Instruction(RETURN, 0, 0, rule.action)]
 
 

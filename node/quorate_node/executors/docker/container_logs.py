@@ -31,7 +31,9 @@ class LogReaders:
         if self.is_reading(container) or _size(path) > LOG_BYTES_MAX:
             return
         stream = self._api.attach_socket(container, {"stdout": 1, "stderr": 1, "stream": 1})
-        reader = threading.Thread(target=_copy, args=(stream, path), name=f"log-{container}", daemon=True)
+        reader = threading.Thread(
+            target=_copy, args=(stream, path), name=f"log-{container}", daemon=True
+        )
         self._readers[container] = reader
         reader.start()
 

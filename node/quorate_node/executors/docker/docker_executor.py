@@ -38,7 +38,13 @@ from quorate_node.executors.docker.hardened_profile import (
 from quorate_node.executors.docker.image_cache import KeptImages
 from quorate_node.executors.docker.image_fetches import ImageFetches
 from quorate_node.executors.docker.image_loader import Fetcher, ImageRules, Images
-from quorate_node.executors.docker.lease_dirs import HOLD_SUFFIX, LeasePlaces, OutputKind, choose_kind, remove_container
+from quorate_node.executors.docker.lease_dirs import (
+    HOLD_SUFFIX,
+    LeasePlaces,
+    OutputKind,
+    choose_kind,
+    remove_container,
+)
 from quorate_node.executors.elapsed import Seen, look, since_boot
 from quorate_node.executors.exit_status import exit_status
 from quorate_node.executors.log_file import follow_file
@@ -52,7 +58,9 @@ _logger = logging.getLogger(__name__)
 
 PREFIX = "quorate-"
 STOP_SECONDS = 5
-REFUSING_SECONDS = 30.0  # an engine that is restarted, or a disk that is cleaned up, is through by then
+REFUSING_SECONDS = (
+    30.0  # an engine that is restarted, or a disk that is cleaned up, is through by then
+)
 FETCH_SECONDS = 600.0  # for an image that went between its lease's fetch and its start
 _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _WAIT_SECONDS = 30.0
@@ -71,9 +79,15 @@ class DockerExecutor:
     """
 
     def __init__(
-        self, home: Path, owner: str, clock: Clock, engine_url: str | None = None, outputs: OutputKind | None = None,
-        sandbox: Sandbox | None = None, rules: ImageRules | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        home: Path,
+        owner: str,
+        clock: Clock,
+        engine_url: str | None = None,
+        outputs: OutputKind | None = None,
+        sandbox: Sandbox | None = None,
+        rules: ImageRules | None = None,
+    ) -> None:
         self.sandbox = sandbox or Sandbox.DOCKER_RUNC
         self._wanted = sandbox
         self._owner = owner
@@ -89,15 +103,21 @@ class DockerExecutor:
         self._engine: EngineFacts | None = None
         self._sampled: dict[str, Counters] = {}
         self._seen: dict[str, Seen] = {}  # leases whose process ran when we looked
-        self._failing: dict[str, float] = {}  # leases that the engine does not start, and since when
+        self._failing: dict[
+            str, float
+        ] = {}  # leases that the engine does not start, and since when
         self._overdue: set[str] = set()  # leases that were ended because their time was over
         self._pool = ThreadPoolExecutor(_CALLS_MAX, thread_name_prefix="docker")
-        self._starting = asyncio.Semaphore(2 * (os.cpu_count() or 1))  # more at once only lengthens each start
+        self._starting = asyncio.Semaphore(
+            2 * (os.cpu_count() or 1)
+        )  # more at once only lengthens each start
 
     async def check(self) -> None:
         """Asks the engine what it can do, and settles on a sandbox. Unavailable when it has not the one that is wanted."""
         engine = await self._call(self._facts)
-        self.sandbox = Sandbox.DOCKER_RUNSC if engine.runtime == RUNTIME_GVISOR else Sandbox.DOCKER_RUNC
+        self.sandbox = (
+            Sandbox.DOCKER_RUNSC if engine.runtime == RUNTIME_GVISOR else Sandbox.DOCKER_RUNC
+        )
 
     async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
         """Brings a registry's image into the engine; `stop` and `remove` end it. Other leases do not wait for it."""
@@ -107,7 +127,9 @@ class DockerExecutor:
     async def start(self, task: Task) -> None:
         """Loads the image, makes the lease's folders, creates and starts the container: each step only if it is not done."""
         if not _LEASE_ID.fullmatch(task.lease_id):
-            raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a container")
+            raise Refused(
+                Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a container"
+            )
         if isinstance(task.image, str) and await self.state(task.lease_id) is TaskState.ABSENT:
             await self.fetch_image(task.lease_id, task.image, FETCH_SECONDS)
         async with self._starting:
@@ -123,7 +145,9 @@ class DockerExecutor:
             state, found = await self._call(lambda: self._observe(lease_id))
             match state:
                 case TaskState.ABSENT:
-                    raise Unavailable(f"lease {lease_id} has no container, or one that ended with the engine")
+                    raise Unavailable(
+                        f"lease {lease_id} has no container, or one that ended with the engine"
+                    )
                 case TaskState.EXITED:
                     assert found is not None, "an absent container has not exited"
                     return await self._call(lambda found=found: self._exit(lease_id, found))  # type: ignore[misc]
@@ -134,7 +158,9 @@ class DockerExecutor:
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
         """The captured file; with `follow` until the container has ended."""
         name = PREFIX + lease_id
-        async for chunk in follow_file(self._log_file(lease_id), self._clock, lambda: follow and self._logs.is_reading(name)):
+        async for chunk in follow_file(
+            self._log_file(lease_id), self._clock, lambda: follow and self._logs.is_reading(name)
+        ):
             yield chunk
 
     async def collect(self, lease_id: str, destination: Path) -> None:
@@ -145,13 +171,19 @@ class DockerExecutor:
         labels = _labels(found)
         caps = OutputCaps(int(labels[LABEL_OUTPUT_BYTES]), int(labels[LABEL_OUTPUT_INODES]))
         crash_point("container.before-collect")
-        await self._call(lambda: self._places.collect(lease_id, PREFIX + lease_id, destination, caps))
+        await self._call(
+            lambda: self._places.collect(lease_id, PREFIX + lease_id, destination, caps)
+        )
         crash_point("container.after-collect")
 
     async def stop(self, lease_id: str) -> None:
         """SIGTERM to the program, SIGKILL 5 s later."""
         self._fetches.stop(lease_id)
-        await self._call(lambda: self._ignoring_absent(lambda: self._api.stop(PREFIX + lease_id, timeout=STOP_SECONDS)))
+        await self._call(
+            lambda: self._ignoring_absent(
+                lambda: self._api.stop(PREFIX + lease_id, timeout=STOP_SECONDS)
+            )
+        )
 
     async def remove(self, lease_id: str) -> None:
         """Removes container, volume, mounts, folder and control groups."""
@@ -179,10 +211,15 @@ class DockerExecutor:
     def _facts(self) -> EngineFacts:
         info = self._api.info()
         if "name=seccomp" not in ",".join(info.get("SecurityOptions") or ()):
-            raise Unavailable("the container engine has no seccomp; strangers' programs are not run without it", 3600.0)
+            raise Unavailable(
+                "the container engine has no seccomp; strangers' programs are not run without it",
+                3600.0,
+            )
         runtime = self._runtime(info.get("Runtimes") or {})
         parent = cgroups.PARENT if info.get("CgroupDriver") == "cgroupfs" else ""
-        self._engine = EngineFacts(_SECCOMP.read_text(), parent, runtime, bool(info.get("CDISpecDirs")))
+        self._engine = EngineFacts(
+            _SECCOMP.read_text(), parent, runtime, bool(info.get("CDISpecDirs"))
+        )
         return self._engine
 
     def _runtime(self, known: Mapping[str, Mapping[str, object]]) -> str:
@@ -199,13 +236,21 @@ class DockerExecutor:
         try:
             self._start(task)
         except docker.errors.APIError as error:
-            since, now = self._failing.setdefault(task.lease_id, self._clock.now()), self._clock.now()
+            since, now = (
+                self._failing.setdefault(task.lease_id, self._clock.now()),
+                self._clock.now(),
+            )
             if now - since < REFUSING_SECONDS:
                 raise
             self._remove(task.lease_id)
-            raise EngineRefuses(Code.UNSUPPORTED, f"the container engine does not start it: {str(error.explanation)[:400]}") from error
+            raise EngineRefuses(
+                Code.UNSUPPORTED,
+                f"the container engine does not start it: {str(error.explanation)[:400]}",
+            ) from error
         except (docker.errors.DockerException, requests.exceptions.RequestException):
-            self._failing.pop(task.lease_id, None)  # it is away: once it is back it gets its time again
+            self._failing.pop(
+                task.lease_id, None
+            )  # it is away: once it is back it gets its time again
             raise
         self._failing.pop(task.lease_id, None)
 
@@ -215,7 +260,9 @@ class DockerExecutor:
         if state is not TaskState.ABSENT:
             return
         if found is not None and not is_of_life(_labels(found), life):
-            self._remove(task.lease_id)  # it ended with the engine, in the middle of what it wrote: the program runs anew
+            self._remove(
+                task.lease_id
+            )  # it ended with the engine, in the middle of what it wrote: the program runs anew
         image = self._images.ensure(task.image, task.argv)
         try:
             places = self._places.prepare(task, name)
@@ -250,7 +297,10 @@ class DockerExecutor:
         """Whatever an image can make an engine add: what was made is looked at before it runs. The caller removes what is refused."""
         strange = strange_mounts(body, self._api.inspect_container(name))
         if strange:
-            raise Refused(Code.UNSUPPORTED, f"image: the engine mounts {strange} for it, which was not asked; build it without VOLUME")
+            raise Refused(
+                Code.UNSUPPORTED,
+                f"image: the engine mounts {strange} for it, which was not asked; build it without VOLUME",
+            )
 
     def _exit(self, lease_id: str, found: Inspection) -> Exit:
         state = found["State"]
@@ -261,9 +311,13 @@ class DockerExecutor:
         if lease_id in self._overdue:
             ran = max(ran, float(limit))
         wall = Milliseconds(max(0, round(ran * 1000)) if started else 0)
-        counters = cgroups.lease_counters(lease_id).at_least(self._sampled.get(lease_id, Counters()))
+        counters = cgroups.lease_counters(lease_id).at_least(
+            self._sampled.get(lease_id, Counters())
+        )
         status = exit_status(_exit_code(state), wall, limit, bool(state.get("OOMKilled")))
-        usage = Usage(Milliseconds(min(wall, limit * 1000)), counters.cpu_ms, counters.peak_memory_bytes)
+        usage = Usage(
+            Milliseconds(min(wall, limit * 1000)), counters.cpu_ms, counters.peak_memory_bytes
+        )
         return Exit(status, usage)
 
     def _remove(self, lease_id: str) -> None:
@@ -281,7 +335,11 @@ class DockerExecutor:
     def _leases(self) -> Sequence[str]:
         found = self._api.containers(all=True, filters={"label": f"{LABEL_OWNER}={self._owner}"})
         held = {str(item["Labels"][LABEL_LEASE]) for item in found}
-        folders = {path.name for path in self._home.iterdir() if path.is_dir()} if self._home.is_dir() else set()
+        folders = (
+            {path.name for path in self._home.iterdir() if path.is_dir()}
+            if self._home.is_dir()
+            else set()
+        )
         return sorted(held | folders)
 
     def _observe(self, lease_id: str) -> tuple[TaskState, Inspection | None]:
@@ -295,7 +353,9 @@ class DockerExecutor:
             return state, found
         api = connect(self._engine_url, version=self._api.api_version)
         try:
-            return (state if is_of_life(_labels(found), engine_life(api)) else TaskState.ABSENT), found
+            return (
+                state if is_of_life(_labels(found), engine_life(api)) else TaskState.ABSENT
+            ), found
         finally:
             api.close()
 
@@ -321,7 +381,9 @@ class DockerExecutor:
     async def _wait_on(self, lease_id: str, found: Inspection) -> None:
         """Waits until the container ends, its time is over, or a while has passed; reads its log if nobody does."""
         name = PREFIX + lease_id
-        await self._call(lambda: self._ignoring_absent(lambda: self._logs.attach(name, self._log_file(lease_id))))
+        await self._call(
+            lambda: self._ignoring_absent(lambda: self._logs.attach(name, self._log_file(lease_id)))
+        )
         limit = int(_labels(found)[LABEL_MAX_DURATION])
         seen = look(_pid(found))
         if seen is not None:
@@ -335,7 +397,9 @@ class DockerExecutor:
         is_sampled = self._engine is not None and not self._engine.cgroup_parent
         if is_sampled:
             self._sample(lease_id, found)
-        await self._exit_within(name, min(remaining, _SAMPLE_SECONDS if is_sampled else _WAIT_SECONDS))
+        await self._exit_within(
+            name, min(remaining, _SAMPLE_SECONDS if is_sampled else _WAIT_SECONDS)
+        )
 
     def _kill(self, name: str) -> None:
         try:
@@ -345,7 +409,9 @@ class DockerExecutor:
             _logger.debug("%s is not killed: %s", name, error.explanation)
 
     def _sample(self, lease_id: str, found: Inspection) -> None:
-        self._sampled[lease_id] = cgroups.process_counters(_pid(found)).at_least(self._sampled.get(lease_id, Counters()))
+        self._sampled[lease_id] = cgroups.process_counters(_pid(found)).at_least(
+            self._sampled.get(lease_id, Counters())
+        )
 
     async def _exit_within(self, name: str, seconds: float) -> None:
         """Returns at the exit or when the time is over. A thread of its own, not one of the pool: many leases wait at once, and a
@@ -382,7 +448,9 @@ def _translated(work: Callable[[], Result]) -> Result:
         raise Unavailable(f"the container engine: {error.explanation}", 2.0) from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
         remedy = "start it, or give this user access to its socket"
-        raise Unavailable(f"the container engine cannot be reached ({error}); {remedy}", 5.0) from error
+        raise Unavailable(
+            f"the container engine cannot be reached ({error}); {remedy}", 5.0
+        ) from error
 
 
 def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:
@@ -391,7 +459,9 @@ def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:
     With a network stack of the container's (its default) gVisor takes the loopback device as the engine left it, which is down.
     """
     if RUNTIME_GVISOR not in known:
-        return f"the container engine has no runtime {RUNTIME_GVISOR}; install gVisor and register it"
+        return (
+            f"the container engine has no runtime {RUNTIME_GVISOR}; install gVisor and register it"
+        )
     arguments = known[RUNTIME_GVISOR].get("runtimeArgs") or []
     assert isinstance(arguments, list), "the engine lists a runtime's arguments"
     if "network=none" not in [str(item).lstrip("-") for item in arguments]:
@@ -410,7 +480,9 @@ def _state(found: Inspection | None) -> TaskState:
         case "created" if found["State"]["ExitCode"] in _COULD_NOT_START:
             return TaskState.EXITED
         case _:
-            return TaskState.ABSENT  # created but never started (a crash came between), or being removed
+            return (
+                TaskState.ABSENT
+            )  # created but never started (a crash came between), or being removed
 
 
 def _exit_code(state: Mapping[str, object]) -> int:

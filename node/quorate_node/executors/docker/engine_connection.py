@@ -10,7 +10,9 @@ from requests.adapters import BaseAdapter
 CALL_SECONDS = 60
 
 
-def connect(engine_url: str | None = None, timeout: int = CALL_SECONDS, version: str | None = None) -> docker.APIClient:
+def connect(
+    engine_url: str | None = None, timeout: int = CALL_SECONDS, version: str | None = None
+) -> docker.APIClient:
     """A client of the named engine, or of the one that the environment names (DOCKER_HOST and its like), or of the usual socket."""
     options = kwargs_from_env()
     if engine_url:
@@ -23,7 +25,9 @@ class _Client(docker.APIClient):
 
     def mount(self, prefix: str | bytes, adapter: BaseAdapter) -> None:
         if isinstance(adapter, UnixHTTPAdapter):
-            self._custom_adapter = adapter = _Adapter(adapter.socket_path, adapter.timeout, max_pool_size=adapter.max_pool_size)
+            self._custom_adapter = adapter = _Adapter(
+                adapter.socket_path, adapter.timeout, max_pool_size=adapter.max_pool_size
+            )
         super().mount(prefix, adapter)
 
 
@@ -31,7 +35,9 @@ class _Adapter(UnixHTTPAdapter):
     def get_connection(self, url: bytes | str, proxies: object = None) -> UnixHTTPConnectionPool:
         with self.pools.lock:
             if url not in self.pools:
-                self.pools[url] = _Pool(str(url), self.socket_path, self.timeout, maxsize=self.max_pool_size)
+                self.pools[url] = _Pool(
+                    str(url), self.socket_path, self.timeout, maxsize=self.max_pool_size
+                )
             pool: UnixHTTPConnectionPool = self.pools[url]
             return pool
 

@@ -30,15 +30,39 @@ _GVISOR_PIDS = 64
 _ENV_PROGRAM = "/usr/bin/env"
 _HIDDEN_PREFIX = "LD_"
 _GPU_CONTROLS = (  # variables with which an image could ask the GPU hooks for devices that nobody rented to it
-    "NVIDIA_VISIBLE_DEVICES", "NVIDIA_MIG_CONFIG_DEVICES", "NVIDIA_MIG_MONITOR_DEVICES", "NVIDIA_IMEX_CHANNELS", "NVIDIA_GDS",
-    "NVIDIA_MOFED", "NVIDIA_NVSWITCH", "NVIDIA_GDRCOPY", "NVIDIA_DRIVER_CAPABILITIES",
-)  # fmt: skip
-_TARGETS_TAKEN = ("/proc", "/sys", "/dev", "/outputs", "/scratch", "/tmp", "/etc", "/sbin/docker-init")
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_MIG_CONFIG_DEVICES",
+    "NVIDIA_MIG_MONITOR_DEVICES",
+    "NVIDIA_IMEX_CHANNELS",
+    "NVIDIA_GDS",
+    "NVIDIA_MOFED",
+    "NVIDIA_NVSWITCH",
+    "NVIDIA_GDRCOPY",
+    "NVIDIA_DRIVER_CAPABILITIES",
+)
+_TARGETS_TAKEN = (
+    "/proc",
+    "/sys",
+    "/dev",
+    "/outputs",
+    "/scratch",
+    "/tmp",
+    "/etc",
+    "/sbin/docker-init",
+)
 _CACHES = {
-    "HOME": "", "TMPDIR": "", "XDG_CACHE_HOME": "/.cache", "XDG_CONFIG_HOME": "/.config", "XDG_DATA_HOME": "/.local/share",
-    "HF_HOME": "/.cache/huggingface", "TORCH_HOME": "/.cache/torch", "TRITON_CACHE_DIR": "/.cache/triton",
-    "CUDA_CACHE_PATH": "/.cache/cuda", "NUMBA_CACHE_DIR": "/.cache/numba", "MPLCONFIGDIR": "/.cache/matplotlib",
-}  # fmt: skip
+    "HOME": "",
+    "TMPDIR": "",
+    "XDG_CACHE_HOME": "/.cache",
+    "XDG_CONFIG_HOME": "/.config",
+    "XDG_DATA_HOME": "/.local/share",
+    "HF_HOME": "/.cache/huggingface",
+    "TORCH_HOME": "/.cache/torch",
+    "TRITON_CACHE_DIR": "/.cache/triton",
+    "CUDA_CACHE_PATH": "/.cache/cuda",
+    "NUMBA_CACHE_DIR": "/.cache/numba",
+    "MPLCONFIGDIR": "/.cache/matplotlib",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +103,9 @@ class Places:
     are_views: bool = False
 
 
-def container_request(task: Task, owner: str, engine: EngineFacts, image: ImageFacts, places: Places) -> dict[str, object]:
+def container_request(
+    task: Task, owner: str, engine: EngineFacts, image: ImageFacts, places: Places
+) -> dict[str, object]:
     """The body of the engine's create call. Refused(UNSUPPORTED) names the field that cannot be granted."""
     check_targets([target for _, target in places.inputs])
     hidden, env = _environment(task, image)
@@ -107,7 +133,9 @@ def container_request(task: Task, owner: str, engine: EngineFacts, image: ImageF
             LABEL_OUTPUT_BYTES: str(task.output_bytes),
             LABEL_OUTPUT_INODES: str(task.output_inodes),
         },
-        "HostConfig": _host_config(task, engine, places, covers(image.volumes, [target for _, target in places.inputs])),
+        "HostConfig": _host_config(
+            task, engine, places, covers(image.volumes, [target for _, target in places.inputs])
+        ),
     }
 
 
@@ -115,10 +143,17 @@ def strange_mounts(body: Mapping[str, object], container: Mapping[str, object]) 
     """What stands in a container beside the mounts of its request, for the reader; "" when nothing does."""
     config = body["HostConfig"]
     assert isinstance(config, dict), "a request as made here"
-    asked = {(item["Type"], item["Source"] if item["Type"] == "volume" else "", item["Target"]) for item in config["Mounts"]}
+    asked = {
+        (item["Type"], item["Source"] if item["Type"] == "volume" else "", item["Target"])
+        for item in config["Mounts"]
+    }
     found = [_mount_of(item) for item in _list(container["Mounts"])]
     # Engines list a memory file system either nowhere or by its target; it holds nothing of the machine's disk.
-    strange = [item for item in found if item not in asked and (item[0] != "tmpfs" or item[2] not in config["Tmpfs"])]
+    strange = [
+        item
+        for item in found
+        if item not in asked and (item[0] != "tmpfs" or item[2] not in config["Tmpfs"])
+    ]
     return ", ".join(f"a {kind} at {target[:200]}" for kind, _, target in sorted(strange)[:8])
 
 
@@ -136,16 +171,27 @@ def _list(value: object) -> list[dict[str, object]]:
 def check_targets(targets: Sequence[str]) -> None:
     """Inputs may stand anywhere that is not taken and not inside each other (their mount points would be made in the store)."""
     for target in targets:
-        if not target.startswith("/") or posixpath.normpath(target) != target or target == "/" or ":" in target:
-            raise Refused(Code.UNSUPPORTED, f"mounts: {target[:200]!r} is not a plain absolute path")
+        if (
+            not target.startswith("/")
+            or posixpath.normpath(target) != target
+            or target == "/"
+            or ":" in target
+        ):
+            raise Refused(
+                Code.UNSUPPORTED, f"mounts: {target[:200]!r} is not a plain absolute path"
+            )
         if any(_is_below(target, taken) or _is_below(taken, target) for taken in _TARGETS_TAKEN):
-            raise Refused(Code.UNSUPPORTED, f"mounts: {target[:200]!r} is taken; put inputs below /inputs")
+            raise Refused(
+                Code.UNSUPPORTED, f"mounts: {target[:200]!r} is taken; put inputs below /inputs"
+            )
     for index, target in enumerate(targets):
         if any(_is_below(target, other) for place, other in enumerate(targets) if place != index):
             raise Refused(Code.UNSUPPORTED, f"mounts: {target[:200]!r} lies inside another input")
 
 
-def standard_env(inputs: str = "/inputs", outputs: str = "/outputs", scratch: str = "/scratch") -> dict[str, str]:
+def standard_env(
+    inputs: str = "/inputs", outputs: str = "/outputs", scratch: str = "/scratch"
+) -> dict[str, str]:
     """Variables that every executor sets: where inputs, outputs and every cache are."""
     return {
         **{name: scratch + below for name, below in _CACHES.items()},
@@ -157,8 +203,14 @@ def standard_env(inputs: str = "/inputs", outputs: str = "/outputs", scratch: st
 
 def program_env(task: Task, image_env: Sequence[str]) -> dict[str, str]:
     """What the program sees in the end, by whatever way it gets there: the image's variables, ours, the job's."""
-    named = dict(item.partition("=")[::2] for item in image_env if "=" in item[1:])  # the rest are no variables, whatever an image says
-    wanted = {name: value for name, value in {**named, **standard_env(), **task.env}.items() if name not in _GPU_CONTROLS}
+    named = dict(
+        item.partition("=")[::2] for item in image_env if "=" in item[1:]
+    )  # the rest are no variables, whatever an image says
+    wanted = {
+        name: value
+        for name, value in {**named, **standard_env(), **task.env}.items()
+        if name not in _GPU_CONTROLS
+    }
     wanted["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
     if not task.gpus:
         wanted["NVIDIA_VISIBLE_DEVICES"] = "void"
@@ -173,9 +225,17 @@ def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[st
     """(loader variables to restore inside, the engine's list). A bare name in that list removes the image's variable."""
     named = dict(item.partition("=")[::2] for item in image.env)
     wanted = {**standard_env(), **task.env}
-    hidden = {name: value for name, value in {**named, **wanted}.items() if name.startswith(_HIDDEN_PREFIX)}
+    hidden = {
+        name: value
+        for name, value in {**named, **wanted}.items()
+        if name.startswith(_HIDDEN_PREFIX)
+    }
     removed = [name for name in named if name.startswith(_HIDDEN_PREFIX) or name in _GPU_CONTROLS]
-    wanted = {name: value for name, value in wanted.items() if name not in hidden and name not in _GPU_CONTROLS}
+    wanted = {
+        name: value
+        for name, value in wanted.items()
+        if name not in hidden and name not in _GPU_CONTROLS
+    }
     wanted["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
     if not task.gpus:
         wanted["NVIDIA_VISIBLE_DEVICES"] = "void"
@@ -207,7 +267,9 @@ def _command(task: Task, image: ImageFacts) -> list[str]:
     return command
 
 
-def _host_config(task: Task, engine: EngineFacts, places: Places, covered: Sequence[str]) -> dict[str, object]:
+def _host_config(
+    task: Task, engine: EngineFacts, places: Places, covered: Sequence[str]
+) -> dict[str, object]:
     memory = task.memory_bytes + places.outputs_in_memory
     sized = f"nosuid,nodev,size={max(task.scratch_bytes, LEAST_BYTES)},mode=1777"
     scratch, cover = f"rw,exec,{sized}", f"rw,noexec,{sized}"
@@ -250,16 +312,30 @@ def _host_pids(task: Task, engine: EngineFacts) -> int:
     """gVisor's kernel is a program with some thirty threads of its own and two for each process inside (measured); the limit counts
     those of the machine. One who goes beyond ends the sandbox, not the machine.
     """
-    return 2 * task.pids + _GVISOR_PIDS if engine.runtime == RUNTIME_GVISOR and not task.gpus else task.pids
+    return (
+        2 * task.pids + _GVISOR_PIDS
+        if engine.runtime == RUNTIME_GVISOR and not task.gpus
+        else task.pids
+    )
 
 
 def _mounts(places: Places) -> list[dict[str, object]]:
     """Not the `Binds` shorthand: it splits at colons, and makes folders for sources that are not there."""
     inputs: list[dict[str, object]] = [
-        {"Type": "bind", "Source": source, "Target": target, "ReadOnly": not places.are_views, "BindOptions": {"Propagation": "rprivate"}}
+        {
+            "Type": "bind",
+            "Source": source,
+            "Target": target,
+            "ReadOnly": not places.are_views,
+            "BindOptions": {"Propagation": "rprivate"},
+        }
         for source, target in places.inputs
     ]
-    outputs: dict[str, object] = {"Type": "volume" if places.is_volume else "bind", "Source": places.outputs, "Target": "/outputs"}
+    outputs: dict[str, object] = {
+        "Type": "volume" if places.is_volume else "bind",
+        "Source": places.outputs,
+        "Target": "/outputs",
+    }
     if places.is_volume:
         outputs["VolumeOptions"] = {"NoCopy": True}
     return [*inputs, outputs]
@@ -269,4 +345,8 @@ def _gpu_request(gpus: Sequence[str], has_cdi: bool) -> dict[str, object]:
     """By CDI where the engine knows it (a static list of devices, no hook that runs as root), else through the nvidia runtime's hook."""
     if has_cdi:
         return {"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={gpu}" for gpu in gpus]}
-    return {"Driver": "nvidia", "DeviceIDs": list(gpus), "Capabilities": [["gpu", "compute", "utility"]]}
+    return {
+        "Driver": "nvidia",
+        "DeviceIDs": list(gpus),
+        "Capabilities": [["gpu", "compute", "utility"]],
+    }

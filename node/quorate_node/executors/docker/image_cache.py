@@ -57,7 +57,9 @@ class KeptImages:
         """One more digest for an image; one that is not ours gets its first record, without bytes."""
         with self._lock:
             known = self._read(self._path(image)) or KeptImage(image, 0, (), 0.0)
-            manifests = (*(item for item in known.manifests if item != manifest), manifest)[-MANIFESTS_MAX:]
+            manifests = (*(item for item in known.manifests if item != manifest), manifest)[
+                -MANIFESTS_MAX:
+            ]
             self._write(KeptImage(image, known.bytes, manifests, time.time()))
 
     def use(self, image: str) -> None:
@@ -71,7 +73,10 @@ class KeptImages:
         Unavailable when everything else is in use.
         """
         if size > self.bytes_max:
-            raise Refused(Code.OVERSIZE, f"image: it has {size} bytes unpacked, all images together have room for {self.bytes_max}")
+            raise Refused(
+                Code.OVERSIZE,
+                f"image: it has {size} bytes unpacked, all images together have room for {self.bytes_max}",
+            )
         with self._lock:
             others = [kept for kept in self._all() if kept.image != image]
             total = sum(kept.bytes for kept in others)
@@ -82,7 +87,10 @@ class KeptImages:
                     self._path(kept.image).unlink(missing_ok=True)
                     total -= kept.bytes
         if total + size > self.bytes_max:
-            raise Unavailable(f"no room for an image of {size} bytes: the images in use have {total} of {self.bytes_max}", 30.0)
+            raise Unavailable(
+                f"no room for an image of {size} bytes: the images in use have {total} of {self.bytes_max}",
+                30.0,
+            )
 
     def forget(self, image: str) -> None:
         """It is not in the engine any more."""
@@ -91,7 +99,9 @@ class KeptImages:
 
     def _all(self) -> list[KeptImage]:
         paths = self._folder.glob(f"*{_SUFFIX}") if self._folder.is_dir() else iter(())
-        return sorted((kept for path in paths if (kept := self._read(path))), key=lambda kept: kept.used)
+        return sorted(
+            (kept for path in paths if (kept := self._read(path))), key=lambda kept: kept.used
+        )
 
     def _path(self, image: str) -> Path:
         return self._folder / f"{image.removeprefix('sha256:')}{_SUFFIX}"
@@ -99,7 +109,12 @@ class KeptImages:
     def _read(self, path: Path) -> KeptImage | None:
         try:
             tree = json.loads(path.read_text())
-            return KeptImage(f"sha256:{path.stem}", int(tree["bytes"]), tuple(tree["manifests"]), path.stat().st_mtime)
+            return KeptImage(
+                f"sha256:{path.stem}",
+                int(tree["bytes"]),
+                tuple(tree["manifests"]),
+                path.stat().st_mtime,
+            )
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None  # none, or torn by a crash: then nothing was loaded yet, for the record comes first
 

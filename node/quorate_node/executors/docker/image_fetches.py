@@ -26,7 +26,9 @@ class ImageFetches:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stops: dict[str, Stop] = {}
 
-    async def fetch(self, lease_id: str, name: str, seconds: float, has: Callable[[], Awaitable[bool]]) -> None:
+    async def fetch(
+        self, lease_id: str, name: str, seconds: float, has: Callable[[], Awaitable[bool]]
+    ) -> None:
         """Until `has` says that it is there. Refused as the fetch is; Unavailable also at the deadline and after `stop`."""
         stop = Stop(seconds)
         lock = self._locks.setdefault(name, asyncio.Lock())

@@ -11,7 +11,13 @@ from pathlib import Path
 import docker
 import docker.errors
 
-from quorate_content.image_archive import ImageInfo, ImageLimits, loadable, read_archive, refuse_shell_command
+from quorate_content.image_archive import (
+    ImageInfo,
+    ImageLimits,
+    loadable,
+    read_archive,
+    refuse_shell_command,
+)
 from quorate_content.threads import Stop
 from quorate_node.executors.docker.hardened_profile import ImageFacts
 from quorate_node.executors.docker.image_cache import KEPT_BYTES_MAX, KeptImages
@@ -51,7 +57,9 @@ class Images:
         info = self._infos.of(image)
         refuse_shell_command(info, argv)
         reference = self.load(image, info)
-        return ImageFacts(reference, info.env, info.entrypoint, info.command, info.has_env, info.volumes)
+        return ImageFacts(
+            reference, info.env, info.entrypoint, info.command, info.has_env, info.volumes
+        )
 
     def has(self, name: str) -> bool:
         """Whether a registry's image is in the engine: brought by us, or by the owner under that name."""
@@ -74,7 +82,9 @@ class Images:
         self._send(path, info)
         found = self._inspect(reference)
         if found is None:
-            raise Refused(Code.MALFORMED, f"image: the engine did not accept the archive as {reference}")
+            raise Refused(
+                Code.MALFORMED, f"image: the engine did not accept the archive as {reference}"
+            )
         size = found.get("Size")
         if self._kept is not None and isinstance(size, int):
             self._settle(reference, max(size, info.unpacked_bytes))
@@ -94,9 +104,13 @@ class Images:
         try:
             for event in self._api.load_image(loadable(path, info)):  # type: ignore[no-untyped-call]
                 if "error" in event:
-                    raise Refused(Code.MALFORMED, f"image: the engine refuses the archive: {event['error']}")
+                    raise Refused(
+                        Code.MALFORMED, f"image: the engine refuses the archive: {event['error']}"
+                    )
         except docker.errors.APIError as error:
-            raise Refused(Code.MALFORMED, f"image: the engine refuses the archive: {error.explanation}") from error
+            raise Refused(
+                Code.MALFORMED, f"image: the engine refuses the archive: {error.explanation}"
+            ) from error
 
     def _remove(self, reference: str) -> bool:
         """Takes one of ours out of the engine, unless it is in use or somebody gave it a name."""
@@ -122,7 +136,9 @@ class Images:
         reference, inspected = found
         config = inspected.get("Config")
         fields = config if isinstance(config, dict) else {}
-        env, entrypoint, command, volumes = (tuple(fields.get(field) or ()) for field in ("Env", "Entrypoint", "Cmd", "Volumes"))
+        env, entrypoint, command, volumes = (
+            tuple(fields.get(field) or ()) for field in ("Env", "Entrypoint", "Cmd", "Volumes")
+        )
         return ImageFacts(reference, env, entrypoint, command, None, volumes)
 
     def _find(self, image: PinnedImage) -> tuple[str, Inspected] | None:
@@ -148,7 +164,12 @@ class Fetcher:
     """Brings registries' images into the engine. Blocking, one image at a time for each thread."""
 
     def __init__(self, images: Images, kept: KeptImages, folder: Path, rules: ImageRules) -> None:
-        self._images, self._kept, self._folder, self._rules = images, kept, folder / PULLS_FOLDER, rules
+        self._images, self._kept, self._folder, self._rules = (
+            images,
+            kept,
+            folder / PULLS_FOLDER,
+            rules,
+        )
         self._guard = threading.Lock()
         self._active: list[str] = []
 
@@ -171,7 +192,9 @@ class Fetcher:
     def _load(self, image: PinnedImage, archive: Path, stop: Stop) -> None:
         limit = ImageLimits().unpacked_bytes
         try:
-            info = read_archive(archive, ImageLimits(unpacked_bytes=min(limit, self._kept.bytes_max)))
+            info = read_archive(
+                archive, ImageLimits(unpacked_bytes=min(limit, self._kept.bytes_max))
+            )
             stop.check()
             self._kept.name(self._images.load(archive, info), image.digest)
         finally:

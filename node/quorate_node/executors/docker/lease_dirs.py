@@ -59,18 +59,31 @@ class LeasePlaces:
         """Everything that the container will be given. Unavailable when the host lacks room."""
         folder = self.folder(task.lease_id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        inputs = tuple((str(self._input(folder, index, mount)), mount.target) for index, mount in enumerate(task.mounts))
+        inputs = tuple(
+            (str(self._input(folder, index, mount)), mount.target)
+            for index, mount in enumerate(task.mounts)
+        )
         if self.kind is OutputKind.LOOP:
-            mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", task.output_bytes, task.output_inodes)
+            mounts.mount_sized(
+                folder / "outputs.ext4", folder / "outputs", task.output_bytes, task.output_inodes
+            )
             return Places(inputs, str(folder / "outputs"), is_volume=False, are_views=_is_root())
         volume = self._volume(task, container)
-        return Places(inputs, volume, is_volume=True, outputs_in_memory=task.output_bytes, are_views=_is_root())
+        return Places(
+            inputs,
+            volume,
+            is_volume=True,
+            outputs_in_memory=task.output_bytes,
+            are_views=_is_root(),
+        )
 
     def collect(self, lease_id: str, container: str, destination: Path, caps: OutputCaps) -> None:
         """Copies the outputs out, by whichever way they were kept."""
         folder = self.folder(lease_id)
         if (folder / "outputs.ext4").exists():
-            mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", 0, 0)  # a restart of the machine unmounted it
+            mounts.mount_sized(
+                folder / "outputs.ext4", folder / "outputs", 0, 0
+            )  # a restart of the machine unmounted it
             collect_tree(folder / "outputs", destination, caps)
             return
         gone = f"the outputs of lease {lease_id} are gone with the container that held them"
@@ -98,7 +111,10 @@ class LeasePlaces:
         if not source.exists():
             raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
         if not source.stat().st_mode & _READABLE_BY_ALL:
-            raise Refused(Code.UNSUPPORTED, f"mounts: {mount.target} must be readable by all (mode 0644) for the container's user")
+            raise Refused(
+                Code.UNSUPPORTED,
+                f"mounts: {mount.target} must be readable by all (mode 0644) for the container's user",
+            )
         if not _is_root():
             return source
         view = folder / "inputs" / str(index)
@@ -109,17 +125,36 @@ class LeasePlaces:
         name = container + "-outputs"
         labels = {LABEL_LEASE: task.lease_id, LABEL_OWNER: self._owner}
         options = f"size={task.output_bytes},nr_inodes={task.output_inodes + 1},mode=0755,uid=65534,gid=65534,nosuid,nodev,noexec"
-        self._api.create_volume(name, driver="local", driver_opts={"type": "tmpfs", "device": "tmpfs", "o": options}, labels=labels)
+        self._api.create_volume(
+            name,
+            driver="local",
+            driver_opts={"type": "tmpfs", "device": "tmpfs", "o": options},
+            labels=labels,
+        )
         body = {
             "Image": self._hold_image(),
             "Labels": labels,
             "NetworkDisabled": True,
             "HostConfig": {
-                "NetworkMode": "none", "ReadonlyRootfs": True, "CapDrop": ["ALL"], "SecurityOpt": ["no-new-privileges"], "IpcMode": "none",
-                "PidsLimit": 1, "Memory": 16 << 20, "MemorySwap": 16 << 20, "LogConfig": {"Type": "none", "Config": {}},
-                "Mounts": [{"Type": "volume", "Source": name, "Target": "/outputs", "VolumeOptions": {"NoCopy": True}}],
+                "NetworkMode": "none",
+                "ReadonlyRootfs": True,
+                "CapDrop": ["ALL"],
+                "SecurityOpt": ["no-new-privileges"],
+                "IpcMode": "none",
+                "PidsLimit": 1,
+                "Memory": 16 << 20,
+                "MemorySwap": 16 << 20,
+                "LogConfig": {"Type": "none", "Config": {}},
+                "Mounts": [
+                    {
+                        "Type": "volume",
+                        "Source": name,
+                        "Target": "/outputs",
+                        "VolumeOptions": {"NoCopy": True},
+                    }
+                ],
             },
-        }  # fmt: skip
+        }
         try:
             self._api.create_container_from_config(body, container + HOLD_SUFFIX)  # type: ignore[no-untyped-call]
         except docker.errors.APIError as error:
@@ -171,19 +206,35 @@ def hold_image() -> tuple[str, bytes]:
     Any image of the job's may lack a program that sleeps, and a registry may be out of reach.
     """
     if platform.machine() != "x86_64":
-        raise Unavailable("outputs without root need an x86-64 machine; run the provider as root", 3600.0)
+        raise Unavailable(
+            "outputs without root need an x86-64 machine; run the provider as root", 3600.0
+        )
     layer = _tar({"hold": (_waiting_program(), 0o755)})
     config = json.dumps(
         {
-            "architecture": "amd64", "os": "linux", "created": "1970-01-01T00:00:00Z",
+            "architecture": "amd64",
+            "os": "linux",
+            "created": "1970-01-01T00:00:00Z",
             "config": {"Entrypoint": ["/hold"], "User": "65534:65534"},
             "history": [{"created": "1970-01-01T00:00:00Z"}],
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
-        }, sort_keys=True,
-    ).encode()  # fmt: skip
+            "rootfs": {
+                "type": "layers",
+                "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"],
+            },
+        },
+        sort_keys=True,
+    ).encode()
     digest = hashlib.sha256(config).hexdigest()
-    manifest = json.dumps([{"Config": f"{digest}.json", "Layers": ["layer.tar"], "RepoTags": None}]).encode()
-    return digest, _tar({f"{digest}.json": (config, 0o644), "layer.tar": (layer, 0o644), "manifest.json": (manifest, 0o644)})
+    manifest = json.dumps(
+        [{"Config": f"{digest}.json", "Layers": ["layer.tar"], "RepoTags": None}]
+    ).encode()
+    return digest, _tar(
+        {
+            f"{digest}.json": (config, 0o644),
+            "layer.tar": (layer, 0o644),
+            "manifest.json": (manifest, 0o644),
+        }
+    )
 
 
 def _waiting_program() -> bytes:
@@ -191,7 +242,23 @@ def _waiting_program() -> bytes:
     code = b"\x6a\x22\x58\x0f\x05\xeb\xf9"
     base, header_bytes = 0x400000, 64 + 56
     size = header_bytes + len(code)
-    header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, _X86_64, 1, base + header_bytes, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH",
+        b"\x7fELF\x02\x01\x01",
+        2,
+        _X86_64,
+        1,
+        base + header_bytes,
+        64,
+        0,
+        0,
+        64,
+        56,
+        1,
+        0,
+        0,
+        0,
+    )
     segment = struct.pack("<IIQQQQQQ", 1, 5, 0, base, base, size, size, 0x1000)
     return header + segment + code
 

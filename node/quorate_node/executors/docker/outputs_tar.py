@@ -26,7 +26,10 @@ def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) ->
                     try:
                         _take(archive, member, partial, allowance)
                     except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
-                        raise Refused(Code.MALFORMED, f"{member.name[:200]!r}: comes twice, or before its folder") from error
+                        raise Refused(
+                            Code.MALFORMED,
+                            f"{member.name[:200]!r}: comes twice, or before its folder",
+                        ) from error
                     archive.members = []  # type: ignore[attr-defined]  # the module keeps every header otherwise
         except (tarfile.TarError, EOFError, RecursionError, UnicodeError) as error:
             raise Refused(Code.MALFORMED, f"outputs cannot be read: {error}") from error
@@ -54,7 +57,9 @@ class _Stream(io.RawIOBase):
         return data[:size]
 
 
-def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, allowance: Allowance) -> None:
+def _take(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, allowance: Allowance
+) -> None:
     parts = member.name.strip("/").split("/")[1:]  # the first is the folder itself
     if not parts:
         return
@@ -76,7 +81,10 @@ def _take(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, allow
     elif member.islnk():
         _copy_linked(target, path, member.linkname, allowance)
     else:
-        raise Refused(Code.MALFORMED, f"{path[:200]}: is a link or special file; only files and directories can be outputs")
+        raise Refused(
+            Code.MALFORMED,
+            f"{path[:200]}: is a link or special file; only files and directories can be outputs",
+        )
 
 
 def _copy_linked(target: Path, path: str, link: str, allowance: Allowance) -> None:

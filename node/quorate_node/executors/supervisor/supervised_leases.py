@@ -48,7 +48,10 @@ class DetachedExecutor:
 
     async def fetch_image(self, lease_id: str, name: str, deadline_seconds: float) -> None:
         """Refused(UNSUPPORTED): nothing here has images of registries."""
-        raise Refused(Code.UNSUPPORTED, "image: registry images need a container engine; name the image by CID")
+        raise Refused(
+            Code.UNSUPPORTED,
+            "image: registry images need a container engine; name the image by CID",
+        )
 
     async def start(self, task: Task) -> None:
         """Writes the plan and starts the supervisor, unless one runs or the program has ended."""
@@ -71,7 +74,10 @@ class DetachedExecutor:
                 case TaskState.EXITED:
                     return self._exit(lease_id)
                 case TaskState.ABSENT:
-                    why = read_text(folder / "failure") or "it was killed with its supervisor, or never started"
+                    why = (
+                        read_text(folder / "failure")
+                        or "it was killed with its supervisor, or never started"
+                    )
                     raise Unavailable(f"lease {lease_id} has no process; {why}")
                 case TaskState.RUNNING:
                     await self._clock.sleep(pause)
@@ -80,7 +86,9 @@ class DetachedExecutor:
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
         """The captured file; with `follow` until the program has ended."""
         folder = self._folder(lease_id)
-        async for chunk in follow_file(folder / "log", self._clock, lambda: follow and lease_state(folder) is TaskState.RUNNING):
+        async for chunk in follow_file(
+            folder / "log", self._clock, lambda: follow and lease_state(folder) is TaskState.RUNNING
+        ):
             yield chunk
 
     async def collect(self, lease_id: str, destination: Path) -> None:
@@ -137,7 +145,9 @@ class DetachedExecutor:
         limit = Seconds(self._plan(lease_id)["max_duration"])
         wall = Milliseconds(ended["wall_ms"])
         status = exit_status(ended["code"], wall, limit, ended["memory_kill"])
-        return Exit(status, Usage(Milliseconds(min(wall, limit * 1000)), ended["cpu_ms"], ended["peak"]))
+        return Exit(
+            status, Usage(Milliseconds(min(wall, limit * 1000)), ended["cpu_ms"], ended["peak"])
+        )
 
 
 def lease_state(folder: Path) -> TaskState:
@@ -169,7 +179,9 @@ def spawn_supervisor(folder: Path, plan: Mapping[str, object]) -> None:
     """Starts the supervisor in a session of its own, holding the lock from before its first instruction; returns once it is detached."""
     fresh = folder / "plan.json.new"
     fresh.write_text(json.dumps(plan))
-    fresh.rename(folder / "plan.json")  # whole for whoever reads it meanwhile: which images are in use is asked for other leases
+    fresh.rename(
+        folder / "plan.json"
+    )  # whole for whoever reads it meanwhile: which images are in use is asked for other leases
     crash_point("container.after-create")
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -177,9 +189,16 @@ def spawn_supervisor(folder: Path, plan: Mapping[str, object]) -> None:
         with (folder / "supervisor.log").open("wb") as errors:
             crash_point("container.before-start")
             subprocess.run(
-                [sys.executable, "-I", "-S", str(_SUPERVISOR), str(folder)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=errors, start_new_session=True, pass_fds=(descriptor,), cwd="/", check=True, timeout=_SPAWN_SECONDS,
-            )  # fmt: skip
+                [sys.executable, "-I", "-S", str(_SUPERVISOR), str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+                pass_fds=(descriptor,),
+                cwd="/",
+                check=True,
+                timeout=_SPAWN_SECONDS,
+            )
             crash_point("container.after-start")
     finally:
         os.close(descriptor)

@@ -57,9 +57,13 @@ class Supervised:
         self.stop_at: float | None = None
         self.memory_read = 0.0
         self.peak_bytes = self.cpu_ms = 0
-        self.memory_device = os.fstat(os.memfd_create("own")).st_dev  # of files in memory that never had a name
+        self.memory_device = os.fstat(
+            os.memfd_create("own")
+        ).st_dev  # of files in memory that never had a name
         self.status = b""  # what bubblewrap says of its child, one JSON object a line
-        self.init: int | None = None  # descriptor of the sandbox's first process, whose end is the end of all others there
+        self.init: int | None = (
+            None  # descriptor of the sandbox's first process, whose end is the end of all others there
+        )
         self.init_pid = 0
         self.status_pipe, self.gate, passed = -1, -1, []
         argv = list(plan["argv"])
@@ -68,21 +72,39 @@ class Supervised:
             os.set_blocking(self.status_pipe, False)
             gate_end, self.gate = os.pipe()
             passed = [os.open(self.sandbox["seccomp"], os.O_RDONLY), status_end, gate_end]
-            argv[1:1] = ["--seccomp", str(passed[0]), "--json-status-fd", str(status_end), "--block-fd", str(gate_end)]
+            argv[1:1] = [
+                "--seccomp",
+                str(passed[0]),
+                "--json-status-fd",
+                str(status_end),
+                "--block-fd",
+                str(gate_end),
+            ]
         self.started = time.monotonic()
         self.process = subprocess.Popen(
-            argv, cwd=plan["cwd"], env=plan["env"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True, pass_fds=passed, preexec_fn=self.prepare,  # noqa: PLW1509 - this process has one thread
-        )  # fmt: skip
+            argv,
+            cwd=plan["cwd"],
+            env=plan["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=passed,
+            preexec_fn=self.prepare,  # noqa: PLW1509 - this process has one thread
+        )
         for descriptor in passed:
             os.close(descriptor)
 
     def prepare(self) -> None:
         """Between fork and exec."""
-        with suppress(OSError):  # where /proc is closed; else a machine without memory ends jobs before its owner's programs
+        with suppress(
+            OSError
+        ):  # where /proc is closed; else a machine without memory ends jobs before its owner's programs
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self.plan["file_bytes"], self.plan["file_bytes"]))
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (self.plan["file_bytes"], self.plan["file_bytes"])
+        )
         if self.sandbox:
             resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES_MAX, OPEN_FILES_MAX))
             for group in self.sandbox["groups"]:
@@ -92,7 +114,9 @@ class Supervised:
                 os.setgroups([])
                 os.setresgid(*[self.sandbox["user"]] * 3)
                 os.setresuid(*[self.sandbox["user"]] * 3)
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would watch it after us; the kernel forgets it with a change of user
+        LIBC.prctl(
+            PR_SET_PDEATHSIG, signal.SIGKILL
+        )  # nobody would watch it after us; the kernel forgets it with a change of user
 
     def read_status(self) -> bool:
         """Takes what bubblewrap says; False at the end."""
@@ -109,9 +133,14 @@ class Supervised:
 
     def let_in(self, pid: int) -> None:
         """The sandbox's first process waits until it is bounded. Not before bubblewrap begins: then every process of its user counts."""
-        with suppress(PermissionError):  # of a bubblewrap that is set-uid: then they are watched alone
+        with suppress(
+            PermissionError
+        ):  # of a bubblewrap that is set-uid: then they are watched alone
             resource.prlimit(pid, resource.RLIMIT_NPROC, (self.sandbox["processes_counted"],) * 2)
-        with suppress(BrokenPipeError), open(self.gate, "wb", buffering=0) as gate:  # it may have ended meanwhile
+        with (
+            suppress(BrokenPipeError),
+            open(self.gate, "wb", buffering=0) as gate,
+        ):  # it may have ended meanwhile
             gate.write(b"1")
 
     def kill(self) -> None:
@@ -138,7 +167,9 @@ class Supervised:
         if is_stop_asked:
             self.stop_at = self.stop_at or now + STOP_SECONDS
             self.is_told = self.is_told or self.tell()
-        if now - self.started >= self.plan["max_duration"] or (self.stop_at is not None and now >= self.stop_at):
+        if now - self.started >= self.plan["max_duration"] or (
+            self.stop_at is not None and now >= self.stop_at
+        ):
             self.kill()
         if now - self.memory_read < MEMORY_POLL_SECONDS or self.sandbox.get("groups"):
             return
@@ -148,7 +179,10 @@ class Supervised:
         pids = [pid for pid, _ in found]
         own, shared = resident(pids)
         # What is in a memory file system and mapped as well stands in both, and is to count once.
-        filled, hidden = in_memory(self.init_pid, *self.sandbox["in_memory"]) if self.init_pid else 0, unlinked(pids)
+        filled, hidden = (
+            in_memory(self.init_pid, *self.sandbox["in_memory"]) if self.init_pid else 0,
+            unlinked(pids),
+        )
         memory = own + max(shared, filled + hidden.get(self.memory_device, 0))
         self.peak_bytes = max(self.peak_bytes, memory)
         self.cpu_ms = max(self.cpu_ms, cpu_ms)
@@ -162,7 +196,11 @@ class Supervised:
 
     def watch_outputs(self, folder: str, hidden: dict[int, int]) -> None:
         """Ends a program that writes too much to the owner's disk; when that runs out, the lease has failed and there is no result."""
-        if exceeds(folder, self.plan["output_bytes"] - hidden.get(os.stat(folder).st_dev, 0), self.plan["output_inodes"]):
+        if exceeds(
+            folder,
+            self.plan["output_bytes"] - hidden.get(os.stat(folder).st_dev, 0),
+            self.plan["output_inodes"],
+        ):
             self.kill()
         disk = os.statvfs(folder)
         if disk.f_bavail * disk.f_frsize < SPARE_BYTES:
@@ -174,7 +212,9 @@ class Supervised:
         if not self.sandbox.get("groups"):
             return self.is_memory_kill
         text = Path(self.sandbox["kills"]).read_text()
-        return any(int(line.split()[1]) > 0 for line in text.splitlines() if line.startswith("oom_kill "))
+        return any(
+            int(line.split()[1]) > 0 for line in text.splitlines() if line.startswith("oom_kill ")
+        )
 
 
 def told(status: bytes, name: str) -> int | None:
@@ -202,14 +242,28 @@ def lay_out(stage: str, sources: list[str]) -> None:
     check(LIBC.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "/")
     opened = [os.open(source, os.O_PATH | os.O_CLOEXEC) for source in sources]
     options = b"size=1m,nr_inodes=1024,mode=0755"
-    check(LIBC.mount(b"tmpfs", os.fsencode(stage), b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV), options), stage)
+    check(
+        LIBC.mount(
+            b"tmpfs", os.fsencode(stage), b"tmpfs", ctypes.c_ulong(MS_NOSUID | MS_NODEV), options
+        ),
+        stage,
+    )
     for index, (source, descriptor) in enumerate(zip(sources, opened, strict=True)):
         place = f"{stage}/{index}"
         if os.path.isdir(f"/proc/self/fd/{descriptor}"):
             os.mkdir(place)
         else:
             os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
-        check(LIBC.mount(b"/proc/self/fd/%d" % descriptor, os.fsencode(place), None, ctypes.c_ulong(MS_BIND), None), source)
+        check(
+            LIBC.mount(
+                b"/proc/self/fd/%d" % descriptor,
+                os.fsencode(place),
+                None,
+                ctypes.c_ulong(MS_BIND),
+                None,
+            ),
+            source,
+        )
         os.close(descriptor)
 
 
@@ -264,7 +318,11 @@ def members(group: int, init: int) -> list[tuple[int, list[str]]]:
     """(pid, fields of its stat) of one process group's processes, or of those in the sandbox whose first process is `init`."""
     space = namespace_of(init) if init else 0
     found = [(pid, fields) for pid in processes() if (fields := stat_fields(pid))]
-    return [item for item in found if int(item[1][2]) == group or (space and namespace_of(item[0]) == space)]
+    return [
+        item
+        for item in found
+        if int(item[1][2]) == group or (space and namespace_of(item[0]) == space)
+    ]
 
 
 def used(found: list[tuple[int, list[str]]]) -> tuple[int, int]:
@@ -281,7 +339,11 @@ def resident(pids: list[int]) -> tuple[int, int]:
             text = Path(f"/proc/{pid}/status").read_text()
         except OSError:
             continue  # it ended while we looked
-        sizes = {name: int(value.split()[0]) << 10 for name, _, value in (line.partition(":") for line in text.splitlines()) if name in RSS}
+        sizes = {
+            name: int(value.split()[0]) << 10
+            for name, _, value in (line.partition(":") for line in text.splitlines())
+            if name in RSS
+        }
         own, shared = own + sum(sizes.values()), shared + sizes.get("RssShmem", 0)
     return own - shared, shared
 
@@ -290,8 +352,13 @@ def in_memory(init: int, root: str, folders: list[str]) -> int:
     """Bytes of the sandbox's memory file systems, with what each file takes of the kernel. Before its root is `root`, they are ours."""
     place, total = f"/proc/{init}/root", 0
     with suppress(OSError):  # the sandbox has ended
-        for found in map(os.statvfs, [place + folder for folder in folders] if os.path.samefile(place, root) else []):
-            total += (found.f_blocks - found.f_bfree) * found.f_frsize + (found.f_files - found.f_ffree) * INODE_BYTES
+        for found in map(
+            os.statvfs,
+            [place + folder for folder in folders] if os.path.samefile(place, root) else [],
+        ):
+            total += (found.f_blocks - found.f_bfree) * found.f_frsize + (
+                found.f_files - found.f_ffree
+            ) * INODE_BYTES
     return total
 
 
@@ -305,7 +372,9 @@ def unlinked(pids: list[int]) -> dict[int, int]:
             continue  # closed while we looked
         if not found.st_nlink:
             sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
-    return {device: sum(size for (of, _), size in sizes.items() if of == device) for device, _ in sizes}
+    return {
+        device: sum(size for (of, _), size in sizes.items() if of == device) for device, _ in sizes
+    }
 
 
 def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
@@ -354,7 +423,11 @@ def opened(name: str, parent: int | None) -> tuple[int, Any]:
 def blocks_of(entry: "os.DirEntry[str]") -> int:
     """Bytes on disk of a directory's entry that is a file."""
     try:
-        return 0 if entry.is_dir(follow_symlinks=False) else entry.stat(follow_symlinks=False).st_blocks * 512
+        return (
+            0
+            if entry.is_dir(follow_symlinks=False)
+            else entry.stat(follow_symlinks=False).st_blocks * 512
+        )
     except OSError:
         return 0  # it was removed while we looked
 
@@ -389,13 +462,16 @@ def main(folder: Path) -> None:
     if program.failure:
         fail(folder, program.failure)
         return
-    record(folder, {
-        "code": code if code >= 0 else 128 - code,
-        "wall_ms": round((ended - program.started) * 1000),
-        "cpu_ms": max(round((usage.ru_utime + usage.ru_stime) * 1000), program.cpu_ms),
-        "peak": max(usage.ru_maxrss * 1024, program.peak_bytes),
-        "memory_kill": program.was_killed_for_memory(),
-    })  # fmt: skip
+    record(
+        folder,
+        {
+            "code": code if code >= 0 else 128 - code,
+            "wall_ms": round((ended - program.started) * 1000),
+            "cpu_ms": max(round((usage.ru_utime + usage.ru_stime) * 1000), program.cpu_ms),
+            "peak": max(usage.ru_maxrss * 1024, program.peak_bytes),
+            "memory_kill": program.was_killed_for_memory(),
+        },
+    )
 
 
 def never_ran(folder: Path) -> int:
@@ -448,7 +524,11 @@ def watch(program: Supervised, folder: Path) -> tuple[int, resource.struct_rusag
     log = CappedLog(folder / "log")
     is_open, is_telling = True, bool(program.sandbox)
     while True:
-        watched = [ending, *([pipe] if is_open else []), *([program.status_pipe] if is_telling else [])]
+        watched = [
+            ending,
+            *([pipe] if is_open else []),
+            *([program.status_pipe] if is_telling else []),
+        ]
         select.select(watched, [], [], POLL_SECONDS)
         is_open = is_open and log.copy(pipe)
         is_telling = is_telling and program.read_status()

@@ -43,7 +43,12 @@ class Choosy(Market):
         return self.core.state.providers[self.choosy.owner].offer
 
     def offers(self, offer: Offer) -> None:
-        self.send(ev.OfferReceived(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.choosy.key.sign)), self.choosy.key.address))
+        self.send(
+            ev.OfferReceived(
+                OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.choosy.key.sign)),
+                self.choosy.key.address,
+            )
+        )
 
     def run_jobs(self, first: int, declines: int, **changes: object) -> int:
         """Jobs until so many draws were declined; the next number."""
@@ -79,7 +84,9 @@ def test_who_keeps_its_place_or_is_asked_for_less_than_it_offers_declines_nothin
     market.ahead, market.reason = 0, DeclineReason.PRICE
     offered = market.offer
     dearer = replace(offered.slots[0], on_demand=Price(150_000))
-    market.offers(replace(offered, seq=Sequence(2), expires=UnixSeconds(market.at + 900), slots=(dearer,)))
+    market.offers(
+        replace(offered, seq=Sequence(2), expires=UnixSeconds(market.at + 900), slots=(dearer,))
+    )
     market.declined = 0
     market.run_jobs(2, 2 * DRAWS_LEAST, max_price_per_hour=Price(120_000))
     assert market.offer is not None
@@ -92,7 +99,12 @@ class Putting(Market):
         if party.number:
             super()._run(party, assignment, spec)
             return
-        decline = Decline(digest(DOMAIN, assignment), DeclineReason.BUSY, UnixSeconds(self.at + 1), UnixSeconds(self.at))
+        decline = Decline(
+            digest(DOMAIN, assignment),
+            DeclineReason.BUSY,
+            UnixSeconds(self.at + 1),
+            UnixSeconds(self.at),
+        )
         self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
 
 
@@ -108,16 +120,28 @@ def test_who_withdraws_its_offer_is_passed_over_on_record_and_declines_nothing()
     market = Choosy(*[Party(number) for number in range(5)])
     offered = market.offer
     assert offered is not None
-    waiting = [market.order(number % 2, number) for number in (1, 2, 3, 4, 5, 6)]  # drawn from a list that it stands in
+    waiting = [
+        market.order(number % 2, number) for number in (1, 2, 3, 4, 5, 6)
+    ]  # drawn from a list that it stands in
     market.offers(replace(offered, seq=Sequence(2), expires=WITHDRAWN))
     market.until_decided(*waiting)
-    skips = {batch.commit_set.message.skips_hash for job_id in waiting for batch in market.job(job_id).batches}
-    assert len(skips) > 1 and not market.declined, "it was drawn and passed over, which stands in the receipts"
+    skips = {
+        batch.commit_set.message.skips_hash
+        for job_id in waiting
+        for batch in market.job(job_id).batches
+    }
+    assert len(skips) > 1 and not market.declined, (
+        "it was drawn and passed over, which stands in the receipts"
+    )
     assert hash_list(()) in skips
     known = {lease for job_id in waiting for lease in market.job(job_id).leases}
     job_id = market.order(0, 7)
     market.until_decided(job_id)
-    asked = {market.core.state.leases[lease].provider for lease in market.job(job_id).leases if lease not in known}
+    asked = {
+        market.core.state.leases[lease].provider
+        for lease in market.job(job_id).leases
+        if lease not in known
+    }
     assert market.choosy.owner not in asked
     eligible = market.core.state.market.eligible(HOST.id(), UnixSeconds(market.at))
     assert market.choosy.owner not in {slot.owner for slot in eligible.slots}
@@ -135,10 +159,16 @@ def test_an_offer_is_withdrawn_by_one_that_never_holds() -> None:
         offer = replace(offered, expires=UnixSeconds(expires))
         envelope = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), market.choosy.key.sign))
         try:
-            assert validate(envelope, DOMAIN, recover, UnixSeconds(market.at), 900) == market.choosy.key.address
+            assert (
+                validate(envelope, DOMAIN, recover, UnixSeconds(market.at), 900)
+                == market.choosy.key.address
+            )
         except Refused as refused:
             return refused.code
         return None
 
-    found = [judged(expires) for expires in (WITHDRAWN, 1, market.at, market.at + 1, market.at + 960, market.at + 961)]
+    found = [
+        judged(expires)
+        for expires in (WITHDRAWN, 1, market.at, market.at + 1, market.at + 960, market.at + 961)
+    ]
     assert found == [None, Code.EXPIRED, Code.EXPIRED, None, None, Code.EXPIRED]

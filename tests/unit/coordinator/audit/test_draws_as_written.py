@@ -23,7 +23,14 @@ def test_one_owner_is_drawn_once_whatever_it_is_registered_as() -> None:
     owner = Address(b"\x01" * 20)
 
     def slot(index: int) -> StakeSlot:
-        return StakeSlot(index, owner, owner, Address(bytes([index + 2]) * 20), Hash32(bytes([index]) * 32), BlockNumber(1))
+        return StakeSlot(
+            index,
+            owner,
+            owner,
+            Address(bytes([index + 2]) * 20),
+            Hash32(bytes([index]) * 32),
+            BlockNumber(1),
+        )
 
     assert list(audit.draw(ZERO_HASH, 2, {1: slot(1)}, [slot(0)])) == []
     found = list(audit.draw(ZERO_HASH, 2, {0: slot(0), 1: slot(1)}, []))
@@ -49,8 +56,14 @@ def test_what_nobody_witnessed_is_audited_however_trusted_its_provider_is() -> N
     market = trusted()
     for number in range(2, 8):
         job = ended(market, number, is_unwitnessed_accepted=False)
-        assert job.batches[0].commit_set.message.audit_ppm == PPM_ONE and len(job.batches[0].members) == 2
-    rates = {ended(market, number, is_unwitnessed_accepted=True).batches[0].commit_set.message.audit_ppm for number in range(8, 12)}
+        assert (
+            job.batches[0].commit_set.message.audit_ppm == PPM_ONE
+            and len(job.batches[0].members) == 2
+        )
+    rates = {
+        ended(market, number, is_unwitnessed_accepted=True).batches[0].commit_set.message.audit_ppm
+        for number in range(8, 12)
+    }
     assert max(rates) < PPM_ONE // 5, "and who accepts it is audited by its provider's record"
 
 
@@ -64,7 +77,9 @@ def test_a_missing_beacon_round_holds_everything_up_and_faults_nobody() -> None:
         market.at += 10
         market.send(ev.Tick())
     assert isinstance(market.job(job_id).phase, AwaitingRound) and not market.core.state.faults
-    assert not any(provider.final + provider.held for provider in market.core.state.providers.values())
+    assert not any(
+        provider.final + provider.held for provider in market.core.state.providers.values()
+    )
     market.until_decided(job_id)
 
 
@@ -73,7 +88,9 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
     owner, jobs = next(iter(market.parties)), []
     for number in range(2, 80):
         market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
-        context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+        context = StepContext(
+            market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH
+        )
         for owner in market.parties:
             jobs = held_pay.held_by(context, owner)
             if len(jobs) > 2:
@@ -87,8 +104,12 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
         before = market.core.state.trust[owner]
         del market.core.state.held[faulty.id]
         faults.judge(context, faulty, [], [lease])
-    assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in others), "each is drawn for once more"
-    (after,) = [trust for trusts in (market.core.state.trust[owner],) for trust in trusts.by_class.values()]
+    assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in others), (
+        "each is drawn for once more"
+    )
+    (after,) = [
+        trust for trusts in (market.core.state.trust[owner],) for trust in trusts.by_class.values()
+    ]
     (known,) = before.by_class.values()
     assert known.passed > 0 == after.passed and after.strikes == (market.at,), "k = 0, and a strike"
 
@@ -102,9 +123,13 @@ def test_who_closed_its_last_slot_gets_no_assignment_from_an_older_list() -> Non
     staying = next(owner for owner in market.parties if owner != primary)
     owners, block = list(market.parties), BlockNumber(market.core.state.own.block + 1)
     left = [owner for owner in owners if owner not in (primary, staying)]
-    notes = tuple(ev.SlotClosed(HOST.id(), owners.index(owner), BlockNumber(block + 1)) for owner in left)
+    notes = tuple(
+        ev.SlotClosed(HOST.id(), owners.index(owner), BlockNumber(block + 1)) for owner in left
+    )
     market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
-    market.send(ev.ChainAdvanced(BlockNumber(block + 1), ZERO_HASH, UnixSeconds(market.at), ()))  # from the next block on
+    market.send(
+        ev.ChainAdvanced(BlockNumber(block + 1), ZERO_HASH, UnixSeconds(market.at), ())
+    )  # from the next block on
     market.until_decided(job_id)
     assert {lease.provider for lease in market.core.state.leases.values()} == {primary, staying}
 
@@ -115,9 +140,16 @@ def test_a_set_that_was_not_heard_is_signed_again_and_its_members_have_their_tim
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     first, second = market.seen[0], market.seen[-1]
-    assert second.closed_at > first.closed_at + DEVNET.beacon_period and replace(second, closed_at=first.closed_at) == first
+    assert (
+        second.closed_at > first.closed_at + DEVNET.beacon_period
+        and replace(second, closed_at=first.closed_at) == first
+    )
     found = market.job(job_id)
-    assert isinstance(found.phase, Decided) and len(found.phase.verdict.message.group) == 2 and not found.phase.verdict.message.faulted
+    assert (
+        isinstance(found.phase, Decided)
+        and len(found.phase.verdict.message.group) == 2
+        and not found.phase.verdict.message.faulted
+    )
 
 
 class Deaf(Market):

@@ -20,7 +20,9 @@ def test_lists_of_one_class_share_its_slots() -> None:
     with state.transaction():
         state.hosts[HOST.id()] = HostList(whole)
     context = StepContext(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
-    lists = [EligibleList([slot for slot in whole if slot.index != gone], SLOTS) for gone in range(LISTS)]
+    lists = [
+        EligibleList([slot for slot in whole if slot.index != gone], SLOTS) for gone in range(LISTS)
+    ]
     sizes = []
     for made in lists:
         with state.transaction():

@@ -20,7 +20,18 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Assignment, Decline
 from quorate_protocol.rules.trust import Trust
-from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, DeclineReason, Hash32, Nonce, Outcome, Ppm, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    DeclineReason,
+    Hash32,
+    Nonce,
+    Outcome,
+    Ppm,
+    UnixSeconds,
+)
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
@@ -41,7 +52,11 @@ def test_a_strike_counts_for_ninety_days() -> None:
     with market.core.state.transaction():
         market.core.state.trust[owner] = Trusts({orders.trust_class_of(job): struck})
     last = orders.trust_of(turn_of(market, 90 * DAY - 1), job, owner)
-    assert last == struck and last.error_ppm() > 100 * clean.error_ppm() and last.suspicion_ppm() > clean.suspicion_ppm()
+    assert (
+        last == struck
+        and last.error_ppm() > 100 * clean.error_ppm()
+        and last.suspicion_ppm() > clean.suspicion_ppm()
+    )
     assert orders.trust_of(turn_of(market, 90 * DAY), job, owner) == clean
 
 
@@ -64,7 +79,11 @@ def test_who_is_alone_in_a_batch_and_silent_is_unpaid_and_not_faulted() -> None:
     verdict, liar = job.phase.verdict.message, job.batches[0].members[0]
     assert verdict.faulted == (liar,) and silent not in verdict.group
     state, owner = market.core.state, market.core.state.leases[silent].provider
-    assert not state.faults.get(owner) and owner not in state.trust and not state.providers[owner].held + state.providers[owner].final
+    assert (
+        not state.faults.get(owner)
+        and owner not in state.trust
+        and not state.providers[owner].held + state.providers[owner].final
+    )
     body = market.receipts[-1]
     data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
     report = receipt.verify(data, recover, verify_round)
@@ -79,7 +98,12 @@ class Hesitant(Market):
     def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
         if party.number == self.hesitant:
             self.hesitant = -1
-            decline = Decline(digest(DOMAIN, assignment), DeclineReason.DRAINING, UnixSeconds(0), UnixSeconds(self.at))
+            decline = Decline(
+                digest(DOMAIN, assignment),
+                DeclineReason.DRAINING,
+                UnixSeconds(0),
+                UnixSeconds(self.at),
+            )
             self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
         else:
             super()._run(party, assignment, spec)
@@ -102,7 +126,10 @@ def test_faults_count_within_the_last_three_hundred_checked_executions() -> None
     fault = Fault(ZERO_HASH, ZERO_HASH, owner, UnixSeconds(market.at), checked=7)
     with market.core.state.transaction():
         market.core.state.faults[owner] = (fault,)
-        for further, found in ((FAULT_WINDOW_EXECUTIONS - 1, [fault]), (FAULT_WINDOW_EXECUTIONS, [])):
+        for further, found in (
+            (FAULT_WINDOW_EXECUTIONS - 1, [fault]),
+            (FAULT_WINDOW_EXECUTIONS, []),
+        ):
             market.core.state.trust[owner] = Trusts(checked=7 + further)
             assert faults.recent(turn_of(market), owner) == found
 
@@ -142,7 +169,10 @@ def accuse(market: Market, owner: Address) -> None:
     one = jobs[-1].submission.order.message.client
     other = next(job for job in jobs if job.submission.order.message.client != one)
     clients = ((job, job.submission.order.message.client) for job in (other, jobs[-1]))
-    market.core.state.faults[owner] = tuple(Fault(job.batches[0].members[0], job.id, who, UnixSeconds(market.at)) for job, who in clients)
+    market.core.state.faults[owner] = tuple(
+        Fault(job.batches[0].members[0], job.id, who, UnixSeconds(market.at))
+        for job, who in clients
+    )
 
 
 def opened(market: Market, owner: Address) -> list[Effect]:
@@ -185,14 +215,25 @@ def test_a_case_that_is_refused_for_another_cause_bars_nobody() -> None:
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
     market.send(ev.TransactionRefused(case.key, "token"))
-    assert not market.core.state.providers[owner].is_frozen and not market.core.state.providers[owner].barred_until
+    assert (
+        not market.core.state.providers[owner].is_frozen
+        and not market.core.state.providers[owner].barred_until
+    )
 
 
 def third(market: Market, owner: Address) -> Fault:
     """One more fault of a provider, as if a further job of it had been found wrong."""
     known = {fault.job_id for fault in market.core.state.faults[owner]}
-    job = next(job for job in market.core.state.jobs.values() if job.id not in known and owner in providers_of(market, job))
-    lease = next(digest for digest in job.batches[0].members if market.core.state.leases[digest].provider == owner)
+    job = next(
+        job
+        for job in market.core.state.jobs.values()
+        if job.id not in known and owner in providers_of(market, job)
+    )
+    lease = next(
+        digest
+        for digest in job.batches[0].members
+        if market.core.state.leases[digest].provider == owner
+    )
     return Fault(lease, job.id, job.submission.order.message.client, UnixSeconds(market.at))
 
 
@@ -217,10 +258,17 @@ def test_two_that_the_court_does_not_hear_are_heard_with_a_third() -> None:
         later = turn_of(market)
         faults.open_case_if_due(later, owner)
     (heard,) = later.effects
-    assert isinstance(heard, OpenCase) and len(heard.executions) == 3 and heard.key != case.key and state.providers[owner].is_frozen
+    assert (
+        isinstance(heard, OpenCase)
+        and len(heard.executions) == 3
+        and heard.key != case.key
+        and state.providers[owner].is_frozen
+    )
     market.beat()
     market.send(ev.TransactionRefused(heard.key, "allocation"))
-    assert not [case for case in state.cases.values() if case.is_convicted is None], "a node that lies would have us approve bonds for ever"
+    assert not [case for case in state.cases.values() if case.is_convicted is None], (
+        "a node that lies would have us approve bonds for ever"
+    )
 
 
 def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
@@ -236,7 +284,10 @@ def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
         context = turn_of(market)
         chain_events._apply(context, foreign)
         found = state.cases["foreign-7"]
-        assert [digest(DOMAIN, item.assignment.message) for item in found.executions] == [mine, extra.lease]
+        assert [digest(DOMAIN, item.assignment.message) for item in found.executions] == [
+            mine,
+            extra.lease,
+        ]
         assert state.providers[owner].is_frozen
         chain_events._apply(context, ev.CaseDecided(Nonce(7), False, Amount(0)))
     (again,) = context.effects
@@ -249,7 +300,10 @@ def test_what_a_strangers_case_convicted_for_is_named_in_no_case_of_ours() -> No
     market, owner = holding()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
-    state, judged = market.core.state, tuple(digest(DOMAIN, item.assignment.message) for item in case.executions)
+    state, judged = (
+        market.core.state,
+        tuple(digest(DOMAIN, item.assignment.message) for item in case.executions),
+    )
     market.send(ev.TransactionRefused(case.key, "named"))
     with state.transaction():
         context = turn_of(market)
@@ -257,7 +311,9 @@ def test_what_a_strangers_case_convicted_for_is_named_in_no_case_of_ours() -> No
         chain_events._apply(context, ev.ProviderSlashed(owner, Amount(1), BlockNumber(1)))
         chain_events._apply(context, ev.CaseDecided(Nonce(7), True, Amount(1)))
         chain_events._apply(context, ev.SlotOpened(HOST, 0, owner, BlockNumber(2)))
-        assert not state.providers[owner].is_frozen and all(fault.is_case_used for fault in state.faults[owner])
+        assert not state.providers[owner].is_frozen and all(
+            fault.is_case_used for fault in state.faults[owner]
+        )
         state.faults[owner] = (*state.faults[owner], third(market, owner))
         faults.open_case_if_due(context, owner)
     assert not context.effects, "one alone is no case"
@@ -267,7 +323,10 @@ def test_a_strangers_case_of_which_we_know_nothing_is_only_remembered() -> None:
     market, owner = holding()
     with market.core.state.transaction():
         chain_events._apply(turn_of(market), ev.CaseOpened(Nonce(7), owner, (ZERO_HASH,)))
-    assert market.core.state.cases["foreign-7"].executions == () and market.core.state.providers[owner].is_frozen
+    assert (
+        market.core.state.cases["foreign-7"].executions == ()
+        and market.core.state.providers[owner].is_frozen
+    )
 
 
 @pytest.mark.parametrize(("count", "is_barred"), [(2, False), (3, True)])
@@ -276,7 +335,9 @@ def test_faults_that_no_court_hears_bar_too(count: int, is_barred: bool) -> None
     market = Market(Party(0))
     owner = next(iter(market.parties))
     with market.core.state.transaction():
-        market.core.state.faults[owner] = (Fault(ZERO_HASH, ZERO_HASH, owner, UnixSeconds(market.at)),) * count
+        market.core.state.faults[owner] = (
+            Fault(ZERO_HASH, ZERO_HASH, owner, UnixSeconds(market.at)),
+        ) * count
         faults.open_case_if_due(turn_of(market), owner)
     assert market.core.state.providers[owner].is_frozen == is_barred
 
@@ -287,7 +348,10 @@ def test_the_beacon_says_whose_held_jobs_are_looked_at(monkeypatch: pytest.Monke
     market, owner = holding()
     before = market.core.snapshot()
     jobs = held_pay.held_by(turn_of(market), owner)
-    by_client = [[job for job in jobs if job.submission.order.message.client == client.address] for client in market.clients]
+    by_client = [
+        [job for job in jobs if job.submission.order.message.client == client.address]
+        for client in market.clients
+    ]
     (faulty, *_), others = sorted(by_client, key=len)
     assert len(others) > 1
     drawn = set()
@@ -306,7 +370,9 @@ def test_who_closes_its_last_slot_has_its_held_jobs_audited_now() -> None:
     block = BlockNumber(market.core.state.own.block + 1)
     other = next(party for party in market.parties if party != owner)
     for place in (list(market.parties).index(other), index):
-        assert len(held_pay.held_by(turn_of(market), owner)) == count, "somebody else's exit changes nothing"
+        assert len(held_pay.held_by(turn_of(market), owner)) == count, (
+            "somebody else's exit changes nothing"
+        )
         note = ev.SlotClosed(HOST.id(), place, BlockNumber(block + 1))
         market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (note,)))
         block = BlockNumber(block + 1)

@@ -23,7 +23,9 @@ class Weary(Market):
         if party.number not in self.weary:
             super()._run(party, assignment, spec)
             return
-        accept = Accept(digest(DOMAIN, assignment), Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.at))
+        accept = Accept(
+            digest(DOMAIN, assignment), Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.at)
+        )
         self.send(ev.AcceptReceived(seal(DOMAIN, accept, party.key.sign), party.key.address))
         if self.is_told:
             self.gives_up(party, accept.assignment_hash)
@@ -33,7 +35,9 @@ class Weary(Market):
         return self.parties[self.core.state.leases[self.job(job_id).leases[0]].provider]
 
     def gives_up(self, party: Party, lease: Hash32) -> None:
-        decline = Decline(lease, DeclineReason.GAVE_UP, UnixSeconds(self.at + 5), UnixSeconds(self.at))
+        decline = Decline(
+            lease, DeclineReason.GAVE_UP, UnixSeconds(self.at + 5), UnixSeconds(self.at)
+        )
         self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
 
 
@@ -44,26 +48,39 @@ def test_a_primary_that_gives_up_is_followed_at_once() -> None:
     market.weary = (market.primary(job_id).number,)
     market.until_decided(job_id, seconds=30)
     first, *others = (market.core.state.leases[item] for item in market.job(job_id).leases)
-    assert first.phase == Lapsed(was_accepted=True) and all(isinstance(lease.phase, Revealed) for lease in others)
+    assert first.phase == Lapsed(was_accepted=True) and all(
+        isinstance(lease.phase, Revealed) for lease in others
+    )
     owner = first.provider
     assert market.parties[owner] is market.primary(job_id)
-    assert not market.core.state.occupied.get(owner) and market.core.state.providers[owner].offer is not None
+    assert (
+        not market.core.state.occupied.get(owner)
+        and market.core.state.providers[owner].offer is not None
+    )
     before = market.core.state
     market.gives_up(market.parties[owner], first.hash)
-    assert market.core.state is before and market.core.state.leases[first.hash] == first, "said twice it is said once"
+    assert market.core.state is before and market.core.state.leases[first.hash] == first, (
+        "said twice it is said once"
+    )
 
 
 def test_an_auditor_that_gives_up_is_followed_by_the_next_of_the_draw() -> None:
     market = Weary(*[Party(number) for number in range(6)])
     job_id = market.order(0, 1)
     primary = market.primary(job_id)
-    market.weary = tuple(party.number for party in market.parties.values() if party is not primary)[:3]
+    market.weary = tuple(party.number for party in market.parties.values() if party is not primary)[
+        :3
+    ]
     market.until_decided(job_id, seconds=30)
     for number in range(2, 8):
         market.until_decided(market.order(0, number), seconds=30)
     drawn = [lease for lease in market.core.state.leases.values() if lease.batch or lease.index]
-    assert sum(lease.phase == Lapsed(was_accepted=True) for lease in drawn) > 2, "somebody who gives up was drawn"
-    assert all(provider.offer is not None for provider in market.core.state.providers.values()), "it is a lapse, and no draw declined"
+    assert sum(lease.phase == Lapsed(was_accepted=True) for lease in drawn) > 2, (
+        "somebody who gives up was drawn"
+    )
+    assert all(provider.offer is not None for provider in market.core.state.providers.values()), (
+        "it is a lapse, and no draw declined"
+    )
 
 
 def test_a_stopped_run_whose_provider_had_not_begun_ends_when_it_says_so() -> None:

@@ -20,9 +20,21 @@ A, B, C = (Address(bytes([number]) * 20) for number in (1, 2, 3))
 
 
 def test_which_key_was_valid_when() -> None:
-    provider = Provider(A, 1, C, A, ZERO_HASH, past_keys=(PastKey(A, UnixSeconds(100)), PastKey(B, UnixSeconds(200))))
-    valid = {at: {key for key in (A, B, C) if provider.has_key(key, UnixSeconds(at))} for at in (1, 99, 100, 101, 199, 200, 201)}
-    assert valid == {1: {A}, 99: {A}, 100: {A, B}, 101: {B}, 199: {B}, 200: {B, C}, 201: {C}}, "inclusive at both ends"
+    provider = Provider(
+        A,
+        1,
+        C,
+        A,
+        ZERO_HASH,
+        past_keys=(PastKey(A, UnixSeconds(100)), PastKey(B, UnixSeconds(200))),
+    )
+    valid = {
+        at: {key for key in (A, B, C) if provider.has_key(key, UnixSeconds(at))}
+        for at in (1, 99, 100, 101, 199, 200, 201)
+    }
+    assert valid == {1: {A}, 99: {A}, 100: {A, B}, 101: {B}, 199: {B}, 200: {B, C}, 201: {C}}, (
+        "inclusive at both ends"
+    )
 
 
 def test_a_key_rotated_during_a_job() -> None:
@@ -37,27 +49,49 @@ def test_a_key_rotated_during_a_job() -> None:
     new = KeySigner(b"\x77" * 32)
     rotated = ev.KeyRotated(party.owner, new.address, UnixSeconds(market.at))
     for block in (6, 7):  # told twice, as after a reorganisation
-        market.send(ev.ChainAdvanced(BlockNumber(block), ZERO_HASH, UnixSeconds(market.at), (rotated,)))
+        market.send(
+            ev.ChainAdvanced(BlockNumber(block), ZERO_HASH, UnixSeconds(market.at), (rotated,))
+        )
     party.key = new
     assert len(market.core.state.providers[party.owner].past_keys) == 1
     message = lease.phase.commit.message
     market.send(ev.CommitReceived(seal(DOMAIN, message, old.sign), old.address, is_stored=True))
     with pytest.raises(Refused) as refused:
-        market.send(ev.CommitReceived(seal(DOMAIN, replace(message, usage_ms=1), new.sign), new.address, is_stored=True))  # type: ignore[arg-type]
+        market.send(
+            ev.CommitReceived(
+                seal(DOMAIN, replace(message, usage_ms=1), new.sign), new.address, is_stored=True
+            )
+        )  # type: ignore[arg-type]
     assert refused.value.code is Code.WRONG_SIGNER
     market.until_decided(job_id)
     (data,) = market.receipts
     body = canonical.decode(receipt.Receipt, data)
     report = receipt.verify(receipt.document(body), recover, verify_round)  # type: ignore[arg-type]
     assert report.valid, report.failures
-    assert body.executions[0].operator_key == old.address == body.taken_from_chain.parties[0].operator_key
+    assert (
+        body.executions[0].operator_key
+        == old.address
+        == body.taken_from_chain.parties[0].operator_key
+    )
 
 
 def test_a_registration_told_again_does_not_bring_the_first_key_back() -> None:
     market = Market(*[Party(number) for number in range(3)])
     owner, first = next(iter(market.parties)), next(iter(market.parties.values())).key.address
-    market.send(ev.ChainAdvanced(BlockNumber(6), ZERO_HASH, UnixSeconds(market.at), (ev.KeyRotated(owner, A, UnixSeconds(market.at)),)))
-    again = (ev.ProviderRegistered(owner, 2, first, owner, ZERO_HASH), ev.KeyRotated(owner, A, UnixSeconds(market.at)))
+    market.send(
+        ev.ChainAdvanced(
+            BlockNumber(6),
+            ZERO_HASH,
+            UnixSeconds(market.at),
+            (ev.KeyRotated(owner, A, UnixSeconds(market.at)),),
+        )
+    )
+    again = (
+        ev.ProviderRegistered(owner, 2, first, owner, ZERO_HASH),
+        ev.KeyRotated(owner, A, UnixSeconds(market.at)),
+    )
     market.send(ev.ChainAdvanced(BlockNumber(7), ZERO_HASH, UnixSeconds(market.at), again))
     provider = market.core.state.providers[owner]
-    assert provider.operator_key == A and provider.past_keys == (PastKey(first, UnixSeconds(market.at)),)
+    assert provider.operator_key == A and provider.past_keys == (
+        PastKey(first, UnixSeconds(market.at)),
+    )

@@ -5,7 +5,17 @@ import pytest
 from quorate_coordinator.core.state import Decided, Trusts
 from quorate_protocol.limits import DAY
 from quorate_protocol.rules.verdict import Accepted, Execution, More, decide
-from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, ExitStatus, Hash32, Label, Outcome, UnixSeconds, VerifyTier
+from quorate_protocol.units import (
+    EXIT_MEMORY_KILL,
+    EXIT_TIMEOUT,
+    Address,
+    ExitStatus,
+    Hash32,
+    Label,
+    Outcome,
+    UnixSeconds,
+    VerifyTier,
+)
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import Market, Party
 
@@ -32,8 +42,13 @@ def test_nobody_is_paid_for_a_time_out_that_nobody_else_saw(status: ExitStatus) 
         job = market.core.state.jobs.get(job_id)
         primary = market.core.state.leases[job.batches[0].members[0]] if job is not None else None
         if job is not None and primary is not None and primary.provider == liar:
-            assert isinstance(job.phase, Decided) and job.phase.verdict.message.outcome is Outcome.ACCEPTED
-            assert len(job.batches) > 1 or len(job.batches[0].members) > 1, "somebody else has run it"
+            assert (
+                isinstance(job.phase, Decided)
+                and job.phase.verdict.message.outcome is Outcome.ACCEPTED
+            )
+            assert len(job.batches) > 1 or len(job.batches[0].members) > 1, (
+                "somebody else has run it"
+            )
             assert primary.hash in job.phase.verdict.message.faulted
     provider = market.core.state.providers[liar]
     assert provider.held == provider.final == 0
@@ -54,7 +69,10 @@ def test_every_third_one_that_was_outvoted_is_a_strike() -> None:
         seen.append((len((market.core.state.trust.get(liar) or Trusts()).kills), strikes()))
         if strikes():
             break
-    assert seen[-1] == (0, 1) and [kills for kills, _ in dict.fromkeys(seen)][-4:] in ([0, 1, 2, 0], [1, 2, 0])
+    assert seen[-1] == (0, 1) and [kills for kills, _ in dict.fromkeys(seen)][-4:] in (
+        [0, 1, 2, 0],
+        [1, 2, 0],
+    )
 
 
 def test_those_of_ninety_days_ago_are_forgotten() -> None:
@@ -77,20 +95,38 @@ def test_a_program_that_needs_too_long_is_paid_for() -> None:
     job_id = market.order(0, 2, accept_unwitnessed=True)
     market.until_decided(job_id)
     job = market.job(job_id)
-    assert isinstance(job.phase, Decided) and job.phase.is_final and len(job.phase.verdict.message.group) == 2
+    assert (
+        isinstance(job.phase, Decided)
+        and job.phase.is_final
+        and len(job.phase.verdict.message.group) == 2
+    )
     assert job.split.charged > 0 and not job.phase.verdict.message.faulted
 
 
 def test_the_rule_takes_none_of_them_alone() -> None:
     def run(number: int, result: bytes, is_killed: bool) -> Execution:
-        return Execution(Hash32(bytes([number]) * 32), Address(bytes([number]) * 20), Hash32(result * 32), 1_000, is_killed)
+        return Execution(
+            Hash32(bytes([number]) * 32),
+            Address(bytes([number]) * 20),
+            Hash32(result * 32),
+            1_000,
+            is_killed,
+        )
 
     killed, ran, again = run(1, b"k", True), run(2, b"r", False), run(3, b"k", True)
     for cap in (1, 2, 7):
-        assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [killed], cap, is_exhausted=False) == More(1), "a cap of one is no licence"
-        assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [killed, again], cap, is_exhausted=False) == Accepted((0, 1), ())
-    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [ran], 1, is_exhausted=False) == Accepted((0,), ())
-    assert decide(Label.UNVERIFIED, VerifyTier.STANDARD, [killed], 1, is_exhausted=False) == Accepted((0,), ())
+        assert decide(
+            Label.ADAPTIVE, VerifyTier.STANDARD, [killed], cap, is_exhausted=False
+        ) == More(1), "a cap of one is no licence"
+        assert decide(
+            Label.ADAPTIVE, VerifyTier.STANDARD, [killed, again], cap, is_exhausted=False
+        ) == Accepted((0, 1), ())
+    assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [ran], 1, is_exhausted=False) == Accepted(
+        (0,), ()
+    )
+    assert decide(
+        Label.UNVERIFIED, VerifyTier.STANDARD, [killed], 1, is_exhausted=False
+    ) == Accepted((0,), ())
 
 
 def test_in_a_small_market_nothing_changes() -> None:

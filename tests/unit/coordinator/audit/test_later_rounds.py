@@ -52,11 +52,15 @@ def disputed() -> tuple[Market, Job]:
     return market, market.job(job_id)
 
 
-@pytest.mark.parametrize(("closing", "expected"), [(0, 1), (100 - 63, 1), (101 - 63, 2), (103 - 63, 2), (104 - 63, 3)])
+@pytest.mark.parametrize(
+    ("closing", "expected"), [(0, 1), (100 - 63, 1), (101 - 63, 2), (103 - 63, 2), (104 - 63, 3)]
+)
 def test_the_first_round_a_period_after_the_reveals_were_due(closing: int, expected: int) -> None:
     timing = Timing(100, Seconds(3), Seconds(60), Seconds(1000))
     assert timing.later_round(closing) == expected
-    assert timing.appears_at(expected) >= closing + 63 and (expected == 1 or timing.appears_at(expected - 1) < closing + 63)
+    assert timing.appears_at(expected) >= closing + 63 and (
+        expected == 1 or timing.appears_at(expected - 1) < closing + 63
+    )
 
 
 def test_a_dispute_goes_on_by_the_round_that_follows_from_its_closing() -> None:
@@ -65,7 +69,10 @@ def test_a_dispute_goes_on_by_the_round_that_follows_from_its_closing() -> None:
     timing, limits = market.core.rules.timing, market.core.rules.limits
     first, second = (batch.commit_set.message for batch in job.batches)
     assert second.beacon_round == timing.later_round(first.closed_at)
-    assert round_time(INFO, second.beacon_round) >= first.closed_at + limits.reveal_within + limits.beacon_period
+    assert (
+        round_time(INFO, second.beacon_round)
+        >= first.closed_at + limits.reveal_within + limits.beacon_period
+    )
     assert failures(canonical.decode(Receipt, market.receipts[-1])) == []
 
 
@@ -74,7 +81,9 @@ def test_a_receipt_whose_dispute_went_on_by_another_round_is_refused(seconds: in
     market, job = disputed()
     body = canonical.decode(Receipt, market.receipts[-1])
     moved = again(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + seconds))
-    before_its_round = closed_at(job, 0) + seconds < round_time(INFO, body.batches[0].message.beacon_round)
+    before_its_round = closed_at(job, 0) + seconds < round_time(
+        INFO, body.batches[0].message.beacon_round
+    )
     assert failures(moved) == (["closedAt[0]"] if before_its_round else []) + ["round[1]"]
 
 
@@ -83,15 +92,21 @@ def test_who_dates_a_closing_anew_chooses_the_round(monkeypatch: pytest.MonkeyPa
     rounds = set()
     for later in (0, 20, 200):
         with monkeypatch.context() as patch:
-            patch.setattr(draw, "known_moment", lambda context, later=later: UnixSeconds(context.at + later))
+            patch.setattr(
+                draw, "known_moment", lambda context, later=later: UnixSeconds(context.at + later)
+            )
             market, job = disputed()
         rounds.add(job.batches[1].commit_set.message.beacon_round)
         assert failures(canonical.decode(Receipt, market.receipts[-1])) == []
     assert len(rounds) == 3
 
 
-def test_a_set_signed_again_counts_from_the_newest_closing_and_is_signed_three_times_at_most() -> None:
-    market = Market(Party(0, lies=True), Party(1, is_mute=True), *[Party(number) for number in range(2, 5)])
+def test_a_set_signed_again_counts_from_the_newest_closing_and_is_signed_three_times_at_most() -> (
+    None
+):
+    market = Market(
+        Party(0, lies=True), Party(1, is_mute=True), *[Party(number) for number in range(2, 5)]
+    )
     market.parties = {owner: replace(party) for owner, party in market.parties.items()}
     for party in market.parties.values():
         party.is_mute = True
@@ -118,7 +133,9 @@ class Unwilling(Market):
         if self.asked in (1, 2) or self.asked > 4:
             super()._run(party, assignment, spec)
             return
-        decline = Decline(digest(DOMAIN, assignment), DeclineReason.DRAINING, UnixSeconds(0), UnixSeconds(self.at))
+        decline = Decline(
+            digest(DOMAIN, assignment), DeclineReason.DRAINING, UnixSeconds(0), UnixSeconds(self.at)
+        )
         self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
 
 
@@ -135,8 +152,12 @@ def test_an_empty_draw_is_gone_through_again_by_the_same_round() -> None:
         if isinstance(phase, Decided):
             break
     job = market.job(job_id)
-    assert isinstance(job.phase, Decided) and {is_again for _, is_again in seen} == {False, True}, "both who were left declined first"
-    assert job.batches[1].commit_set.message.beacon_round == market.core.rules.timing.later_round(closed_at(job, 0))
+    assert isinstance(job.phase, Decided) and {is_again for _, is_again in seen} == {False, True}, (
+        "both who were left declined first"
+    )
+    assert job.batches[1].commit_set.message.beacon_round == market.core.rules.timing.later_round(
+        closed_at(job, 0)
+    )
     assert len(job.beacons) == 2 and failures(canonical.decode(Receipt, market.receipts[-1])) == []
 
 
@@ -150,7 +171,9 @@ def test_a_late_clock_dates_a_set_by_the_rounds_that_it_has_seen() -> None:
     phase = market.job(job_id).phase
     assert isinstance(phase, AwaitingRound)
     signature = sign_round(BLS, phase.round)
-    market.send(ev.RoundAppeared(phase.round, signature, sha256(signature)))  # others have it already
+    market.send(
+        ev.RoundAppeared(phase.round, signature, sha256(signature))
+    )  # others have it already
     market.deliver()
     assert closed_at(market.job(job_id), 0) == round_time(INFO, phase.round) > market.at
 
@@ -173,11 +196,17 @@ def test_a_held_job_is_looked_at_by_a_round_that_follows_from_signed_times() -> 
     market, job = held_job()
     before, timing, closed = market.core.snapshot(), market.core.rules.timing, closed_at(job, 0)
     first, last = timing.later_round(closed), timing.later_round(closed + timing.max_hold)
-    for since, expected in ((0, first), (closed + 500, timing.later_round(closed + 500)), (closed + 10**7, last)):
+    for since, expected in (
+        (0, first),
+        (closed + 500, timing.later_round(closed + 500)),
+        (closed + 10**7, last),
+    ):
         for later in (1, 30):
             market.core.restore(before)
             with market.core.state.transaction():
-                context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at + later), ZERO_HASH)
+                context = StepContext(
+                    market.core.state, market.core.rules, UnixSeconds(market.at + later), ZERO_HASH
+                )
                 held_pay._look_again(context, market.job(job.id), wanted=1, since=since)
             phase = market.job(job.id).phase
             assert isinstance(phase, AwaitingRound) and phase.round == expected
@@ -193,17 +222,33 @@ def test_faults_and_exits_say_from_when() -> None:
     def of(act: Callable[[StepContext], None]) -> Round:
         market.core.restore(before)
         with market.core.state.transaction():
-            act(StepContext(market.core.state, market.core.rules, UnixSeconds(market.at + 9), ZERO_HASH))
+            act(
+                StepContext(
+                    market.core.state, market.core.rules, UnixSeconds(market.at + 9), ZERO_HASH
+                )
+            )
         phase = market.job(job.id).phase
         assert isinstance(phase, AwaitingRound)
         return phase.round
 
     closed, block = closed_at(job, 0), market.core.state.own.block_time
-    moved = seal(DOMAIN, replace(faulty.batches[-1].commit_set.message, closed_at=UnixSeconds(closed + 40)), STATEMENT.sign)
-    faulty = replace(faulty, batches=(*faulty.batches[:-1], replace(faulty.batches[-1], commit_set=moved)))
-    assert of(lambda context: held_pay.reexamine(context, owner, faulty)) == timing.later_round(closed + 40)
-    assert of(lambda context: held_pay.at_exit(context, market.job(job.id))) == max(timing.later_round(block), timing.later_round(closed))
-    assert of(lambda context: held_pay.at_limit(context, market.job(job.id))) == timing.later_round(closed + timing.max_hold)
+    moved = seal(
+        DOMAIN,
+        replace(faulty.batches[-1].commit_set.message, closed_at=UnixSeconds(closed + 40)),
+        STATEMENT.sign,
+    )
+    faulty = replace(
+        faulty, batches=(*faulty.batches[:-1], replace(faulty.batches[-1], commit_set=moved))
+    )
+    assert of(lambda context: held_pay.reexamine(context, owner, faulty)) == timing.later_round(
+        closed + 40
+    )
+    assert of(lambda context: held_pay.at_exit(context, market.job(job.id))) == max(
+        timing.later_round(block), timing.later_round(closed)
+    )
+    assert of(lambda context: held_pay.at_limit(context, market.job(job.id))) == timing.later_round(
+        closed + timing.max_hold
+    )
 
 
 def test_a_receipt_of_a_held_job_shows_a_round_within_its_hold() -> None:
@@ -216,5 +261,9 @@ def test_a_receipt_of_a_held_job_shows_a_round_within_its_hold() -> None:
     assert len(body.batches) == 2 and failures(body) == []
     shorter = replace(body, timing=replace(body.timing, max_hold=Seconds(0)))
     assert failures(shorter) == [], "at the first round it may be"
-    assert "round[1]" in failures(again(shorter, 0, closed_at=UnixSeconds(closed_at(job, 0) - 2))), "after its hold"
-    assert failures(again(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + 2))) == ["round[1]"], "before its reveals were due"
+    assert "round[1]" in failures(
+        again(shorter, 0, closed_at=UnixSeconds(closed_at(job, 0) - 2))
+    ), "after its hold"
+    assert failures(again(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + 2))) == ["round[1]"], (
+        "before its reveals were due"
+    )

@@ -28,7 +28,9 @@ FEE = 20  # of one
 def decided(market: LargeMarket, job_id: Hash32) -> Job:
     market.until_decided(job_id)
     job = market.job(job_id)
-    assert job.ack.message.rule is Label.ADAPTIVE and len(job.batches[0].members) == 2, "a newcomer's, so it is audited"
+    assert job.ack.message.rule is Label.ADAPTIVE and len(job.batches[0].members) == 2, (
+        "a newcomer's, so it is audited"
+    )
     return job
 
 
@@ -52,26 +54,67 @@ def test_a_witness_that_was_taken_and_is_left_out_of_the_receipt_costs_its_clien
     found = canonical.decode(Receipt, market.receipts[-1])
     primary = found.executions[0].commit
     known = Known(
-        found.order.message, found.ack.message, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, found.timing, recover,
+        found.order.message,
+        found.ack.message,
+        found.spec,
+        DOMAIN,
+        found.coordinator_key,
+        found.beacon_key,
+        found.timing,
+        recover,
         is_beacon_signature,
-        lambda assignment, commit: (assignment, commit) == (primary.message.assignment_hash, primary.digest(DOMAIN)),
-    )  # fmt: skip
+        lambda assignment, commit: (
+            (assignment, commit) == (primary.message.assignment_hash, primary.digest(DOMAIN))
+        ),
+    )
     for body in (found, replace(found, witness=None)):
-        assert judge(known, document(body), found.verdict).charged == PAY + FEE + PAY * 500 // 10_000
-    assert judge(replace(known, has_witnessed=nothing_witnessed), document(replace(found, witness=None)), found.verdict).charged > 2 * PAY
+        assert (
+            judge(known, document(body), found.verdict).charged == PAY + FEE + PAY * 500 // 10_000
+        )
+    assert (
+        judge(
+            replace(known, has_witnessed=nothing_witnessed),
+            document(replace(found, witness=None)),
+            found.verdict,
+        ).charged
+        > 2 * PAY
+    )
 
 
 def test_a_receipt_without_a_batch_costs_nothing_and_is_read() -> None:
     market = LargeMarket()
     witnessed(market, 1)
     found = canonical.decode(Receipt, market.receipts[-1])
-    said = replace(found.verdict.message, outcome=Outcome.LAPSED, batches=Small(0), group=(), faulted=(), evidence_hash=hash_list(()))
+    said = replace(
+        found.verdict.message,
+        outcome=Outcome.LAPSED,
+        batches=Small(0),
+        group=(),
+        faulted=(),
+        evidence_hash=hash_list(()),
+    )
     lapsed = replace(
-        found, batches=(), beacons=(), executions=(), witness=None, slots=(), verdict=seal(DOMAIN, said, STATEMENT.sign),
+        found,
+        batches=(),
+        beacons=(),
+        executions=(),
+        witness=None,
+        slots=(),
+        verdict=seal(DOMAIN, said, STATEMENT.sign),
         taken_from_chain=replace(found.taken_from_chain, parties=()),
-    )  # fmt: skip
+    )
     order, ack = found.order.message, found.ack.message
-    known = Known(order, ack, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, found.timing, recover, is_beacon_signature)
+    known = Known(
+        order,
+        ack,
+        found.spec,
+        DOMAIN,
+        found.coordinator_key,
+        found.beacon_key,
+        found.timing,
+        recover,
+        is_beacon_signature,
+    )
     assert judge(known, document(lapsed), lapsed.verdict).charged == 0
 
 
@@ -81,7 +124,11 @@ def witnessed(market: LargeMarket, number: int) -> Job:
     while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
         market.beat()
     witness = Witness(market.job(job_id).commits[0], phase.round, market.at)  # type: ignore[arg-type]
-    market.send(ev.WitnessReceived(seal(DOMAIN, witness, market.sessions[0].sign), market.sessions[0].address))
+    market.send(
+        ev.WitnessReceived(
+            seal(DOMAIN, witness, market.sessions[0].sign), market.sessions[0].address
+        )
+    )
     return decided(market, job_id)
 
 
@@ -99,4 +146,6 @@ def test_its_budget_covers_both() -> None:
 def test_the_plan_says_so() -> None:
     view = PlanView(Hash32(bytes(32)), Label.ADAPTIVE, 9, 9, None, 2, Amount(1), Bps(200), "")
     assert "audit in full" in rendering._priced(view, accepts_unwitnessed=False)
-    assert "1 execution" in rendering._priced(view, accepts_unwitnessed=True) and "audit" not in rendering._priced(view, accepts_unwitnessed=True)
+    assert "1 execution" in rendering._priced(
+        view, accepts_unwitnessed=True
+    ) and "audit" not in rendering._priced(view, accepts_unwitnessed=True)

@@ -11,7 +11,16 @@ from quorate_coordinator.core.state import Decided
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.rules.window import Window, after_job, window_jobs
-from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Label, Price, UnixSeconds, VerifyTier
+from quorate_protocol.units import (
+    PPM_ONE,
+    ZERO_HASH,
+    Address,
+    Hash32,
+    Label,
+    Price,
+    UnixSeconds,
+    VerifyTier,
+)
 from support.markets.large_market import LargeMarket
 
 CLIENTS = [Address(bytes([number]) * 20) for number in range(1, 9)]
@@ -29,7 +38,9 @@ def test_dust_counts_as_dust() -> None:
     assert after((CLIENTS[0], 100)).progress_ppm == PPM_ONE
     assert after((CLIENTS[0], 5_000)).progress_ppm == PPM_ONE, "never more than one job a job"
     assert after((CLIENTS[0], 1)).progress_ppm == PPM_ONE // 100
-    assert after_job(Window(), CLIENTS[0], Price(1), Price(0), 8).progress_ppm == PPM_ONE, "without an offer there is no median"
+    assert after_job(Window(), CLIENTS[0], Price(1), Price(0), 8).progress_ppm == PPM_ONE, (
+        "without an offer there is no median"
+    )
 
 
 def test_one_client_is_at_most_a_quarter_once_four_were_served() -> None:
@@ -46,7 +57,10 @@ def test_one_client_is_at_most_a_quarter_once_four_were_served() -> None:
 
 
 def test_w_is_the_tiers_or_the_deployments() -> None:
-    assert [window_jobs(tier, MAINNET) for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT)] == [400, 200, 400]
+    assert [
+        window_jobs(tier, MAINNET)
+        for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT)
+    ] == [400, 200, 400]
     assert window_jobs(VerifyTier.LEAN, DEVNET) == 5
 
 
@@ -79,7 +93,10 @@ def test_a_held_job_is_final_after_w_further_ones_long_before_its_time(market: L
         job_id = run_until_held(market, number)
         if job_id is not None:
             hold = state.held[job_id]
-            assert hold.ends_at - state.windows[hold.owner].by_class[hold.trust_class].progress_ppm == 5 * PPM_ONE
+            assert (
+                hold.ends_at - state.windows[hold.owner].by_class[hold.trust_class].progress_ppm
+                == 5 * PPM_ONE
+            )
             held_at[job_id] = (hold.owner, hold.ends_at)
         market.beat()
         for passed in [item for item in held_at if item not in state.held]:
@@ -95,12 +112,16 @@ def test_a_held_job_is_final_after_w_further_ones_long_before_its_time(market: L
     assert len(finals) >= 3, "W further jobs were served"
     for job_id, (owner, ends_at) in held_at.items():
         (window,) = state.windows[owner].by_class.values()
-        assert window.progress_ppm < ends_at, f"{job_id.hex()} is held although W further jobs were served"
+        assert window.progress_ppm < ends_at, (
+            f"{job_id.hex()} is held although W further jobs were served"
+        )
 
 
 def test_nothing_is_lost_between_two_ticks_and_over_a_restart(market: LargeMarket) -> None:
     """Who passes is the same for a core that was restored, and more than one tick takes wait for the next."""
-    held = [job_id for number in range(2, 40) if (job_id := run_until_held(market, number)) is not None][:2]
+    held = [
+        job_id for number in range(2, 40) if (job_id := run_until_held(market, number)) is not None
+    ][:2]
     assert len(held) == 2
     state = market.core.state
     with state.transaction():
@@ -129,10 +150,18 @@ def test_an_order_of_another_tier_ends_no_stretch() -> None:
     market = LargeMarket()
     market.until_decided(market.order(0, 1))
     job = next(iter(market.core.state.jobs.values()))
-    order = replace(job.submission.order, message=replace(job.submission.order.message, verify_tier=VerifyTier.CRITICAL))
+    order = replace(
+        job.submission.order,
+        message=replace(job.submission.order.message, verify_tier=VerifyTier.CRITICAL),
+    )
     critical = replace(job, submission=replace(job.submission, order=order))
     primary = market.core.state.leases[job.batches[0].members[0]]
-    context = StepContext(market.core.state, replace(market.core.rules, limits=MAINNET), UnixSeconds(market.at), ZERO_HASH)
+    context = StepContext(
+        market.core.state,
+        replace(market.core.rules, limits=MAINNET),
+        UnixSeconds(market.at),
+        ZERO_HASH,
+    )
     with market.core.state.transaction():
         for _ in range(3):
             windows.advance(context, critical, primary)

@@ -28,7 +28,9 @@ def test_buckets_fill_again_and_their_table_is_bounded() -> None:
 
 
 def test_one_subscriber_is_one_address() -> None:
-    assert network_of("2001:db8::1") == network_of("2001:db8:0:ffff::2") != network_of("2001:db8:1::1")
+    assert (
+        network_of("2001:db8::1") == network_of("2001:db8:0:ffff::2") != network_of("2001:db8:1::1")
+    )
     assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"
     assert network_of("fe80::1%eth0") == "fe80::/48"
     assert network_of(None) == network_of("nonsense") == "?"
@@ -37,10 +39,22 @@ def test_one_subscriber_is_one_address() -> None:
 @pytest.mark.parametrize(
     ("remote", "headers", "origin"),
     [
-        ("198.51.100.9", ["203.0.113.1"], "198.51.100.9"),  # no proxy of ours: its header is its own invention
+        (
+            "198.51.100.9",
+            ["203.0.113.1"],
+            "198.51.100.9",
+        ),  # no proxy of ours: its header is its own invention
         ("10.0.0.2", ["203.0.113.1"], "203.0.113.1"),
-        ("10.0.0.2", ["1.1.1.1, 203.0.113.1"], "203.0.113.1"),  # what stands further left was written by the asker
-        ("10.0.0.2", ["1.1.1.1", "203.0.113.1, 10.0.0.7"], "203.0.113.1"),  # two proxies, two header lines
+        (
+            "10.0.0.2",
+            ["1.1.1.1, 203.0.113.1"],
+            "203.0.113.1",
+        ),  # what stands further left was written by the asker
+        (
+            "10.0.0.2",
+            ["1.1.1.1", "203.0.113.1, 10.0.0.7"],
+            "203.0.113.1",
+        ),  # two proxies, two header lines
         ("::ffff:10.0.0.2", ["[2001:db8::1]:443"], "2001:db8::1"),
         ("10.0.0.2", ["203.0.113.1:51000"], "203.0.113.1"),
         ("10.0.0.2", [], "10.0.0.2"),
@@ -50,13 +64,18 @@ def test_one_subscriber_is_one_address() -> None:
         ("10.0.0.2", ["9.9.9.9, " * 100_000 + "203.0.113.1"], "203.0.113.1"),
     ],
 )
-def test_behind_a_proxy_the_rightmost_untrusted_address_counts(remote: str, headers: list[str], origin: str) -> None:
+def test_behind_a_proxy_the_rightmost_untrusted_address_counts(
+    remote: str, headers: list[str], origin: str
+) -> None:
     assert Proxies.of(("10.0.0.0/8",)).origin(remote, headers) == origin
 
 
 def test_the_header_that_a_proxy_does_not_set_is_not_read() -> None:
     proxies = Proxies.of(("10.0.0.0/8",), FORWARDED)
-    assert proxies.origin("10.0.0.2", ['for=1.1.1.1, For="[2001:db8::7]:99";proto=https;by=10.0.0.2']) == "2001:db8::7"
+    assert (
+        proxies.origin("10.0.0.2", ['for=1.1.1.1, For="[2001:db8::7]:99";proto=https;by=10.0.0.2'])
+        == "2001:db8::7"
+    )
     assert proxies.origin("10.0.0.2", ["for=unknown"]) == "10.0.0.2"
     with pytest.raises(ValueError, match="X-Real-IP"):
         Proxies.of((), "X-Real-IP")
@@ -84,23 +103,41 @@ def test_a_flood_of_logs_costs_only_the_own_client_memory() -> None:
     for number in range(40):
         for _ in range(40):
             book.add(flooder, Hash32(number.to_bytes(32, "big")), "x" * 65_536)
-    assert book.read(Hash32(b"\x01" * 32), 0) == b"mine" and book.read(Hash32(b"\x01" * 32), 2) == b"ne"
+    assert (
+        book.read(Hash32(b"\x01" * 32), 0) == b"mine"
+        and book.read(Hash32(b"\x01" * 32), 2) == b"ne"
+    )
     assert book.bytes_of[flooder] <= run_logs.CLIENT_BYTES_MAX
     texts = [text for those in book.texts_of.values() for text in those.values()]
-    assert book.bytes_in_all == sum(book.bytes_of.values()) == sum(len(text) + run_logs.TEXT_BYTES for text in texts)
+    assert (
+        book.bytes_in_all
+        == sum(book.bytes_of.values())
+        == sum(len(text) + run_logs.TEXT_BYTES for text in texts)
+    )
 
 
 def test_a_log_that_was_cut_says_where_and_how_much_and_keeps_its_last_lines() -> None:
     book, job = run_logs.RunLogs(), Hash32(b"\x01" * 32)
-    said = "é" * 500_000 + "x" * 200_001 + "y" * 100_000 + "\nwhat was written is larger than disk allows\n"
+    said = (
+        "é" * 500_000
+        + "x" * 200_001
+        + "y" * 100_000
+        + "\nwhat was written is larger than disk allows\n"
+    )
     for start in range(0, len(said), 30_011):
         book.add(Address(b"\x01" * 20), job, said[start : start + 30_011])
     whole, head, rest = said.encode(), book.read(job, 0), book.ending(job)
     mark, _, tail = rest.removeprefix(b"\n[").partition(b" bytes were left out here]\n")
-    assert whole.startswith(head) and whole.endswith(tail) and tail.endswith(b"larger than disk allows\n")
+    assert (
+        whole.startswith(head)
+        and whole.endswith(tail)
+        and tail.endswith(b"larger than disk allows\n")
+    )
     assert len(head) == run_logs.RUN_BYTES_MAX and len(tail) == run_logs.TAIL_BYTES
     assert int(mark) == len(whole) - len(head) - len(tail)
-    assert len(book.read(job, 7)) == len(head) - 7, "where a reader goes on is not moved by the ending"
+    assert len(book.read(job, 7)) == len(head) - 7, (
+        "where a reader goes on is not moved by the ending"
+    )
 
 
 def test_a_log_is_cut_between_letters_and_one_that_is_whole_has_no_mark() -> None:
@@ -112,7 +149,10 @@ def test_a_log_is_cut_between_letters_and_one_that_is_whole_has_no_mark() -> Non
     for _ in range(run_logs.TAIL_BYTES):
         book.add(Address(b"\x01" * 20), job, "é")
     mark, _, tail = book.ending(job).partition(b"]\n")
-    assert mark.decode() == f"\n[{run_logs.TAIL_BYTES + 2} bytes were left out here" and tail.decode() == "é" * (run_logs.TAIL_BYTES // 2)
+    assert (
+        mark.decode() == f"\n[{run_logs.TAIL_BYTES + 2} bytes were left out here"
+        and tail.decode() == "é" * (run_logs.TAIL_BYTES // 2)
+    )
 
 
 def test_a_text_of_a_few_lines_is_one_object_and_grows_into_a_long_one_unchanged() -> None:
@@ -123,15 +163,23 @@ def test_a_text_of_a_few_lines_is_one_object_and_grows_into_a_long_one_unchanged
         book.add(client, job, line)
         said += line
         assert book.read(job, 0) == said.encode() and book.ending(job) == b""
-        assert isinstance(book.texts_of[client][job], bytes) == (len(said.encode()) <= run_logs.LINES_BYTES_MAX)
+        assert isinstance(book.texts_of[client][job], bytes) == (
+            len(said.encode()) <= run_logs.LINES_BYTES_MAX
+        )
     assert book.bytes_of[client] == len(said.encode()) + run_logs.TEXT_BYTES
 
 
 def test_all_logs_together_are_bounded() -> None:
     book = run_logs.RunLogs()
     for number in range(200):
-        book.add(Address(number.to_bytes(20, "big")), Hash32(number.to_bytes(32, "big")), "x" * (1 << 20) + "too much")
-    assert book.bytes_in_all <= run_logs.ALL_BYTES_MAX and len(book.bytes_of) == len(book.client_of) == len(book.texts_of)
+        book.add(
+            Address(number.to_bytes(20, "big")),
+            Hash32(number.to_bytes(32, "big")),
+            "x" * (1 << 20) + "too much",
+        )
+    assert book.bytes_in_all <= run_logs.ALL_BYTES_MAX and len(book.bytes_of) == len(
+        book.client_of
+    ) == len(book.texts_of)
 
 
 def test_runs_that_log_next_to_nothing_are_bounded_too() -> None:
@@ -139,8 +187,13 @@ def test_runs_that_log_next_to_nothing_are_bounded_too() -> None:
     per_client = run_logs.CLIENT_BYTES_MAX // run_logs.TEXT_BYTES
     for number in range(2 * per_client):
         book.add(flooder, Hash32(number.to_bytes(32, "big")), "x" if number % 2 else "")
-    assert len(book.client_of) == len(book.texts_of[flooder]) <= per_client and book.bytes_of[flooder] <= run_logs.CLIENT_BYTES_MAX
-    assert book.read(Hash32((2 * per_client - 1).to_bytes(32, "big")), 0) == b"x", "the newest is there"
+    assert (
+        len(book.client_of) == len(book.texts_of[flooder]) <= per_client
+        and book.bytes_of[flooder] <= run_logs.CLIENT_BYTES_MAX
+    )
+    assert book.read(Hash32((2 * per_client - 1).to_bytes(32, "big")), 0) == b"x", (
+        "the newest is there"
+    )
 
 
 def test_uploads_at_once_are_bounded() -> None:

@@ -135,9 +135,15 @@ def test_second_commit_is_refused_as_equivocation(market: Market) -> None:
     held = next(iter(market.core.state.leases.values()))
     assert isinstance(held.phase, lease.Committed)
     party = market.parties[held.provider]
-    other = Commit(held.hash, held.class_id, keccak256(b"other"), ZERO_HASH, Milliseconds(1), Round(0))
+    other = Commit(
+        held.hash, held.class_id, keccak256(b"other"), ZERO_HASH, Milliseconds(1), Round(0)
+    )
     with pytest.raises(Refused) as caught:
-        market.send(ev.CommitReceived(seal(DOMAIN, other, party.key.sign), party.key.address, is_stored=True))
+        market.send(
+            ev.CommitReceived(
+                seal(DOMAIN, other, party.key.sign), party.key.address, is_stored=True
+            )
+        )
     assert caught.value.code is Code.EQUIVOCATION
 
 
@@ -155,7 +161,12 @@ def test_busy_primary_is_matched_anew(market: Market) -> None:
     job_id = market.order(0, 1)
     assignment = market.pending.pop().frame.assignment.message  # type: ignore[union-attr]
     party = market.parties[assignment.provider]
-    decline = Decline(digest(DOMAIN, assignment), DeclineReason.BUSY, UnixSeconds(market.at + 5), UnixSeconds(market.at))
+    decline = Decline(
+        digest(DOMAIN, assignment),
+        DeclineReason.BUSY,
+        UnixSeconds(market.at + 5),
+        UnixSeconds(market.at),
+    )
     market.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
     assert isinstance(market.job(job_id).phase, Matching)
     market.until_decided(job_id)
@@ -166,12 +177,18 @@ def test_witness_counts_only_before_its_round(market: Market) -> None:
     market.deliver()
     held = next(iter(market.core.state.leases.values()))
     assert isinstance(held.phase, lease.Committed)
-    message = Witness(digest(DOMAIN, held.phase.commit.message), held.phase.commit.message.beacon_round, UnixSeconds(market.at))
+    message = Witness(
+        digest(DOMAIN, held.phase.commit.message),
+        held.phase.commit.message.beacon_round,
+        UnixSeconds(market.at),
+    )
     signed = seal(DOMAIN, message, market.sessions[0].sign)
     market.send(ev.WitnessReceived(signed, market.sessions[0].address))
     assert market.job(job_id).witness == signed
     market.until_decided(job_id)
-    market.send(ev.WitnessReceived(signed, market.sessions[0].address))  # repeating it changes nothing
+    market.send(
+        ev.WitnessReceived(signed, market.sessions[0].address)
+    )  # repeating it changes nothing
     late = seal(DOMAIN, replace(message, time=UnixSeconds(market.at)), market.sessions[0].sign)
     with pytest.raises(Refused) as caught:
         market.send(ev.WitnessReceived(late, market.sessions[0].address))

@@ -48,7 +48,10 @@ from support.markets.matching_scan import choose as scan
 
 NOW = UnixSeconds(1_000_000)
 GIB = 1 << 30
-HOSTS = (HostClass("x86_64", "v3", "AuthenticAMD"), HostClass("ampere", sm_count=108, driver_branch="550"))
+HOSTS = (
+    HostClass("x86_64", "v3", "AuthenticAMD"),
+    HostClass("ampere", sm_count=108, driver_branch="550"),
+)
 IMAGES = tuple(f"registry.example/image@sha256:{number:064x}" for number in range(3))
 NOBODY, UNSIGNED = Address(bytes(20)), Signature(bytes(65))
 
@@ -71,9 +74,21 @@ changes = st.lists(st.one_of(rows, st.integers(0, 40)), max_size=120)
 
 
 @settings(max_examples=150, deadline=None)
-@given(changes, st.integers(0, 7), st.integers(0, columns.SPREAD_MASK), st.integers(1, 30), st.integers(1, 3), st.sampled_from([1, 3, 7]))
+@given(
+    changes,
+    st.integers(0, 7),
+    st.integers(0, columns.SPREAD_MASK),
+    st.integers(1, 30),
+    st.integers(1, 3),
+    st.sampled_from([1, 3, 7]),
+)
 def test_cheapest_is_that_of_a_plain_sort(
-    steps: "list[tuple[int, int, int, int, int] | int]", price_max: int, start: int, limit: int, memory: int, bits: int
+    steps: "list[tuple[int, int, int, int, int] | int]",
+    price_max: int,
+    start: int,
+    limit: int,
+    memory: int,
+    bits: int,
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "TAIL_MIN", 5)  # merges happen all the time
@@ -88,17 +103,30 @@ def test_cheapest_is_that_of_a_plain_sort(
                 row = Row(key_of(price, number), features, until, size, 1)
                 bucket.put(owner_of(number), row)
                 known[owner_of(number)] = row
-        found = bucket.owners_at(bucket.cheapest(Needs(bits, memory, 1), price_max, 100, start, limit))
+        found = bucket.owners_at(
+            bucket.cheapest(Needs(bits, memory, 1), price_max, 100, start, limit)
+        )
         patch.setattr(columns, "REST_MIN", 0)  # and merged because it rests
         patch.setattr(columns, "REST_ROWS", 10**6)
-        rested = bucket.owners_at(bucket.cheapest(Needs(bits, memory, 1), price_max, 100, start, limit))
+        rested = bucket.owners_at(
+            bucket.cheapest(Needs(bits, memory, 1), price_max, 100, start, limit)
+        )
     assert rested == found
     good = {
         owner: row
         for owner, row in known.items()
-        if row.bits & bits == bits and row.until > 100 and row.memory >= memory and row.key >> columns.SPREAD_BITS <= price_max
+        if row.bits & bits == bits
+        and row.until > 100
+        and row.memory >= memory
+        and row.key >> columns.SPREAD_BITS <= price_max
     }
-    order = sorted(good, key=lambda owner: (good[owner].key >> columns.SPREAD_BITS, (good[owner].key - start) & columns.SPREAD_MASK))
+    order = sorted(
+        good,
+        key=lambda owner: (
+            good[owner].key >> columns.SPREAD_BITS,
+            (good[owner].key - start) & columns.SPREAD_MASK,
+        ),
+    )
     assert found == order[:limit]
     assert len(bucket) == len(known)
 
@@ -108,7 +136,11 @@ def test_everybody_of_one_price_gets_work() -> None:
     for number in range(5000):
         bucket.put(owner_of(number), Row(key_of(100, number), 7, 200, 1, 1))
     first = {
-        bucket.owners_at(bucket.cheapest(Needs(7, 1, 1), 100, 100, int.from_bytes(hash_tuple(step)[:3], "big"), 1))[0]
+        bucket.owners_at(
+            bucket.cheapest(
+                Needs(7, 1, 1), 100, 100, int.from_bytes(hash_tuple(step)[:3], "big"), 1
+            )
+        )[0]
         for step in range(2000)
     }
     assert len(first) > 1500  # 2000 draws of 5000: 1650 were each exactly as likely as the other
@@ -121,8 +153,13 @@ def test_a_tail_that_is_only_searched_is_merged() -> None:
     kept = bucket.first(needs, 100, 100)
     assert bucket.owners_at(kept) == [owner_of(39)]
     for _ in range(columns.REST_MIN + 1):
-        assert bucket.owners_at(bucket.cheapest(needs, 100, 100, 0, 2)) == [owner_of(39), owner_of(38)]
-        assert bucket.owners_at(bucket.first(needs, 100, 100)) == [owner_of(39)], "an answer that was kept is of rows that have moved"
+        assert bucket.owners_at(bucket.cheapest(needs, 100, 100, 0, 2)) == [
+            owner_of(39),
+            owner_of(38),
+        ]
+        assert bucket.owners_at(bucket.first(needs, 100, 100)) == [owner_of(39)], (
+            "an answer that was kept is of rows that have moved"
+        )
     assert kept.tolist() != bucket.first(needs, 100, 100).tolist(), "nothing was merged"
 
 
@@ -151,7 +188,13 @@ def test_the_expired_are_not_found_and_count_as_new_when_they_come_back() -> Non
 
 # --------------------------------------------------------------------------------------------------------------- a book
 
-gpus = st.builds(Gpu, st.sampled_from(["A100", "a100", "L4"]), st.just("u"), st.sampled_from([24 * GIB, 80 * GIB]), st.just("550"))
+gpus = st.builds(
+    Gpu,
+    st.sampled_from(["A100", "a100", "L4"]),
+    st.just("u"),
+    st.sampled_from([24 * GIB, 80 * GIB]),
+    st.just("550"),
+)
 machines = st.builds(
     Hardware,
     st.integers(1, 4),
@@ -174,7 +217,9 @@ providers = st.tuples(
 requests = st.one_of(
     st.builds(job_spec.Resources, st.integers(100, 3000), st.sampled_from([1 * GIB, 2 * GIB])),
     st.builds(
-        lambda count, model, vram: job_spec.Resources(1000, GIB, gpu=job_spec.GpuRequest(count, model, vram)),
+        lambda count, model, vram: job_spec.Resources(
+            1000, GIB, gpu=job_spec.GpuRequest(count, model, vram)
+        ),
         st.integers(1, 2),
         st.sampled_from(["", "A100", "l4", "H100"]),
         st.sampled_from([1, 40 * GIB]),
@@ -190,35 +235,122 @@ def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
     slot = SlotOffer(host, Small(count), Price(0), Price(price * 1000), Price(0))
     cached = (job_spec.image_digest(IMAGES[0]),) if caches else ()
     offer = Offer(
-        owner, Sequence(1), UnixSeconds(NOW + life + 1), (slot,), hardware, "noop", Small(0), kinds, "eu", ZERO_HASH, ZERO_HASH, (), cached
+        owner,
+        Sequence(1),
+        UnixSeconds(NOW + life + 1),
+        (slot,),
+        hardware,
+        "noop",
+        Small(0),
+        kinds,
+        "eu",
+        ZERO_HASH,
+        ZERO_HASH,
+        (),
+        cached,
     )
     alive = UnixSeconds(NOW + life)
-    state.providers[owner] = Provider(owner, number, owner, owner, hash_tuple(network), offer, Sequence(1), alive, is_frozen)
+    state.providers[owner] = Provider(
+        owner, number, owner, owner, hash_tuple(network), offer, Sequence(1), alive, is_frozen
+    )
     for index in range(held):
-        message = Assignment(hash_tuple(number, index), NOBODY, owner, ZERO_HASH, host.id(), Price(1), Seconds(1), NOW)
+        message = Assignment(
+            hash_tuple(number, index),
+            NOBODY,
+            owner,
+            ZERO_HASH,
+            host.id(),
+            Price(1),
+            Seconds(1),
+            NOW,
+        )
         digest = hash_tuple("lease", number, index)
-        state.leases[digest] = Lease(Envelope(message, UNSIGNED), digest, ZERO_HASH, 0, ZERO_HASH, 0, ZERO_HASH, lease.Assigned())
+        state.leases[digest] = Lease(
+            Envelope(message, UNSIGNED),
+            digest,
+            ZERO_HASH,
+            0,
+            ZERO_HASH,
+            0,
+            ZERO_HASH,
+            lease.Assigned(),
+        )
         state.occupied[owner] = (*(state.occupied.get(owner) or ()), digest)
     if strikes:
         state.trust[owner] = Trusts({ZERO_HASH: Trust(strikes=(UnixSeconds(NOW - 5),) * strikes)})
 
 
-def waiting(resources: job_spec.Resources, host: HostClass, price: int, image: str = IMAGES[0], refused: tuple[Address, ...] = ()) -> Job:
+def waiting(
+    resources: job_spec.Resources,
+    host: HostClass,
+    price: int,
+    image: str = IMAGES[0],
+    refused: tuple[Address, ...] = (),
+) -> Job:
     """A job that waits for its primary."""
-    spec = job_spec.JobSpec(JobKind.TASK, "job", image, 0, ("true",), "", (), "/scratch", (), resources, Seconds(60), job_spec.Compare())
+    spec = job_spec.JobSpec(
+        JobKind.TASK,
+        "job",
+        image,
+        0,
+        ("true",),
+        "",
+        (),
+        "/scratch",
+        (),
+        resources,
+        Seconds(60),
+        job_spec.Compare(),
+    )
     order = Order(
-        client=NOBODY, coordinator=NOBODY, spec_hash=ZERO_HASH, input_root=ZERO_HASH, max_price_per_hour=Price(price), budget=Amount(1),
-        max_executions=Small(1), audit_premium_bps=Bps(0), max_fee_bps=Bps(0), verify_tier=VerifyTier.STANDARD,
-        comparator=Comparator.EXACT, caseable=False, host_class=host.id(), witness=NOBODY, accept_unwitnessed=True,
-        accept_unverified=True, sealed_key_hash=ZERO_HASH, max_recipients=Small(0), expiry=UnixSeconds(NOW + 900), nonce=Nonce(1),
-    )  # fmt: skip
+        client=NOBODY,
+        coordinator=NOBODY,
+        spec_hash=ZERO_HASH,
+        input_root=ZERO_HASH,
+        max_price_per_hour=Price(price),
+        budget=Amount(1),
+        max_executions=Small(1),
+        audit_premium_bps=Bps(0),
+        max_fee_bps=Bps(0),
+        verify_tier=VerifyTier.STANDARD,
+        comparator=Comparator.EXACT,
+        caseable=False,
+        host_class=host.id(),
+        witness=NOBODY,
+        accept_unwitnessed=True,
+        accept_unverified=True,
+        sealed_key_hash=ZERO_HASH,
+        max_recipients=Small(0),
+        expiry=UnixSeconds(NOW + 900),
+        nonce=Nonce(1),
+    )
     session = Session(NOBODY, NOBODY, NOBODY, Amount(1), NOW)
-    ack = Ack(ZERO_HASH, host.id(), NOW, BlockNumber(0), ZERO_HASH, ZERO_HASH, ZERO_HASH, Label.UNVERIFIED, Bps(0), Sequence(0))
+    ack = Ack(
+        ZERO_HASH,
+        host.id(),
+        NOW,
+        BlockNumber(0),
+        ZERO_HASH,
+        ZERO_HASH,
+        ZERO_HASH,
+        Label.UNVERIFIED,
+        Bps(0),
+        Sequence(0),
+    )
     submission = Submission(Envelope(order, UNSIGNED), Envelope(session, UNSIGNED), spec)
     return Job(
-        hash_tuple("job"), submission, NOW, Envelope(ack, UNSIGNED), ZERO_HASH, host, ZERO_HASH, 0, Amount(0), Matching(NOW),
+        hash_tuple("job"),
+        submission,
+        NOW,
+        Envelope(ack, UNSIGNED),
+        ZERO_HASH,
+        host,
+        ZERO_HASH,
+        0,
+        Amount(0),
+        Matching(NOW),
         refused_by=refused,
-    )  # fmt: skip
+    )
 
 
 def turn_of(state: State, step: int = 0) -> StepContext:
@@ -253,9 +385,14 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
     with state.transaction():
         for number, machine in enumerate(market):
             fill(state, machine, number, host)
-        slots = [StakeSlot(i, owner_of(n + 1), NOBODY, NOBODY, ZERO_HASH, BlockNumber(0)) for i, n in enumerate(sorted(staked))]
+        slots = [
+            StakeSlot(i, owner_of(n + 1), NOBODY, NOBODY, ZERO_HASH, BlockNumber(0))
+            for i, n in enumerate(sorted(staked))
+        ]
         state.hosts[host.id()] = HostList(tuple(slots))
-    asked = waiting(resources, host, price * 1000, image, tuple(owner_of(number) for number in sorted(refused)))
+    asked = waiting(
+        resources, host, price * 1000, image, tuple(owner_of(number) for number in sorted(refused))
+    )
     offers.choose(turn_of(state), asked)  # the index is there before the changes
     state.begin()
     for number, machine in changed:
@@ -265,7 +402,9 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
     assert offers.choose(turn_of(state, 2), asked, wanted) == scan(turn_of(state, 2), asked, wanted)
     restored = State()
     restored.restore(state.snapshot())
-    assert offers.choose(turn_of(restored, 2), asked, wanted) == offers.choose(turn_of(state, 2), asked, wanted)
+    assert offers.choose(turn_of(restored, 2), asked, wanted) == offers.choose(
+        turn_of(state, 2), asked, wanted
+    )
 
 
 def test_of_equal_prices_who_has_the_image_is_taken_and_who_was_struck_is_not() -> None:
@@ -280,7 +419,9 @@ def test_of_equal_prices_who_has_the_image_is_taken_and_who_was_struck_is_not() 
     for step in range(20):
         ranked = [item.provider.owner for item in offers.choose(turn_of(state, step), asked, 3)]
         assert ranked[0] == owner_of(6) and ranked[-1] == owner_of(7)
-        assert ranked[1] in {owner_of(number) for number in range(1, 6)}, "one of a network, whoever it is"
+        assert ranked[1] in {owner_of(number) for number in range(1, 6)}, (
+            "one of a network, whoever it is"
+        )
 
 
 def test_a_class_is_chosen_by_its_owners_among_those_that_fit() -> None:
@@ -290,10 +431,14 @@ def test_a_class_is_chosen_by_its_owners_among_those_that_fit() -> None:
     with state.transaction():
         fill(state, small, 0, host)
         fill(state, (Hardware(4, 4 * GIB, GIB), *small[1:]), 1, other)
-        state.hosts[host.id()] = HostList((StakeSlot(0, owner_of(1), NOBODY, NOBODY, ZERO_HASH, BlockNumber(0)),))
+        state.hosts[host.id()] = HostList(
+            (StakeSlot(0, owner_of(1), NOBODY, NOBODY, ZERO_HASH, BlockNumber(0)),)
+        )
     spec = waiting(job_spec.Resources(), host, 5000).submission.spec
     big = waiting(job_spec.Resources(2000, 2 * GIB), host, 5000).submission.spec
-    assert offers.class_for(turn_of(state), ZERO_HASH, spec, Price(5000)) == host.id(), "busy or not"
+    assert offers.class_for(turn_of(state), ZERO_HASH, spec, Price(5000)) == host.id(), (
+        "busy or not"
+    )
     assert offers.class_for(turn_of(state), ZERO_HASH, big, Price(5000)) == other.id()
     assert offers.class_for(turn_of(state), host.id(), big, Price(5000)) is None
     assert offers.class_for(turn_of(state), ZERO_HASH, spec, Price(1999)) is None
@@ -310,6 +455,10 @@ def test_an_image_named_by_cid_counts_as_cached() -> None:
             fill(state, (*plain[:7], number, 0, False), number, host)
         provider = state.providers[owner_of(3)]
         assert provider.offer is not None
-        state.providers[owner_of(3)] = replace(provider, offer=replace(provider.offer, cached=(Hash32(job_spec.image_digest(image)),)))
+        state.providers[owner_of(3)] = replace(
+            provider, offer=replace(provider.offer, cached=(Hash32(job_spec.image_digest(image)),))
+        )
     asked = waiting(job_spec.Resources(), host, 5000, image)
-    assert {offers.choose(turn_of(state, step), asked)[0].provider.owner for step in range(10)} == {owner_of(3)}
+    assert {offers.choose(turn_of(state, step), asked)[0].provider.owner for step in range(10)} == {
+        owner_of(3)
+    }

@@ -12,7 +12,9 @@ SEEDS = (2, 7, 11)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_market_takes_the_same_course_with_scans(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_market_takes_the_same_course_with_scans(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, course, violation, _ = play(seed)
     assert violation is None
     monkeypatch.setattr(coordinator_core, "JobQueue", matching_scan.ScanQueue)

@@ -27,7 +27,13 @@ def references(tree: Any) -> set[str]:
 
 
 def signatures(value: Any) -> list[bytes]:
-    envelopes = [value] if isinstance(value, Envelope) else [value.verdict] if isinstance(value, RunView) and value.verdict else []
+    envelopes = (
+        [value]
+        if isinstance(value, Envelope)
+        else [value.verdict]
+        if isinstance(value, RunView) and value.verdict
+        else []
+    )
     return [item.sig for item in envelopes]
 
 
@@ -41,7 +47,9 @@ def fits(schema: Any, tree: Any, components: Any) -> bool:
         return tree in schema.get("enum", [schema.get("const")])
     match schema.get("type"):
         case "integer":
-            return type(tree) is int and schema.get("minimum", tree) <= tree <= schema.get("maximum", tree)
+            return type(tree) is int and schema.get("minimum", tree) <= tree <= schema.get(
+                "maximum", tree
+            )
         case "string":
             return isinstance(tree, str) and re.search(schema.get("pattern", ""), tree) is not None
         case "boolean":
@@ -49,7 +57,9 @@ def fits(schema: Any, tree: Any, components: Any) -> bool:
         case "null":
             return tree is None
         case "array":
-            return isinstance(tree, list) and all(fits(schema["items"], item, components) for item in tree)
+            return isinstance(tree, list) and all(
+                fits(schema["items"], item, components) for item in tree
+            )
         case _:
             return _object_fits(schema, tree, components)
 
@@ -58,7 +68,9 @@ def _object_fits(schema: Any, tree: Any, components: Any) -> bool:
     if not isinstance(tree, dict):
         return False
     if "properties" not in schema:
-        return all(fits(schema["additionalProperties"], value, components) for value in tree.values())
+        return all(
+            fits(schema["additionalProperties"], value, components) for value in tree.values()
+        )
     if not set(schema["required"]) <= tree.keys() <= schema["properties"].keys():
         return False
     return all(fits(schema["properties"][key], value, components) for key, value in tree.items())
@@ -69,7 +81,9 @@ def test_every_reference_has_its_schema() -> None:
     names = {f"#/components/schemas/{name}" for name in made["components"]["schemas"]}
     assert references(made) <= names and all(made["components"]["schemas"].values())
     assert sum(len(item) for item in made["paths"].values()) == len(OPERATIONS)
-    identifiers = [operation["operationId"] for item in made["paths"].values() for operation in item.values()]
+    identifiers = [
+        operation["operationId"] for item in made["paths"].values() for operation in item.values()
+    ]
     assert len(set(identifiers)) == len(identifiers)
 
 

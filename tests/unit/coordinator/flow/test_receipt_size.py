@@ -29,7 +29,9 @@ def market_of(slots: int) -> Market:
     market = Market(*(Party(number) for number in range(5)))
     few = market.core.state.hosts[HOST.id()].slots
     with market.core.state.transaction():
-        market.core.state.hosts[HOST.id()] = HostList(tuple(replace(few[index % 5], index=index) for index in range(slots)))
+        market.core.state.hosts[HOST.id()] = HostList(
+            tuple(replace(few[index % 5], index=index) for index in range(slots))
+        )
     return market
 
 
@@ -45,7 +47,9 @@ def test_receipts_stay_small(slots: int) -> None:
         assert body.taken_from_chain.list_length == slots
         tries = max(body.batches[0].message.slots) + 1
         assert 1 <= len(body.slots) <= tries
-        assert len(data) < BASE_BYTES + len(body.slots) * SHOWN_BYTES, f"{len(data)} bytes after {tries} tries over {slots} slots"
+        assert len(data) < BASE_BYTES + len(body.slots) * SHOWN_BYTES, (
+            f"{len(data)} bytes after {tries} tries over {slots} slots"
+        )
     print(f"{slots} slots: receipts of {sorted(len(data) for data in market.receipts)} bytes")
 
 
@@ -84,7 +88,9 @@ def test_the_same_bytes_whenever_a_receipt_is_stored() -> None:
     again = AwaitingRound(len(job.batches), 1, Round(9), ())
     later = BeaconUsed(Round(9), b"later", b"later")
     with state.transaction():
-        state.jobs[job_id] = replace(job, phase=again, held_verdict=job.phase.verdict, beacons=(*job.beacons, later))
+        state.jobs[job_id] = replace(
+            job, phase=again, held_verdict=job.phase.verdict, beacons=(*job.beacons, later)
+        )
     assert receipts.document(state, rules, effect) == market.receipts[0]
     other = replace(job.phase.verdict, message=replace(job.phase.verdict.message, seq=Sequence(99)))
     with state.transaction():
@@ -101,6 +107,12 @@ def test_what_is_stored_before_a_job_leaves() -> None:
     market = market_of(8)
     job_id = market.order(0, 1)
     market.until_decided(job_id)
-    found = {cid: write() for cid, write in receipts.job_documents(market.core.state, market.core.rules, job_id)}
+    found = {
+        cid: write()
+        for cid, write in receipts.job_documents(market.core.state, market.core.rules, job_id)
+    }
     assert all(document_cid(data) == cid for cid, data in found.items())
-    assert list(found.values()) == [market.core.state.jobs[job_id].submission.spec.encode(), market.receipts[0]]
+    assert list(found.values()) == [
+        market.core.state.jobs[job_id].submission.spec.encode(),
+        market.receipts[0],
+    ]

@@ -33,13 +33,19 @@ def signed_anew(body: Receipt, **changes: object) -> Receipt:
 
 
 def failures(body: Receipt) -> set[str]:
-    return {check.name for check in receipt.verify(receipt.document(body), recover, verify_round).failures}
+    return {
+        check.name
+        for check in receipt.verify(receipt.document(body), recover, verify_round).failures
+    }
 
 
 def test_a_secret_that_was_chosen_after_the_round_is_noticed() -> None:
     """Of three owners every other secret draws the same auditor: nothing but the Ack's hash of it is wrong then."""
     assert failures(small()) == set()
-    found = [failures(signed_anew(small(), secret=hash_tuple("another secret", number))) for number in range(24)]
+    found = [
+        failures(signed_anew(small(), secret=hash_tuple("another secret", number)))
+        for number in range(24)
+    ]
     assert all("hash:secret[0]" in names for names in found)
     assert {"hash:secret[0]"} in found, "it may be all that is wrong"
 
@@ -59,7 +65,16 @@ def test_an_audit_that_the_round_did_not_ask_for_is_noticed() -> None:
     first = market.order(0, 1, accept_unwitnessed=True, verify_tier=VerifyTier.LEAN)
     market.until_decided(first)
     body = canonical.decode(Receipt, market.receipts[0])
-    assert failures(body) == set() and body.batches[0].message.slots, "a newcomer's: audited at a rate of one"
-    draw = seed(sha256(body.beacons[0].signature), body.batches[0].message.job_id, body.batches[0].message.secret, 0)
-    spared = next(ppm for ppm in (PPM_ONE // 2, 100_000, 20_000, 1) if not is_audited(draw, Ppm(ppm)))
+    assert failures(body) == set() and body.batches[0].message.slots, (
+        "a newcomer's: audited at a rate of one"
+    )
+    draw = seed(
+        sha256(body.beacons[0].signature),
+        body.batches[0].message.job_id,
+        body.batches[0].message.secret,
+        0,
+    )
+    spared = next(
+        ppm for ppm in (PPM_ONE // 2, 100_000, 20_000, 1) if not is_audited(draw, Ppm(ppm))
+    )
     assert "rate[0]" in failures(signed_anew(body, audit_ppm=Ppm(spared)))

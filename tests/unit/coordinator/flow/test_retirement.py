@@ -29,7 +29,9 @@ def market() -> ArchivingMarket:
 
 def rows(core: Coordinator) -> dict[str, int]:
     """Rows of every table."""
-    return {name: len(table) for name, table in vars(core.state).items() if isinstance(table, Table)}
+    return {
+        name: len(table) for name, table in vars(core.state).items() if isinstance(table, Table)
+    }
 
 
 def test_a_finished_job_leaves_and_can_still_be_read(market: ArchivingMarket) -> None:
@@ -42,12 +44,27 @@ def test_a_finished_job_leaves_and_can_still_be_read(market: ArchivingMarket) ->
     market.until_decided(job_id)
     while not market.waiting:
         market.beat()
-    seen = history.view(job_id, client), history.view(job_id, None), history.lines_of_run(job_id, 0), history.lines(client, 0)
-    assert seen[0].output is not None and seen[1].output is None and len(seen[2]) >= 6 and seen[2] == seen[3]
+    seen = (
+        history.view(job_id, client),
+        history.view(job_id, None),
+        history.lines_of_run(job_id, 0),
+        history.lines(client, 0),
+    )
+    assert (
+        seen[0].output is not None
+        and seen[1].output is None
+        and len(seen[2]) >= 6
+        and seen[2] == seen[3]
+    )
     ack = market.job(job_id).ack
     market.perform_archive()
     assert job_id not in market.core.state.jobs
-    again = history.view(job_id, client), history.view(job_id, None), history.lines_of_run(job_id, 0), history.lines(client, 0)
+    again = (
+        history.view(job_id, client),
+        history.view(job_id, None),
+        history.lines_of_run(job_id, 0),
+        history.lines(client, 0),
+    )
     assert again == seen, "nobody notices"
     assert history.runs_of(client, 10) == [seen[0]] and history.ack(job_id) == ack
     assert history.lines(client, seen[2][-1].seq) == [] and history.is_over(job_id)
@@ -56,7 +73,16 @@ def test_a_finished_job_leaves_and_can_still_be_read(market: ArchivingMarket) ->
     after = rows(market.core)
     grown = {name for name in before if after[name] > before[name]}
     # What is left: who owes and is owed what, audits passed, draws answered, the epoch, chain blocks, counters. Not the job.
-    assert grown <= {"trust", "answers", "occupied", "epochs", "books", "counters", "nonces", "blocks"}, grown
+    assert grown <= {
+        "trust",
+        "answers",
+        "occupied",
+        "epochs",
+        "books",
+        "counters",
+        "nonces",
+        "blocks",
+    }, grown
 
 
 def hash_of_nothing() -> Hash32:
@@ -70,14 +96,20 @@ def test_the_same_order_is_not_run_again(market: ArchivingMarket) -> None:
     with pytest.raises(Refused) as refused:
         market.send(submitted)
     assert refused.value.code is Code.REPLAYED and not market.core.state.live
-    assert market.history is not None and market.history.ack(job_id) is not None, "and the API answers with the first Ack"
+    assert market.history is not None and market.history.ack(job_id) is not None, (
+        "and the API answers with the first Ack"
+    )
     assert queries.account_view(market.core.state, market.clients[0].address).next_nonce == 2
 
 
 def test_late_messages_about_an_archived_job_are_refused_by_name(market: ArchivingMarket) -> None:
     job_id = market.order(0, 1)
     market.until_archived(job_id)
-    late = [item.event for item in market.log if isinstance(item.event, ev.AcceptReceived | ev.CommitReceived | ev.RevealReceived)]
+    late = [
+        item.event
+        for item in market.log
+        if isinstance(item.event, ev.AcceptReceived | ev.CommitReceived | ev.RevealReceived)
+    ]
     assert len(late) >= 6
     for event in late:
         with pytest.raises(Refused) as refused:
@@ -101,7 +133,9 @@ def test_a_job_stays_while_a_court_may_hear_of_it() -> None:
     for number in range(1, 20):
         job_id = market.order(0, number)
         market.until_decided(job_id)
-        if any(fault.job_id == job_id for found in market.core.state.faults.values() for fault in found):
+        if any(
+            fault.job_id == job_id for found in market.core.state.faults.values() for fault in found
+        ):
             faulted = job_id
             break
     assert faulted is not None, "the liar is the cheapest"
@@ -140,7 +174,9 @@ def test_killed_around_archiving_nothing_is_lost(market: ArchivingMarket) -> Non
     market.until_decided(first, second)
     while sum(len(effect.jobs) for effect in market.waiting) < 2:
         market.beat()
-    expected = {job_id: archived(market.core.state, market.job(job_id)) for job_id in (first, second)}
+    expected = {
+        job_id: archived(market.core.state, market.job(job_id)) for job_id in (first, second)
+    }
     pending = list(market.waiting)
     for is_written in (False, True):
         for core in restarted(market):
@@ -149,7 +185,9 @@ def test_killed_around_archiving_nothing_is_lost(market: ArchivingMarket) -> Non
             assert set(core.state.jobs) == {first, second}, "nobody was told that they may go"
             if is_written:
                 market.write()
-            assert {view.job_id for view in market.history.runs_of(market.clients[0].address, 9)} == {first, second}, "in both, shown once"
+            assert {
+                view.job_id for view in market.history.runs_of(market.clients[0].address, 9)
+            } == {first, second}, "in both, shown once"
     market.perform_archive()
     market.is_archive_down = False
     for core in restarted(market):
@@ -193,17 +231,26 @@ def test_nonces_are_few_and_none_serves_twice() -> None:
     assert all(used.is_used(Nonce(nonce)) for nonce in (3, 5, 7, 9)) and not used.is_used(Nonce(4))
     for nonce in range(100, 100 + LISTED_MAX):
         used = used.using(Nonce(nonce))
-    assert len(used.listed) == LISTED_MAX and all(used.is_used(Nonce(nonce)) for nonce in (0, 3, 4, 5, 9, 100))
+    assert len(used.listed) == LISTED_MAX and all(
+        used.is_used(Nonce(nonce)) for nonce in (0, 3, 4, 5, 9, 100)
+    )
     assert not used.is_used(Nonce(50)), "above all that were forgotten"
-
 
 
 def test_faults_and_cases_are_bounded(market: ArchivingMarket) -> None:
     state, owner = market.core.state, next(iter(market.parties))
     with state.transaction():
         for number in range(faults.CASES_KEPT + 50):
-            state.cases[str(number)] = Case(str(number), owner, (), (), is_convicted=number % 2 == 0)
+            state.cases[str(number)] = Case(
+                str(number), owner, (), (), is_convicted=number % 2 == 0
+            )
         state.cases["open"] = Case("open", owner, (), ())
         state.faults[owner] = (Fault(ZERO_HASH, ZERO_HASH, owner, UnixSeconds(1)),)
-        faults.forget_old_cases(StepContext(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH))
-    assert len(state.cases) == faults.CASES_KEPT + 1 and "0" not in state.cases and "open" in state.cases
+        faults.forget_old_cases(
+            StepContext(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+        )
+    assert (
+        len(state.cases) == faults.CASES_KEPT + 1
+        and "0" not in state.cases
+        and "open" in state.cases
+    )

@@ -19,8 +19,13 @@ class _Impatient(Market):
     def send(self, event: ev.Event) -> object:
         reply = super().send(event)
         if isinstance(event, ev.AcceptReceived):
-            stop = Stop(self.core.state.leases[event.accept.message.assignment_hash].job_id, UnixSeconds(self.at))
-            super().send(ev.StopReceived(seal(DOMAIN, stop, self.sessions[0].sign), self.sessions[0].address))
+            stop = Stop(
+                self.core.state.leases[event.accept.message.assignment_hash].job_id,
+                UnixSeconds(self.at),
+            )
+            super().send(
+                ev.StopReceived(seal(DOMAIN, stop, self.sessions[0].sign), self.sessions[0].address)
+            )
         return reply
 
 
@@ -29,6 +34,16 @@ def test_a_stopped_run_is_told_from_others_and_its_time_is_paid() -> None:
     market.until_decided(market.order(0, 1))
     found = canonical.decode(Receipt, market.receipts[0])
     order, ack = found.order.message, found.ack.message
-    known = Known(order, ack, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, found.timing, recover, is_beacon_signature)
+    known = Known(
+        order,
+        ack,
+        found.spec,
+        DOMAIN,
+        found.coordinator_key,
+        found.beacon_key,
+        found.timing,
+        recover,
+        is_beacon_signature,
+    )
     stopped = judge(known, receipt.document(found), found.verdict)
     assert stopped.is_stopped and stopped.verdict.outcome is Outcome.LAPSED and stopped.charged > 0

@@ -14,17 +14,37 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.epoch_tree import Leaf
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Nonce, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Nonce,
+    UnixSeconds,
+)
 from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
 
 DEPOSIT = 50_000_000
 
 
 def _chain_says(
-    market: Market, block: int, client: Address, allocation: int, escrowed: int, release_at: int = 0, block_time: int = 0
+    market: Market,
+    block: int,
+    client: Address,
+    allocation: int,
+    escrowed: int,
+    release_at: int = 0,
+    block_time: int = 0,
 ) -> None:
-    note = ev.AllocationChanged(client, Amount(allocation), Amount(escrowed), UnixSeconds(release_at))
-    market.send(ev.ChainAdvanced(BlockNumber(block), ZERO_HASH, UnixSeconds(block_time or market.at), (note,)))
+    note = ev.AllocationChanged(
+        client, Amount(allocation), Amount(escrowed), UnixSeconds(release_at)
+    )
+    market.send(
+        ev.ChainAdvanced(
+            BlockNumber(block), ZERO_HASH, UnixSeconds(block_time or market.at), (note,)
+        )
+    )
 
 
 def _charged_and_not_covered() -> tuple[Market, Address, Amount]:
@@ -44,7 +64,11 @@ def _charged_and_not_covered() -> tuple[Market, Address, Amount]:
 
 def _vouch(market: Market, client: Address, amount: Amount) -> None:
     voucher = Voucher(client, COORDINATOR.address, amount, Nonce(0))
-    market.send(ev.VoucherReceived(seal(DOMAIN, voucher, market.sessions[0].sign), market.sessions[0].address))
+    market.send(
+        ev.VoucherReceived(
+            seal(DOMAIN, voucher, market.sessions[0].sign), market.sessions[0].address
+        )
+    )
 
 
 def test_announced_release_ends_orders_and_not_vouchers() -> None:
@@ -56,7 +80,9 @@ def test_announced_release_ends_orders_and_not_vouchers() -> None:
     _vouch(market, client, charged)
     market.at += 30
     market.send(ev.Tick())
-    assert any(isinstance(effect, PostEpoch) and effect.vouchers for effect in market.chain), "what it owes is posted"
+    assert any(isinstance(effect, PostEpoch) and effect.vouchers for effect in market.chain), (
+        "what it owes is posted"
+    )
 
 
 def test_voucher_beyond_a_finished_release_stops_nobodys_epoch() -> None:
@@ -71,7 +97,9 @@ def test_voucher_beyond_a_finished_release_stops_nobodys_epoch() -> None:
         market.at += 1
         market.send(ev.Tick())
     held = [provider.held for provider in market.core.state.providers.values() if provider.held]
-    assert held and not any(provider.final for provider in market.core.state.providers.values()), "and nobody is paid"
+    assert held and not any(provider.final for provider in market.core.state.providers.values()), (
+        "and nobody is paid"
+    )
 
 
 @pytest.mark.parametrize("is_clock_behind", [False, True])
@@ -81,16 +109,29 @@ def test_a_voucher_shortly_before_a_release_reaches_what_stays(is_clock_behind: 
     ready = market.at + DEVNET.allocation_release
     _chain_says(market, 6, client, allocation=charged - 1, escrowed=DEPOSIT, release_at=ready)
     if is_clock_behind:
-        _chain_says(market, 7, client, charged - 1, DEPOSIT, ready, block_time=ready - DEVNET.voucher_margin)
+        _chain_says(
+            market, 7, client, charged - 1, DEPOSIT, ready, block_time=ready - DEVNET.voucher_margin
+        )
     else:
         market.at = ready - DEVNET.voucher_margin
     with pytest.raises(Refused) as refused:
         _vouch(market, client, charged)
-    assert refused.value.code is Code.OVER_ALLOCATION and "announce the release anew" in str(refused.value)
+    assert refused.value.code is Code.OVER_ALLOCATION and "announce the release anew" in str(
+        refused.value
+    )
     _vouch(market, client, Amount(charged - 1))
-    _chain_says(market, 8, client, allocation=charged - 1, escrowed=DEPOSIT, release_at=ready + DEVNET.allocation_release)
+    _chain_says(
+        market,
+        8,
+        client,
+        allocation=charged - 1,
+        escrowed=DEPOSIT,
+        release_at=ready + DEVNET.allocation_release,
+    )
     _vouch(market, client, charged)
-    assert market.core.state.clients[client].vouched == charged, "announced anew, its delay starts again"
+    assert market.core.state.clients[client].vouched == charged, (
+        "announced anew, its delay starts again"
+    )
 
 
 def test_a_voucher_just_before_that_is_posted_before_the_release() -> None:
@@ -103,8 +144,9 @@ def test_a_voucher_just_before_that_is_posted_before_the_release() -> None:
     while not any(isinstance(effect, PostEpoch) and effect.vouchers for effect in market.chain):
         market.at += 1
         market.send(ev.Tick())
-    assert market.at <= ready - 2 * DEVNET.epoch_every, "with time for two more, should it be refused or late"
-
+    assert market.at <= ready - 2 * DEVNET.epoch_every, (
+        "with time for two more, should it be refused or late"
+    )
 
 
 def _next_epoch(market: Market, count: int) -> PostEpoch:
@@ -118,14 +160,25 @@ def _next_epoch(market: Market, count: int) -> PostEpoch:
 
 
 def _lands(market: Market, epoch: PostEpoch, block: int) -> None:
-    market.send(ev.ChainAdvanced(BlockNumber(block), ZERO_HASH, UnixSeconds(market.at), (ev.EpochPosted(epoch.number, epoch.root.hash),)))
+    market.send(
+        ev.ChainAdvanced(
+            BlockNumber(block),
+            ZERO_HASH,
+            UnixSeconds(market.at),
+            (ev.EpochPosted(epoch.number, epoch.root.hash),),
+        )
+    )
 
 
 def test_a_release_that_overtook_its_epoch_stops_nobody_and_costs_the_fee_first() -> None:
     """The chain was away for longer than the margin: the voucher is void, its credits wait, the other client's are shown."""
     market, client, charged = _charged_and_not_covered()
     _vouch(market, client, charged)
-    owed = {provider.owner: provider.final for provider in market.core.state.providers.values() if provider.final}
+    owed = {
+        provider.owner: provider.final
+        for provider in market.core.state.providers.values()
+        if provider.final
+    }
     assert owed, "its job is final, and its providers were told so"
     market.clients, market.sessions = market.clients[1:], market.sessions[1:]
     lost = _next_epoch(market, 1)
@@ -140,13 +193,19 @@ def test_a_release_that_overtook_its_epoch_stops_nobody_and_costs_the_fee_first(
     assert 0 < paid.root.final == other.vouched, "what the other client paid for is shown, no more"
     assert paid.root.final + paid.root.held <= DEPOSIT
     leaves = {leaf.account: leaf for leaf in market.core.state.epochs[paid.number].leaves}
-    assert leaves[COORDINATOR.address].final == 0 < leaves[COORDINATOR.address].held, "of what is missing the fee is the first"
+    assert leaves[COORDINATOR.address].final == 0 < leaves[COORDINATOR.address].held, (
+        "of what is missing the fee is the first"
+    )
     finals = {provider.owner: provider.final for provider in market.core.state.providers.values()}
-    assert all(finals[owner] >= amount for owner, amount in owed.items()), "nobody is told less than before"
+    assert all(finals[owner] >= amount for owner, amount in owed.items()), (
+        "nobody is told less than before"
+    )
     _lands(market, paid, 8)
     _chain_says(market, 9, client, allocation=DEPOSIT, escrowed=DEPOSIT)
     whole = _next_epoch(market, 3)
-    assert whole.root.final == charged + other.vouched and len(whole.vouchers) == 1, "allocated again, its voucher counts again"
+    assert whole.root.final == charged + other.vouched and len(whole.vouchers) == 1, (
+        "allocated again, its voucher counts again"
+    )
 
 
 def test_a_session_that_ends_before_an_epoch_can_land_signs_no_voucher() -> None:
@@ -158,40 +217,67 @@ def test_a_session_that_ends_before_an_epoch_can_land_signs_no_voucher() -> None
     assert refused.value.code is Code.EXPIRED
     market.at = now
     _vouch(market, client, charged)
-    for number in range(4):  # the coordinator keeps four: none of these may displace the one that the voucher rests on
-        weak = replace(session, up_to=Amount(1), session_key=session.session_key if number else client)
+    for number in range(
+        4
+    ):  # the coordinator keeps four: none of these may displace the one that the voucher rests on
+        weak = replace(
+            session, up_to=Amount(1), session_key=session.session_key if number else client
+        )
         market.send(ev.SessionReceived(seal(DOMAIN, weak, market.clients[0].sign)))
     assert _next_epoch(market, 1).vouchers[0].session.message == session
 
 
-def test_more_vouchers_than_an_epoch_has_room_for_go_into_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_vouchers_than_an_epoch_has_room_for_go_into_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The chain refuses final credits beyond the vouchers: those of the ones left over wait."""
     monkeypatch.setattr(epochs, "VOUCHERS_PER_EPOCH_MAX", 1)
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1), market.order(1, 2))
     first = _next_epoch(market, 1)
-    assert len(first.vouchers) == 1 and first.root.final == first.vouchers[0].voucher.message.cumulative
+    assert (
+        len(first.vouchers) == 1
+        and first.root.final == first.vouchers[0].voucher.message.cumulative
+    )
     _lands(market, first, 6)
     vouched = sum(client.vouched for client in market.core.state.clients.values())
-    assert _next_epoch(market, 2).root.final == vouched > first.root.final, "and at once, if the chain keeps up"
+    assert _next_epoch(market, 2).root.final == vouched > first.root.final, (
+        "and at once, if the chain keeps up"
+    )
 
 
 def test_what_is_missing_is_shared_and_what_was_shown_stays() -> None:
     """First the fee and the fund, then everybody by what is new, to the last of it; no leaf falls below what an epoch showed."""
     market = Market(Party(0))
     state = market.core.state
-    made = [_leaf(0, 40), Leaf(1, COORDINATOR.address, Amount(30), Amount(0), ZERO_HASH), _leaf(2, 101), _leaf(3, 302)]
+    made = [
+        _leaf(0, 40),
+        Leaf(1, COORDINATOR.address, Amount(30), Amount(0), ZERO_HASH),
+        _leaf(2, 101),
+        _leaf(3, 302),
+    ]
     with state.transaction():
-        state.epochs[1] = EpochRecord(1, (_leaf(2, 50), _leaf(3, 100)), ZERO_HASH, (), UnixSeconds(0), is_posted=True)
+        state.epochs[1] = EpochRecord(
+            1, (_leaf(2, 50), _leaf(3, 100)), ZERO_HASH, (), UnixSeconds(0), is_posted=True
+        )
         for party, posted in zip(market.clients, (Amount(300), Amount(40)), strict=True):
-            state.clients[party.address] = Client(party.address, escrowed=posted, charged=Amount(500), vouched=posted, posted=posted)
+            state.clients[party.address] = Client(
+                party.address, escrowed=posted, charged=Amount(500), vouched=posted, posted=posted
+            )
     context = StepContext(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
-    assert [(leaf.final, leaf.held) for leaf in epoch_cap.backed(context, tuple(made), ())] == [(0, 0), (0, 0), (89, 0), (251, 0)]
+    assert [(leaf.final, leaf.held) for leaf in epoch_cap.backed(context, tuple(made), ())] == [
+        (0, 0),
+        (0, 0),
+        (89, 0),
+        (251, 0),
+    ]
     with state.transaction():
         account = market.clients[1].address
         state.clients[account] = replace(state.clients[account], escrowed=Amount(500))
     found = epoch_cap.backed(context, tuple(made), ())
-    assert [(leaf.final, leaf.held) for leaf in found] == [(0, 40), (0, 30), (89, 12), (251, 51)], "held, where the chain still has it"
+    assert [(leaf.final, leaf.held) for leaf in found] == [(0, 40), (0, 30), (89, 12), (251, 51)], (
+        "held, where the chain still has it"
+    )
 
 
 def _leaf(index: int, final: int) -> Leaf:

@@ -24,7 +24,12 @@ def turn_with(record: EpochRecord | None, epoch: int) -> StepContext:
 
 
 def posted(context: StepContext, number: int, root: Hash32) -> None:
-    chain_events.on_block(context, ChainAdvanced(BlockNumber(5 + number), ZERO_HASH, UnixSeconds(3_000), (EpochPosted(number, root),)))
+    chain_events.on_block(
+        context,
+        ChainAdvanced(
+            BlockNumber(5 + number), ZERO_HASH, UnixSeconds(3_000), (EpochPosted(number, root),)
+        ),
+    )
 
 
 @pytest.mark.parametrize("is_refused_first", [True, False])
@@ -36,7 +41,9 @@ def test_a_number_that_somebody_else_took_is_not_tried_for_ever(is_refused_first
         assert context.state.own.epoch == 2
     posted(context, 3, THEIRS)
     epochs.on_refused(context, epochs.purpose_of(record))  # told, or told again, afterwards
-    assert context.state.own.epoch == 3 and context.state.own.is_dirty, "the next one is number 4, with all credits"
+    assert context.state.own.epoch == 3 and context.state.own.is_dirty, (
+        "the next one is number 4, with all credits"
+    )
     assert 3 not in context.state.epochs, "nobody is given proofs of a root that does not stand"
 
 

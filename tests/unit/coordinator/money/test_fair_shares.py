@@ -23,12 +23,22 @@ class Crowded(Market):
         self.given: list[Hash32] = []
         self.at_work: list[tuple[Party, Assignment, JobSpec]] = []
         super().__init__(*parties)
-        plenty = tuple(ev.AllocationChanged(client.address, Amount(10**12)) for client in self.clients)
-        self.send(ev.ChainAdvanced(BlockNumber(6), Hash32(b"\x06" * 32), UnixSeconds(self.at), plenty))
+        plenty = tuple(
+            ev.AllocationChanged(client.address, Amount(10**12)) for client in self.clients
+        )
+        self.send(
+            ev.ChainAdvanced(BlockNumber(6), Hash32(b"\x06" * 32), UnixSeconds(self.at), plenty)
+        )
 
     def _perform(self, effect: Effect) -> None:
         if isinstance(effect, Send) and isinstance(effect.frame, frames.AssignmentSent):
-            self.given.append(next(lease.job_id for lease in self.core.state.leases.values() if effect.key == f"assign-{lease.hash.hex()}"))
+            self.given.append(
+                next(
+                    lease.job_id
+                    for lease in self.core.state.leases.values()
+                    if effect.key == f"assign-{lease.hash.hex()}"
+                )
+            )
         super()._perform(effect)
 
     def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
@@ -61,8 +71,14 @@ def test_the_second_client_gets_the_next_slot(prices: str) -> None:
     """However many jobs the first has, in however many lanes: whoever has the fewest executions running comes first."""
     market = Crowded(*(Party(number) for number in range(3)))
     for nonce in range(FLOOD):
-        market.flood(1 + nonce, 1, max_price_per_hour=Price(200_000 + (nonce if prices == "a lane each" else 0)))
-    assert len(market.core.state.live) == FLOOD and len(market.given) == 3, "every slot is taken, and 297 wait"
+        market.flood(
+            1 + nonce,
+            1,
+            max_price_per_hour=Price(200_000 + (nonce if prices == "a lane each" else 0)),
+        )
+    assert len(market.core.state.live) == FLOOD and len(market.given) == 3, (
+        "every slot is taken, and 297 wait"
+    )
     mine = market.order(1, 1)
     before = len(market.given)
     beats = 0
@@ -94,7 +110,9 @@ def test_two_clients_share_the_slots_evenly_from_then_on() -> None:
     assert 0.4 <= share <= 0.75, f"{share:.2f} of all slots"
 
 
-def test_places_of_one_client_are_bounded_and_others_find_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_of_one_client_are_bounded_and_others_find_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(orders, "JOBS_PER_CLIENT_MAX", 50)
     market = Crowded(*(Party(number) for number in range(3)))
     assert len(market.flood(1, 80)) == 50

@@ -32,15 +32,31 @@ def test_any_class_is_one_of_many_owners_who_have_been_there_for_long() -> None:
     market = LargeMarket()
     age = 14 * DAY
     rules = market.core.rules
-    market.core.rules = replace(rules, limits=replace(rules.limits, class_owners_min_any=9, class_owner_age=Seconds(age)))
+    market.core.rules = replace(
+        rules, limits=replace(rules.limits, class_owners_min_any=9, class_owner_age=Seconds(age))
+    )
     with pytest.raises(Refused) as refused:
         market.order(0, 1)
     assert refused.value.code is Code.TOO_FEW_OWNERS and HOST.id().hex() in refused.value.detail
-    asked = market.core.state, market.core.rules, UnixSeconds(market.at), a_spec("asked"), Price(10**6), False
-    assert "who names none needs 9" in queries.plan_view(*asked).nearest and queries.plan_view(*asked, HOST.id()).nearest == ""
-    assert queries.plan_view(*asked, Hash32(b"\1" * 32)).nearest.startswith("no live offer of host class 0x0101")
+    asked = (
+        market.core.state,
+        market.core.rules,
+        UnixSeconds(market.at),
+        a_spec("asked"),
+        Price(10**6),
+        False,
+    )
+    assert (
+        "who names none needs 9" in queries.plan_view(*asked).nearest
+        and queries.plan_view(*asked, HOST.id()).nearest == ""
+    )
+    assert queries.plan_view(*asked, Hash32(b"\1" * 32)).nearest.startswith(
+        "no live offer of host class 0x0101"
+    )
     market.order(0, 2, host_class=HOST.id())
-    market.core.rules = replace(rules, limits=replace(rules.limits, class_owners_min_any=9, class_owner_age=Seconds(0)))
+    market.core.rules = replace(
+        rules, limits=replace(rules.limits, class_owners_min_any=9, class_owner_age=Seconds(0))
+    )
     market.order(0, 3)
     market.core.rules = replace(rules, limits=replace(rules.limits, class_owners_min_any=10))
     with pytest.raises(Refused):

@@ -23,9 +23,16 @@ def rule_of(market: Market, job_id: Hash32) -> Label:
 
 @pytest.mark.parametrize(
     ("owners", "name", "expected"),
-    [(8, "mainnet", Label.ADAPTIVE), (7, "mainnet", Label.QUORUM_2), (3, "mainnet", Label.QUORUM_2), (9, "devnet", Label.QUORUM_2)],
+    [
+        (8, "mainnet", Label.ADAPTIVE),
+        (7, "mainnet", Label.QUORUM_2),
+        (3, "mainnet", Label.QUORUM_2),
+        (9, "devnet", Label.QUORUM_2),
+    ],
 )
-def test_eight_owners_make_a_large_market_and_seven_a_small_one(owners: int, name: str, expected: Label) -> None:
+def test_eight_owners_make_a_large_market_and_seven_a_small_one(
+    owners: int, name: str, expected: Label
+) -> None:
     market = market_of(owners, name)
     assert rule_of(market, market.order(0, 1)) is expected
 
@@ -49,7 +56,13 @@ def test_who_has_no_stake_is_neither_matched_nor_drawn_where_others_have_one() -
     """However cheap its offer is: what it would lose by a lie is what makes its word worth something."""
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
     cheapest, block = next(iter(market.parties)), BlockNumber(market.core.state.own.block + 1)
-    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (ev.SlotClosed(HOST.id(), 0, block),)))
+    market.send(
+        ev.ChainAdvanced(
+            block, ZERO_HASH, UnixSeconds(market.at), (ev.SlotClosed(HOST.id(), 0, block),)
+        )
+    )
     for number in range(1, 9):
         market.until_decided(market.order(number % 2, number))
-    assert {lease.provider for lease in market.core.state.leases.values()} == set(market.parties) - {cheapest}
+    assert {lease.provider for lease in market.core.state.leases.values()} == set(
+        market.parties
+    ) - {cheapest}

@@ -39,7 +39,9 @@ def test_a_provider_is_believed_how_long_a_program_ran() -> None:
     for lease in _group(market, job):
         assignment, phase = lease.assignment.message, lease.phase
         assert isinstance(phase, Revealed) and phase.commit.message.usage_ms == RAN_MS
-        passed = job.batches[0].commit_set.message.closed_at - (assignment.accept_by - market.core.rules.limits.accept_within)
+        passed = job.batches[0].commit_set.message.closed_at - (
+            assignment.accept_by - market.core.rules.limits.accept_within
+        )
         paid = next(item.amount for item in job.split.credits if item.assignment_hash == lease.hash)
         assert passed * 1000 < RAN_MS and paid == RAN_MS * assignment.price_per_hour // 3_600_000
 
@@ -60,10 +62,17 @@ def test_nobody_is_paid_for_time_that_there_was_not() -> None:
     closed = job.batches[0].commit_set.message
     for number, lease in enumerate(_group(market, job)):
         assignment = lease.assignment.message
-        by = market.core.rules.timing.appears_at(closed.beacon_round) if number == 0 else closed.closed_at
+        by = (
+            market.core.rules.timing.appears_at(closed.beacon_round)
+            if number == 0
+            else closed.closed_at
+        )
         paid = next(item.amount for item in job.split.credits if item.assignment_hash == lease.hash)
         assert by - assignment.accept_by < 10, "both commit at once"
-        assert paid == (by - assignment.accept_by + 120) * 1000 * assignment.price_per_hour // 3_600_000
+        assert (
+            paid
+            == (by - assignment.accept_by + 120) * 1000 * assignment.price_per_hour // 3_600_000
+        )
 
 
 TIMES = [(0, 119_999, 119_999), (0, 121_000, 120_000), (-200, 1, 0), (3_600, 3_720_001, 3_720_000)]
@@ -72,7 +81,9 @@ TIMES = [(0, 119_999, 119_999), (0, 121_000, 120_000), (-200, 1, 0), (3_600, 3_7
 @pytest.mark.parametrize(("passed", "usage", "paid"), TIMES)
 def test_two_minutes_more_than_passed_are_believed(passed: int, usage: int, paid: int) -> None:
     assignment = replace(message_of(Assignment), accept_by=UnixSeconds(10_000))
-    assert settlement.believed(Milliseconds(usage), assignment, UnixSeconds(10_000 + passed)) == paid
+    assert (
+        settlement.believed(Milliseconds(usage), assignment, UnixSeconds(10_000 + passed)) == paid
+    )
 
 
 def test_who_ran_all_the_time_that_it_had_is_paid_all_of_it() -> None:
@@ -92,8 +103,20 @@ def test_client_and_coordinator_compute_the_same_pay_of_a_boaster() -> None:
     market.until_decided(job_id)
     found = canonical.decode(Receipt, market.receipts[0])
     order, ack = found.order.message, found.ack.message
-    known = Known(order, ack, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, found.timing, recover, verify_round)
-    assert judge(known, document(found), found.verdict).charged == market.job(job_id).split.charged > 0
+    known = Known(
+        order,
+        ack,
+        found.spec,
+        DOMAIN,
+        found.coordinator_key,
+        found.beacon_key,
+        found.timing,
+        recover,
+        verify_round,
+    )
+    assert (
+        judge(known, document(found), found.verdict).charged == market.job(job_id).split.charged > 0
+    )
 
 
 class Stopping(Boasting):
@@ -104,8 +127,15 @@ class Stopping(Boasting):
 
         def slowly(event: ev.Event) -> object:
             if isinstance(event, ev.CommitReceived):
-                stop = Stop(self.core.state.leases[event.commit.message.assignment_hash].job_id, UnixSeconds(self.at))
-                send(ev.StopReceived(seal(DOMAIN, stop, self.sessions[0].sign), self.sessions[0].address))
+                stop = Stop(
+                    self.core.state.leases[event.commit.message.assignment_hash].job_id,
+                    UnixSeconds(self.at),
+                )
+                send(
+                    ev.StopReceived(
+                        seal(DOMAIN, stop, self.sessions[0].sign), self.sessions[0].address
+                    )
+                )
                 self.at += 900
             return send(event)
 
@@ -121,7 +151,10 @@ def test_a_stopped_run_is_paid_until_it_commits() -> None:
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     job = market.job(job_id)
-    (paid,), (lease,) = job.split.credits, [market.core.state.leases[digest] for digest in job.batches[0].members]
+    (paid,), (lease,) = (
+        job.split.credits,
+        [market.core.state.leases[digest] for digest in job.batches[0].members],
+    )
     assert isinstance(job.phase, Decided) and job.phase.verdict.message.outcome is Outcome.LAPSED
     assert paid.amount > 900 * lease.assignment.message.price_per_hour // 3_600
 
@@ -129,9 +162,15 @@ def test_a_stopped_run_is_paid_until_it_commits() -> None:
 def test_an_audit_counts_for_trust_whatever_it_paid() -> None:
     market = Market(*[Party(number) for number in range(3)])
     with market.core.state.transaction():
-        market.core.state.medians[HOST.id()] = Median(Price(10**9), UnixSeconds(2**40))  # ten thousand times of what is paid here
+        market.core.state.medians[HOST.id()] = Median(
+            Price(10**9), UnixSeconds(2**40)
+        )  # ten thousand times of what is paid here
     market.until_decided(market.order(0, 1))
-    passed = [trust.passed for trusts in market.core.state.trust.values() for trust in trusts.by_class.values()]
+    passed = [
+        trust.passed
+        for trusts in market.core.state.trust.values()
+        for trust in trusts.by_class.values()
+    ]
     assert passed == [1, 1]
 
 
@@ -140,8 +179,12 @@ def test_whoever_audits_is_paid_as_far_as_the_fund_reaches() -> None:
     job_id = market.order(0, 1, accept_unwitnessed=True)
     market.until_decided(job_id)
     job = market.job(job_id)
-    assert job.ack.message.rule is Label.ADAPTIVE, "and its premium came into the empty fund after the audit"
+    assert job.ack.message.rule is Label.ADAPTIVE, (
+        "and its premium came into the empty fund after the audit"
+    )
     primary, *auditors = _group(market, job)
     owed = market.core.state.providers
     assert auditors and owed[primary.provider].held + owed[primary.provider].final > 0
-    assert [owed[lease.provider].held + owed[lease.provider].final for lease in auditors] == [0] * len(auditors)
+    assert [owed[lease.provider].held + owed[lease.provider].final for lease in auditors] == [
+        0
+    ] * len(auditors)

@@ -15,7 +15,17 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.messages.signed import Stop, Voucher, Witness
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Nonce, Outcome, Small, UnixSeconds
+from quorate_protocol.units import (
+    Address,
+    Amount,
+    Bps,
+    Hash32,
+    Label,
+    Nonce,
+    Outcome,
+    Small,
+    UnixSeconds,
+)
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.large_market import LargeMarket
@@ -37,7 +47,12 @@ def test_a_fee_above_the_one_that_it_signed_is_refused() -> None:
         assert refused.value.code is Code.PRICE_TOO_HIGH and "maxFeeBps 500" in refused.value.detail
 
 
-def vouch(market: Market, amount: int, signer: KeySigner | None = None, coordinator: Address = COORDINATOR.address) -> None:
+def vouch(
+    market: Market,
+    amount: int,
+    signer: KeySigner | None = None,
+    coordinator: Address = COORDINATOR.address,
+) -> None:
     voucher = Voucher(market.clients[0].address, coordinator, Amount(amount), Nonce(0))
     key = signer or market.sessions[0]
     market.send(ev.VoucherReceived(seal(DOMAIN, voucher, key.sign), key.address))
@@ -62,7 +77,9 @@ def test_a_voucher_counts_up_to_what_was_charged_grows_and_is_its_sessions() -> 
         assert refused.value.code is code
     vouch(market, charged - 1)
     assert market.core.state.clients[everybody[0].address].vouched == charged - 1
-    assert not any(provider.final for provider in market.core.state.providers.values()), "one unit is missing: it stays held"
+    assert not any(provider.final for provider in market.core.state.providers.values()), (
+        "one unit is missing: it stays held"
+    )
     with pytest.raises(Refused) as refused:
         vouch(market, charged - 2)
     assert refused.value.code is Code.STALE
@@ -84,7 +101,12 @@ def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySig
     while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
         market.beat()
     right = watcher or market.sessions[0]
-    wrong = [STRANGER, market.clients[0], market.sessions[1], market.sessions[0] if watcher else WATCHER]
+    wrong = [
+        STRANGER,
+        market.clients[0],
+        market.sessions[1],
+        market.sessions[0] if watcher else WATCHER,
+    ]
     message = Witness(market.job(job_id).commits[0], phase.round, UnixSeconds(market.at))
     for key in wrong:
         with pytest.raises(Refused) as refused:
@@ -138,7 +160,11 @@ def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> 
     job_id = market.order(0, 1, max_executions=Small(2))
     market.until_decided(job_id)
     phase, client = market.job(job_id).phase, market.core.state.clients[market.clients[0].address]
-    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.UNRESOLVED and not phase.verdict.message.faulted
+    assert (
+        isinstance(phase, Decided)
+        and phase.verdict.message.outcome is Outcome.UNRESOLVED
+        and not phase.verdict.message.faulted
+    )
     assert client.charged == client.reserved == 0 and not market.core.state.faults
 
 
@@ -149,8 +175,13 @@ def test_who_never_revealed_is_not_paid_for_a_program_that_gives_different_answe
     market.until_decided(job_id, seconds=200)
     phase = market.job(job_id).phase
     assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.UNRESOLVED
-    paid = {owner: provider.final + provider.held for owner, provider in market.core.state.providers.items()}
-    assert mute.commits and paid[mute.owner] == 0 and sum(amount > 0 for amount in paid.values()) == 3
+    paid = {
+        owner: provider.final + provider.held
+        for owner, provider in market.core.state.providers.items()
+    }
+    assert (
+        mute.commits and paid[mute.owner] == 0 and sum(amount > 0 for amount in paid.values()) == 3
+    )
 
 
 @pytest.mark.parametrize("is_assigned", [False, True])
@@ -166,16 +197,28 @@ def test_a_stop_before_anything_ran_is_its_sessions_and_costs_nothing(is_assigne
         with pytest.raises(Refused) as refused:
             market.send(ev.StopReceived(seal(DOMAIN, message, key.sign), key.address))
         assert refused.value.code is Code.NOT_YOURS
-    market.send(ev.StopReceived(seal(DOMAIN, message, market.sessions[0].sign), market.sessions[0].address))
+    market.send(
+        ev.StopReceived(seal(DOMAIN, message, market.sessions[0].sign), market.sessions[0].address)
+    )
     assert isinstance(market.job(job_id).phase, Ended) and reserved > 0
-    assert market.core.state.clients[client].reserved == before - reserved and not market.core.state.clients[client].charged
+    assert (
+        market.core.state.clients[client].reserved == before - reserved
+        and not market.core.state.clients[client].charged
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "is_taken"),
-    [({}, True), ({"rule": Label.UNVERIFIED}, False), ({"rule": Label.NONE}, False), ({"host_class": Hash32(b"\x07" * 32)}, True)],
+    [
+        ({}, True),
+        ({"rule": Label.UNVERIFIED}, False),
+        ({"rule": Label.NONE}, False),
+        ({"host_class": Hash32(b"\x07" * 32)}, True),
+    ],
 )
-def test_an_ack_of_a_weaker_rule_than_was_ordered_is_none(changes: dict[str, object], is_taken: bool) -> None:
+def test_an_ack_of_a_weaker_rule_than_was_ordered_is_none(
+    changes: dict[str, object], is_taken: bool
+) -> None:
     market = Market(*[Party(number) for number in range(3)])
     job = market.job(market.order(0, 1))
     ack, order = replace(job.ack.message, **changes), job.submission.order.message  # type: ignore[arg-type]
@@ -192,7 +235,9 @@ def test_an_ack_of_a_weaker_rule_than_was_ordered_is_none(changes: dict[str, obj
 
 
 @pytest.mark.parametrize(("fee", "is_taken"), [(500, True), (501, False)])
-def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(fee: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(
+    fee: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However it came to take the order: its client signs no voucher for it."""
     monkeypatch.setattr(orders, "rate_fee", lambda context: 0)
     market = Market(*[Party(number) for number in range(3)])
@@ -200,9 +245,16 @@ def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(fee: int, is_t
     market.until_decided(market.order(0, 1))
     found = canonical.decode(Receipt, market.receipts[0])
     known = Known(
-        found.order.message, found.ack.message, found.spec, DOMAIN, found.coordinator_key, found.beacon_key, found.timing, recover,
+        found.order.message,
+        found.ack.message,
+        found.spec,
+        DOMAIN,
+        found.coordinator_key,
+        found.beacon_key,
+        found.timing,
+        recover,
         verify_round,
-    )  # fmt: skip
+    )
     if is_taken:
         assert judge(known, document(found), found.verdict).charged == 2_100
         return

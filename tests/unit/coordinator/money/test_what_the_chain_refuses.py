@@ -16,7 +16,15 @@ from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.epoch_tree import Leaf
 from quorate_protocol.rules.settlement import SIGNABLE_MAX
-from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Hash32, Nonce, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    BlockNumber,
+    Hash32,
+    Nonce,
+    UnixSeconds,
+)
 from support.markets.scripted_market import COORDINATOR, DOMAIN, HOST, Market, Party
 
 RICH = 2**70  # where everybody mints, anybody has it
@@ -28,12 +36,20 @@ def test_a_voucher_of_more_than_the_chain_remembers_of_a_session_is_refused() ->
     state, account = market.core.state, market.clients[0].address
     session = _session(market, RICH)
     with state.transaction():
-        client = Client(account, allocation=Amount(RICH), escrowed=Amount(RICH), charged=Amount(RICH), sessions=(session,))
+        client = Client(
+            account,
+            allocation=Amount(RICH),
+            escrowed=Amount(RICH),
+            charged=Amount(RICH),
+            sessions=(session,),
+        )
         state.clients[account] = client
         context = StepContext(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
         with pytest.raises(Refused) as refused:
             on_voucher(context, _voucher(market, SIGNABLE_MAX + 1))
-        assert refused.value.code is Code.OVER_ALLOCATION and str(SIGNABLE_MAX) in str(refused.value)
+        assert refused.value.code is Code.OVER_ALLOCATION and str(SIGNABLE_MAX) in str(
+            refused.value
+        )
         on_voucher(context, _voucher(market, SIGNABLE_MAX))
         assert state.clients[account].vouched == SIGNABLE_MAX
 
@@ -43,7 +59,9 @@ def test_no_job_is_taken_that_no_voucher_could_pay() -> None:
     state, account = market.core.state, market.clients[0].address
     with state.transaction():
         before = state.clients[account]
-        state.clients[account] = replace(before, allocation=Amount(RICH), escrowed=Amount(RICH), charged=SIGNABLE_MAX)
+        state.clients[account] = replace(
+            before, allocation=Amount(RICH), escrowed=Amount(RICH), charged=SIGNABLE_MAX
+        )
     with pytest.raises(Refused) as refused:
         market.order(0, 1, up_to=Amount(RICH))
     assert refused.value.code is Code.OVER_ALLOCATION
@@ -53,14 +71,20 @@ def test_no_job_is_taken_that_no_voucher_could_pay() -> None:
 
 def _session(market: Market, up_to: int) -> Envelope[Session]:
     message = Session(
-        market.clients[0].address, market.sessions[0].address, COORDINATOR.address, Amount(up_to), UnixSeconds(market.at + 3600)
+        market.clients[0].address,
+        market.sessions[0].address,
+        COORDINATOR.address,
+        Amount(up_to),
+        UnixSeconds(market.at + 3600),
     )
     return seal(DOMAIN, message, market.clients[0].sign)
 
 
 def _voucher(market: Market, cumulative: int) -> ev.VoucherReceived:
     voucher = Voucher(market.clients[0].address, COORDINATOR.address, Amount(cumulative), Nonce(0))
-    return ev.VoucherReceived(seal(DOMAIN, voucher, market.sessions[0].sign), market.sessions[0].address)
+    return ev.VoucherReceived(
+        seal(DOMAIN, voucher, market.sessions[0].sign), market.sessions[0].address
+    )
 
 
 # ------------------------------------------------------------------------------------------- nodes that keep something back
@@ -74,7 +98,11 @@ def _advanced(market: Market, *notes: ev.ChainNote) -> None:
 def test_a_closing_whose_opening_was_not_told_ends_nothing() -> None:
     market = Market(Party(0))
     slots = market.core.state.hosts[HOST.id()].slots
-    _advanced(market, ev.SlotClosed(HOST.id(), 7, BlockNumber(9)), ev.SlotClosed(ZERO_HASH, 0, BlockNumber(9)))
+    _advanced(
+        market,
+        ev.SlotClosed(HOST.id(), 7, BlockNumber(9)),
+        ev.SlotClosed(ZERO_HASH, 0, BlockNumber(9)),
+    )
     assert market.core.state.hosts[HOST.id()].slots == slots
 
 
@@ -89,7 +117,11 @@ def test_indices_that_a_reorganisation_dealt_anew_end_no_epoch() -> None:
     """In the history that was, the first had the second's index; in the one that is, the second has it."""
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1), market.order(1, 2))
-    paid = [provider for provider in market.core.state.providers.values() if provider.held or provider.final]
+    paid = [
+        provider
+        for provider in market.core.state.providers.values()
+        if provider.held or provider.final
+    ]
     one, two = paid[0], paid[1]
     market.send(ev.ChainReorganised(BlockNumber(0)))
     again = ev.ProviderRegistered(two.owner, one.index, two.operator_key, two.payout, two.network)
@@ -97,8 +129,12 @@ def test_indices_that_a_reorganisation_dealt_anew_end_no_epoch() -> None:
     assert market.core.state.providers[two.owner].index == one.index
     leaves = {leaf.account: leaf for leaf in next_epoch(market, 1)}
     assert leaves[one.owner].index != leaves[two.owner].index
-    assert all(leaves[owner.owner].final + leaves[owner.owner].held > 0 for owner in (one, two)), "both are paid"
-    _advanced(market, ev.ProviderRegistered(one.owner, 77, one.operator_key, one.payout, one.network))
+    assert all(leaves[owner.owner].final + leaves[owner.owner].held > 0 for owner in (one, two)), (
+        "both are paid"
+    )
+    _advanced(
+        market, ev.ProviderRegistered(one.owner, 77, one.operator_key, one.payout, one.network)
+    )
     assert market.core.state.providers[one.owner].index == 77
 
 
@@ -145,7 +181,9 @@ def test_a_posting_that_a_reorganisation_took_away_is_made_again() -> None:
     assert market.core.state.own.epoch == 0
     next_epoch(market, 1)
     again = _newest_post(market)
-    assert again.number == 1 and again.root.final == second.root.final and len(again.vouchers) == 2, "with all vouchers again"
+    assert (
+        again.number == 1 and again.root.final == second.root.final and len(again.vouchers) == 2
+    ), "with all vouchers again"
     assert again.key != first.key, "one transaction a purpose: a new one"
 
 
@@ -166,11 +204,20 @@ def test_an_allocation_that_a_reorganisation_took_away_stops_nobodys_epoch() -> 
     market.until_decided(market.order(0, 1), market.order(1, 2))
     next_epoch(market, 1)
     refused, client = _newest_post(market), market.clients[0].address
-    market.send(ev.ChainAsked((ev.AllocationChanged(client, Amount(0), posted=Amount(0)), ev.NewestEpoch(0, ZERO_HASH))))
+    market.send(
+        ev.ChainAsked(
+            (
+                ev.AllocationChanged(client, Amount(0), posted=Amount(0)),
+                ev.NewestEpoch(0, ZERO_HASH),
+            )
+        )
+    )
     market.send(ev.TransactionRefused(refused.key, "allocation"))
     market.clients, market.sessions = market.clients[1:], market.sessions[1:]
     next_epoch(market, 1)
-    assert [item.voucher.message.client for item in _newest_post(market).vouchers] == [market.clients[0].address]
+    assert [item.voucher.message.client for item in _newest_post(market).vouchers] == [
+        market.clients[0].address
+    ]
 
 
 def test_an_account_that_is_provider_and_client_has_one_leaf() -> None:
@@ -178,7 +225,9 @@ def test_an_account_that_is_provider_and_client_has_one_leaf() -> None:
     market = Market(*[Party(number) for number in range(5)])
     market.until_decided(market.order(0, 1))
     state = market.core.state
-    both = next(provider for provider in state.providers.values() if provider.final or provider.held)
+    both = next(
+        provider for provider in state.providers.values() if provider.final or provider.held
+    )
     with state.transaction():
         state.indices[both.owner] = both.index
         state.clients[both.owner] = _with_refund(both.owner, 30)
@@ -187,15 +236,28 @@ def test_an_account_that_is_provider_and_client_has_one_leaf() -> None:
     leaves = next_epoch(market, 1)
     mine = [leaf for leaf in leaves if leaf.account == both.owner]
     assert [leaf.final + leaf.held for leaf in mine] == [both.final + both.held + 30]
-    assert mine[0].receipts_root == state.providers[both.owner].credits.root() and mine[0].index == both.index
+    assert (
+        mine[0].receipts_root == state.providers[both.owner].credits.root()
+        and mine[0].index == both.index
+    )
     assert len([leaf for leaf in leaves if leaf.account == COORDINATOR.address]) == 1
-    assert sum(leaf.final + leaf.held for leaf in leaves) == sum(client.charged for client in state.clients.values())
+    assert sum(leaf.final + leaf.held for leaf in leaves) == sum(
+        client.charged for client in state.clients.values()
+    )
 
 
 def _with_refund(account: Address, amount: int) -> Client:
     """A client whose held pay came back, covered by its voucher."""
     much = Amount(amount)
-    return Client(account, allocation=much, escrowed=much, charged=much, vouched=much, posted=much, refund=much)
+    return Client(
+        account,
+        allocation=much,
+        escrowed=much,
+        charged=much,
+        vouched=much,
+        posted=much,
+        refund=much,
+    )
 
 
 @pytest.mark.parametrize("is_second_over", [False, True])

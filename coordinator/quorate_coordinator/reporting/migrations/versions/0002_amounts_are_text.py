@@ -24,4 +24,6 @@ def _change(before: sa.types.TypeEngine[Any], after: sa.types.TypeEngine[Any]) -
     for table, columns in AMOUNTS.items():
         with op.batch_alter_table(table) as batch:
             for column in columns:
-                batch.alter_column(column, existing_type=before, type_=after, existing_nullable=False)
+                batch.alter_column(
+                    column, existing_type=before, type_=after, existing_nullable=False
+                )
